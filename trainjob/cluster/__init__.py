@@ -1,0 +1,1 @@
+"""Cluster and job files: read, checked, frozen."""

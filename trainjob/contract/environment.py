@@ -1,0 +1,83 @@
+"""Environment names: what a rank is told, what a rehearsal may redirect, what each launcher sets."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, NamedTuple, Optional
+
+RUN_DIR = "TRAINJOB_RUN_DIR"
+ATTEMPT = "TRAINJOB_ATTEMPT"
+RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
+
+# What a script written for torchrun reads, and nothing else does the ranking.
+RANK = "RANK"
+LOCAL_RANK = "LOCAL_RANK"
+WORLD_SIZE = "WORLD_SIZE"
+LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
+MASTER_ADDR = "MASTER_ADDR"
+MASTER_PORT = "MASTER_PORT"
+RANK_NAMES = (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
+
+# What a rehearsal redirects. Bodies read each with a default; a real submit refuses to start
+# while one of them is set.
+REDIRECTS: Dict[str, str] = {
+    "TRAINJOB_PYTHON": "the interpreter that starts launch.py and the ranks",
+    "TRAINJOB_PROLOGUE": "skip: leave the site's prologue out",
+    "TRAINJOB_DATA_DIR": "where prepared data sets lie",
+    "TRAINJOB_DEVICE": "cpu: train on the CPU whatever the plan says",
+    "TRAINJOB_INTERFACE": "the network interface ranks meet on",
+    "TRAINJOB_CONTAINER": "none: run without the container",
+    "TRAINJOB_MAX_UPDATES": "stop after this many weight updates",
+}
+
+
+class Ranking(NamedTuple):
+    """Where one rank stands."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+
+
+# Our word -> the launcher's variable. A new launcher is a new row.
+LAUNCHER_NAMES: Dict[str, Dict[str, str]] = {
+    "slurm": {
+        "rank": "SLURM_PROCID",
+        "local_rank": "SLURM_LOCALID",
+        "world_size": "SLURM_NTASKS",
+        "local_world_size": "SLURM_STEP_TASKS_PER_NODE",
+    },
+    "openmpi": {
+        "rank": "OMPI_COMM_WORLD_RANK",
+        "local_rank": "OMPI_COMM_WORLD_LOCAL_RANK",
+        "world_size": "OMPI_COMM_WORLD_SIZE",
+        "local_world_size": "OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+}
+
+
+def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
+    """Return where `launcher` says this process stands.
+
+    Raises KeyError naming the variable that the launcher did not set.
+    """
+    names = LAUNCHER_NAMES[launcher]
+    return Ranking(**{word: _leading_number(environ[name]) for word, name in names.items()})
+
+
+def _leading_number(text: str) -> int:
+    # SLURM_STEP_TASKS_PER_NODE is "4(x2)" for four tasks on each of two nodes.
+    digits = text.split("(")[0].split(",")[0]
+    return int(digits)
+
+
+def set_redirects(environ: Mapping[str, str]) -> Dict[str, str]:
+    """Return the redirect variables that are set, with their values."""
+    return {name: environ[name] for name in REDIRECTS if environ.get(name)}
+
+
+def redirect(environ: Mapping[str, str], name: str) -> Optional[str]:
+    """Return the value of redirect variable `name`; None when it is unset or empty."""
+    if name not in REDIRECTS:
+        raise KeyError(name)
+    return environ.get(name) or None

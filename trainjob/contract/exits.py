@@ -1,0 +1,20 @@
+"""Exit codes, of the command line and of a rank."""
+
+from __future__ import annotations
+
+DONE = 0
+USER_OR_CLUSTER_CAN_FIX = 1
+USAGE = 2
+OUR_BUG = 3
+INTERRUPTED = 130
+
+# A rank that checkpointed because it was asked to stop. Scripts never rely on it (srun turns it
+# into 143 when ranks end 0.1 s apart): they read the run directory's `requeue` marker.
+CHECKPOINTED = 75
+# A rank that found a newer attempt of its own run, and left without writing.
+STALE_ATTEMPT = 76
+
+
+def from_wait_status(returncode: int) -> int:
+    """Return the shell's exit code of a `Popen.returncode`: 128 + n when signal n ended it."""
+    return returncode if returncode >= 0 else 128 - returncode

@@ -1,0 +1,43 @@
+"""The run directory: the only contract between who submits and what runs, and its file names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Union
+
+
+class RunPaths:
+    """Every file of one run directory, by name. Knows names only; touches nothing."""
+
+    def __init__(self, folder: Union[str, Path]) -> None:
+        self.folder = Path(folder)
+        self.job = self.folder / "job.json"
+        self.job_script = self.folder / "job.sh"
+        self.batch_script = self.folder / "job.sbatch"
+        self.submission = self.folder / "submission.json"
+        self.code = self.folder / "code"
+        self.project = self.code / "project"
+        self.attempt = self.folder / "attempt"
+        self.state = self.folder / "state"
+        self.exit_code = self.folder / "exit_code"
+        self.progress = self.folder / "progress.json"
+        self.failure = self.folder / "failure.json"
+        self.metrics = self.folder / "metrics.jsonl"
+        self.requeue = self.folder / "requeue"
+        self.stop = self.folder / "stop"
+        self.logs = self.folder / "logs"
+        self.scheduler_log = self.logs / "scheduler.out"
+        self.checkpoints = self.folder / "checkpoints"
+
+    @property
+    def id(self) -> str:
+        """The run id: the folder's name."""
+        return self.folder.resolve().name
+
+    def rank_log(self, rank: int) -> Path:
+        """Return where rank `rank` writes all it prints."""
+        return self.logs / ("rank-%04d.log" % rank)
+
+    def checkpoint(self, update: int) -> Path:
+        """Return the folder of the checkpoint taken after weight update `update`."""
+        return self.checkpoints / ("update-%08d" % update)

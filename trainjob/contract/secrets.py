@@ -1,0 +1,52 @@
+"""The secrets file: NAME=VALUE lines, mode 0600. Parsed when ranks start; never sourced or copied."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Dict, Union
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class SecretsError(Exception):
+    """The secrets file can't be used; the message never holds a value."""
+
+
+def check_mode(path: Path) -> None:
+    """Raise SecretsError unless `path` is a file that only its owner may read."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise SecretsError(
+            "secrets_file %s does not exist: make it with one NAME=VALUE a line, or take the key out" % path
+        ) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise SecretsError("secrets_file %s is not a file" % path)
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        raise SecretsError(
+            "secrets_file %s has mode %04o: others may read it; needed is 0600. Run: chmod 600 %s"
+            % (path, mode, path)
+        )
+
+
+def read(path: Union[str, Path]) -> Dict[str, str]:
+    """Return the names and values of a secrets file whose mode is right.
+
+    The value is the rest of the line after the first `=`, byte for byte: no quotes, no expansion.
+    Empty lines and lines beginning with `#` are passed over. Raises SecretsError.
+    """
+    expanded = Path(os.path.expanduser(str(path)))
+    check_mode(expanded)
+    values: Dict[str, str] = {}
+    for number, line in enumerate(expanded.read_text().split("\n"), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not _NAME.match(name):
+            raise SecretsError("secrets_file %s, line %d: expected NAME=VALUE" % (expanded, number))
+        values[name] = value
+    return values

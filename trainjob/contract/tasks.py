@@ -1,0 +1,67 @@
+"""Facts of the built-in tasks that the plan needs and must not import torch for."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple, Optional
+
+
+class TaskFacts(NamedTuple):
+    """What a task brings when the job does not say. `samples` is the training split's size."""
+
+    entry: str
+    data: Optional[str]
+    samples: Optional[int]
+    micro_batch: int
+    epochs: int
+    optimizer: str
+    learning_rate: float
+    schedule: str
+    stages: int  # IPUs one copy of the model is split over
+    loss_is_summed: bool = False
+
+
+BUILT_IN: Dict[str, TaskFacts] = {
+    # Micro batch 4: 256 replicas of pod256 take 1,024 of 1,437 samples, so one update an epoch.
+    "digits-cnn": TaskFacts(
+        entry="trainjob.train.tasks.digits_cnn:DigitsCnn",
+        data="digits",
+        samples=1437,
+        micro_batch=4,
+        epochs=12,
+        optimizer="sgd",
+        learning_rate=0.02,
+        schedule="cosine",
+        stages=1,
+    ),
+    "ffnet-toy": TaskFacts(
+        entry="trainjob.train.tasks.ffnet_toy:FfnetToy",
+        data=None,
+        samples=4096,
+        micro_batch=4,
+        epochs=2,
+        optimizer="sgd",
+        learning_rate=0.01,
+        schedule="constant",
+        stages=1,
+    ),
+}
+
+# A user's own `module:attribute`, of which nothing is known before it runs.
+UNKNOWN = TaskFacts(
+    entry="",
+    data=None,
+    samples=None,
+    micro_batch=32,
+    epochs=1,
+    optimizer="sgd",
+    learning_rate=0.01,
+    schedule="constant",
+    stages=1,
+)
+
+
+def facts(task: str) -> Optional[TaskFacts]:
+    """Return the facts of `task`; UNKNOWN for `module:attribute`; None where there is no such task."""
+    if ":" in task:
+        return UNKNOWN._replace(entry=task)
+    return BUILT_IN.get(task)

@@ -1,0 +1,1 @@
+"""Topology and batch arithmetic. Pure: no I/O, no clock, no environment."""
