@@ -4,28 +4,48 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.common import Container, Count, Line, PlainText, Place, Strict
+from trainjob.cluster.common import (
+    Container,
+    Count,
+    DirectiveName,
+    Line,
+    Place,
+    PlainText,
+    SlurmTime,
+    Strict,
+    Version,
+    Word,
+    breach,
+)
 
-Hosts = str | list[str]
+
+def _readable(hosts: str | list[str]) -> str | list[str]:
+    hostlist.expand(hosts)
+    return hosts
+
+
+Hosts = Annotated[str | list[str], AfterValidator(_readable)]
 
 
 class Vipu(Strict):
     """The V-IPU controller and what is asked of it (reference: poprun's --vipu options)."""
 
-    server: Line | None = Field(None, description="Host of the V-IPU controller.")
+    server: Word | None = Field(None, description="Host of the V-IPU controller.")
     port: int = Field(8090, ge=1, le=65535, description="Its port; 8090 is poprun's own default.")
-    partition: Line | None = Field(None, description="Partition to use, or to create where poprun may.")
-    allocation: Line | None = Field(None, description="Allocation to create a partition in (a V-IPU cluster before SDK 2.6).")
+    partition: Word | None = Field(None, description="Partition to use, or to create where poprun may.")
+    allocation: Word | None = Field(
+        None, description="Allocation to create a partition in (a V-IPU cluster before SDK 2.6)."
+    )
     timeout_s: Count = Field(120, description="Seconds a request may take; 120 is poprun's own default.")
 
 
 class Sdk(Strict):
     """The Poplar SDK on the hosts."""
 
-    version: Line = Field(description='SDK release, quoted: "3.3.0".')
+    version: Version = Field(description='SDK release, quoted: "3.3.0".')
     path: Line | None = Field(None, description="Unpacked SDK: the folder whose enable script is sourced.")
     venv: Line | None = Field(None, description="Virtualenv that has poptorch.")
 
@@ -33,7 +53,7 @@ class Sdk(Strict):
 class PodCluster(Place):
     """An IPU-POD: hosts that share IPUs, launched by poprun."""
 
-    kind: Literal["ipu-pod"]
+    kind: Literal["ipu-pod"] = Field(description="ipu-pod: hosts that share IPUs, launched by poprun.")
     ipus: Count = Field(description="IPUs of the partition; a power of two.")
     hosts: Hosts | None = Field(None, description="Host names: pod-host[1-4] as Slurm writes ranges, or a list.")
     host_count: Count | None = Field(None, description="How many hosts, while their names are not known.")
@@ -45,9 +65,9 @@ class PodCluster(Place):
     def _hosts_are_known_or_counted(self) -> PodCluster:
         names = self.host_names
         if names is None and self.host_count is None:
-            raise ValueError("hosts is missing: give hosts: pod-host[1-4], or host_count: 4 while names are not known")
+            raise breach("hosts", "is missing: give hosts: pod-host[1-4], or host_count: 4 while names are not known")
         if names is not None and self.host_count not in (None, len(names)):
-            raise ValueError(f"hosts names {len(names)} hosts and host_count says {self.host_count}: take host_count out")
+            raise breach("host_count", f"is {self.host_count} and hosts names {len(names)} hosts: take host_count out")
         return self
 
     @property
@@ -62,16 +82,17 @@ class Nodes(Strict):
     count: Count = Field(description="Nodes there are.")
     accelerator: Literal["gpu", "ipu", "cpu"] = Field("cpu", description="What a rank trains on.")
     accelerators: int = Field(0, ge=0, description="Accelerators of one node.")
-    type: Line | None = Field(None, description="Type name in the GRES (a100); absent where the site has none.")
+    type: Word | None = Field(None, description="Type name in the GRES (a100); absent where the site has none.")
     cpus: Count = Field(description="CPUs of one node.")
     memory_gb: Count | None = Field(None, description="Memory of one node that jobs may use, in GB.")
 
     @model_validator(mode="after")
     def _accelerators_fit_their_kind(self) -> Nodes:
         if (self.accelerator == "cpu") != (self.accelerators == 0):
-            raise ValueError(
-                f"accelerator is {self.accelerator} and accelerators is {self.accelerators}: "
-                "cpu nodes have 0, gpu and ipu nodes at least 1"
+            raise breach(
+                "accelerators",
+                f"is {self.accelerators} and accelerator is {self.accelerator}: "
+                "cpu nodes have 0, gpu and ipu nodes at least 1",
             )
         return self
 
@@ -80,40 +101,46 @@ class Limits(Strict):
     """What the site lets one job have."""
 
     max_nodes: Count | None = Field(None, description="Nodes one job may have.")
-    max_time: Line | None = Field(None, description='Longest time limit, as Slurm writes it: "24:00:00".')
+    max_time: SlurmTime | None = Field(None, description='Longest time limit, as Slurm writes it: "24:00:00".')
 
 
 class SlurmCluster(Place):
     """A partition of a cluster that Slurm schedules."""
 
-    kind: Literal["slurm"]
+    kind: Literal["slurm"] = Field(description="slurm: a partition of a cluster that Slurm schedules.")
     nodes: Nodes = Field(description="The nodes of the partition.")
     limits: Limits = Field(Limits(), description="What the site lets one job have.")
-    request: Literal["gres", "gpus-per-node", "ipus", "none"] = Field("gres", description="How this site asks for accelerators.")
-    directives: dict[str, str | int | bool] = Field(
+    request: Literal["gres", "gpus-per-node", "ipus", "none"] = Field(
+        "gres", description="How this site asks for accelerators."
+    )
+    directives: dict[DirectiveName, Line | int | bool] = Field(
         {}, description="Any sbatch option by its long name; true is a bare flag, false is absent."
     )
-    required_directives: list[str] = Field([], description="Options this site refuses to do without.")
-    time_limit: Line | None = Field(None, description='Time limit of a job: "04:00:00".')
-    preemption: Literal["requeue", "cancel", "user-signal"] = Field("requeue", description="What this site does to preempted jobs.")
+    required_directives: list[DirectiveName] = Field([], description="Options this site refuses to do without.")
+    time_limit: SlurmTime | None = Field(None, description='Time limit of a job: "04:00:00".')
+    preemption: Literal["requeue", "cancel", "user-signal"] = Field(
+        "requeue", description="What this site does to preempted jobs."
+    )
     python: Line | None = Field(None, description="Interpreter that has torch. Absent: python3 of the job's PATH.")
 
 
 class LocalCluster(Place):
     """This machine."""
 
-    kind: Literal["local"]
+    kind: Literal["local"] = Field(description="local: this machine.")
     accelerator: Literal["cpu", "gpu"] = Field("cpu", description="What a rank trains on.")
     accelerators: int = Field(0, ge=0, description="GPUs of this machine; 0 on cpu.")
-    max_instances: Count | None = Field(None, description="Most processes that may train here. Absent: no limit on cpu.")
+    max_instances: Count | None = Field(
+        None, description="Most processes that may train here. Absent: no limit on cpu."
+    )
     python: Line | None = Field(None, description="Interpreter that has torch. Absent: the one that runs trainjob.")
 
     @model_validator(mode="after")
     def _accelerators_fit_their_kind(self) -> LocalCluster:
         if (self.accelerator == "cpu") != (self.accelerators == 0):
-            raise ValueError(
-                f"accelerator is {self.accelerator} and accelerators is {self.accelerators}: "
-                "cpu means 0, gpu means at least 1"
+            raise breach(
+                "accelerators",
+                f"is {self.accelerators} and accelerator is {self.accelerator}: cpu means 0, gpu means at least 1",
             )
         return self
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from trainjob.contract.errors import UserError
+
 CONTRACT = 1
 
 
-class ContractError(Exception):
+class ContractError(UserError):
     """job.json is missing, broken, or of a contract that this code does not speak."""
 
 

@@ -8,10 +8,12 @@ import stat
 from pathlib import Path
 from typing import Dict, Union
 
+from trainjob.contract.errors import UserError
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-class SecretsError(Exception):
+class SecretsError(UserError):
     """The secrets file can't be used; the message never holds a value."""
 
 

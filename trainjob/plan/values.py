@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainjob.contract.errors import UserError
 
-class Refusal(Exception):
-    """What was asked can't run: the rule, both numbers, and the nearest settings that can."""
 
-    def __init__(self, rule: str, found: str, cure: str) -> None:
+class Refusal(UserError):  # noqa: N818 (an answer, by the design's own word)
+    """What was asked can't run: the rule, both numbers, and the cure.
+
+    Each of `nearest` is one change to the job that cures it; the cure says the same in words.
+    """
+
+    def __init__(self, rule: str, found: str, cure: str, nearest: tuple[dict[str, int], ...] = ()) -> None:
         super().__init__(f"{rule}: {found}. {cure}")
         self.rule = rule
         self.found = found
         self.cure = cure
+        self.nearest = nearest
 
 
 @dataclass(frozen=True)
-class Warning:
+class Warning:  # noqa: A001 (the design's word; always written values.Warning)
     """Something that runs and is likely not meant. `code` is stable, for machines."""
 
     code: str
@@ -26,7 +32,7 @@ class Warning:
 
 @dataclass(frozen=True)
 class Replica:
-    """One copy of the model. `devices` are numbers within the partition, or within the host on GPUs."""
+    """One copy of the model. `devices` are numbers within the partition on IPUs, within the host on GPUs."""
 
     index: int
     devices: tuple[int, ...]
@@ -43,7 +49,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Host:
-    """One machine and the instances on it. Names that are not known are host-1, host-2, …"""
+    """One machine and the instances on it. Names that are not known are host-1, host-2 and so on."""
 
     name: str
     instances: tuple[Instance, ...]
@@ -59,8 +65,7 @@ class Topology:
     devices_per_replica: int  # 0: the replica trains on CPUs
     device_word: str  # "IPU" | "GPU" | "CPU"
     ilds: int | None = None  # IPU-Link domains
-    partition_ipus: int | None = None  # IPUs of the partition the job uses
-    stages: int = 1  # pipeline stages' IPUs of one model copy
+    partition_ipus: int | None = None  # IPUs the job may choose from
 
     @property
     def devices(self) -> int:
@@ -69,8 +74,13 @@ class Topology:
 
     @property
     def instances_per_host(self) -> int:
-        """The most instances any host has."""
-        return max(len(host.instances) for host in self.hosts)
+        """Instances of one host: all hosts have as many."""
+        return self.instances // len(self.hosts)
+
+    @property
+    def replicas_per_instance(self) -> int:
+        """Replicas of one instance: all instances have as many."""
+        return self.replicas // self.instances
 
 
 @dataclass(frozen=True)

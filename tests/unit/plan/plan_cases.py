@@ -1,0 +1,42 @@
+"""Clusters and jobs that the plan's tests share, in as few words as they can be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.models import CLUSTER, Cluster
+from trainjob.plan.build import plan
+from trainjob.plan.values import Plan, Refusal
+
+OWN = "my_module:MyTask"  # a task of the user's own: nothing known before it runs
+
+
+def pod(ipus: int, hosts: int = 1, **more: Any) -> Cluster:
+    return CLUSTER.validate_python({"kind": "ipu-pod", "ipus": ipus, "hosts": f"pod-host[1-{hosts}]", **more})
+
+
+def slurm(accelerator: str = "gpu", count: int = 8, accelerators: int = 4, cpus: int = 64, **more: Any) -> Cluster:
+    nodes = {"count": count, "accelerator": accelerator, "accelerators": accelerators, "cpus": cpus}
+    return CLUSTER.validate_python({"kind": "slurm", "nodes": nodes, **more})
+
+
+def local(**more: Any) -> Cluster:
+    return CLUSTER.validate_python({"kind": "local", **more})
+
+
+def planned(cluster: Cluster, **job: Any) -> Plan:
+    return plan("here", cluster, Job(**job))
+
+
+def refused(cluster: Cluster, **job: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        planned(cluster, **job)
+    return caught.value
+
+
+def label(value: object) -> str:
+    """Return what a case is called in pytest's report: a cluster by its kind."""
+    return str(getattr(value, "kind", value))

@@ -1,0 +1,1 @@
+"""The command line: one module a command; parse, call, print. Nobody imports it."""

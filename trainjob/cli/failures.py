@@ -1,0 +1,71 @@
+"""The one place that turns exceptions into exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+import trainjob
+from trainjob.contract import exits
+from trainjob.contract.errors import UserError
+
+
+@contextmanager
+def handled(arguments: Sequence[str]) -> Iterator[None]:
+    """End the process with the exit code of whatever is raised inside; no traceback is ever printed."""
+    try:
+        yield
+    except UserError as error:
+        _say(arguments, str(error))
+        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(exits.USAGE)
+    except click.ClickException as error:
+        _say(arguments, error.format_message())
+        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(exits.INTERRUPTED)
+    except BrokenPipeError:
+        _leave_the_pipe()
+    except Exception as error:  # noqa: BLE001 - whatever is left is our bug, and says so
+        _say(arguments, f"BUG: {type(error).__name__}: {error}. What happened is in {_write_log(arguments)}")
+        sys.exit(exits.OUR_BUG)
+
+
+def _say(arguments: Sequence[str], message: str) -> None:
+    if "--json" in _before_the_command(arguments):
+        print(json.dumps({"error": message}, ensure_ascii=False))
+    print(f"trainjob: {message}", file=sys.stderr)
+
+
+def _before_the_command(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[: list(arguments).index("--")] if "--" in arguments else arguments
+
+
+def _leave_the_pipe() -> None:
+    # `trainjob logs RUN | head`: nobody reads on, and Python would complain again when it flushes at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(exits.DONE)
+
+
+def _write_log(arguments: Sequence[str]) -> Path:
+    from trainjob.runs import index
+
+    folder = index.home() / "bugs"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
+    return log

@@ -1,0 +1,101 @@
+"""Stays with a run until its end: a bar on a terminal, plain lines elsewhere. Ctrl-C lets go of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from trainjob.cli import show
+from trainjob.cli.report import print_report
+from trainjob.cli.status import print_failure
+from trainjob.contract import exits, states
+from trainjob.contract.files import read_json_lines
+from trainjob.contract.paths import RunPaths
+from trainjob.runs.status import Status, poll
+
+_EVERY_S = 0.2
+
+
+def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
+    """Return the exit code of the command line once the run has ended: 0 when it is COMPLETED, else 1."""
+    try:
+        with _shown(paths, quiet=as_json) as look:
+            ended = poll(paths, look, lambda: time.sleep(_EVERY_S))
+    except KeyboardInterrupt:
+        typer.echo(f"\nrun {paths.id} goes on without you: trainjob logs {paths.id} --follow", err=True)
+        return exits.INTERRUPTED
+    if as_json:
+        from trainjob.report.report import report
+
+        show.as_json({**ended.as_json(), "report": report(paths).as_json()})
+    else:
+        _say_how_it_ended(paths, ended)
+    return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
+
+
+def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
+    print_report(paths)
+    print_failure(ended)
+    typer.echo(f"\nnext: {_next(paths, ended)}")
+
+
+def _next(paths: RunPaths, ended: Status) -> str:
+    if ended.state == states.COMPLETED and paths.checkpoints.is_dir() and any(paths.checkpoints.iterdir()):
+        return f"trainjob export {paths.id} -o model.safetensors · trainjob logs {paths.id}"
+    if ended.state == states.COMPLETED:
+        return f"trainjob logs {paths.id}"
+    return f"trainjob logs {paths.id} · trainjob resume {paths.id}"
+
+
+@contextmanager
+def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]]:
+    """Yield what to call with each status: it shows it, and says whether the run has ended."""
+    if quiet:
+        yield _has_ended
+    elif sys.stdout.isatty():
+        with _bar() as draw:
+            yield lambda now: (draw(now), _has_ended(now))[1]
+    else:
+        printed = _Lines(paths)
+        yield lambda now: (printed.show_new(), _has_ended(now))[1]
+
+
+def _has_ended(now: Status) -> bool:
+    return now.state not in states.ACTIVE
+
+
+class _Lines:
+    """One plain line an evaluation, each once."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._shown = 0
+
+    def show_new(self) -> None:
+        """Print the evaluations that came since the last call."""
+        found = [line for line in read_json_lines(self._paths.metrics) if line.get("kind") == "evaluation"]
+        for line in found[self._shown :]:
+            accuracy = line.get("accuracy")
+            said = "" if accuracy is None else f" · accuracy {100 * accuracy:.2f} %"
+            typer.echo(f"epoch {line['epoch']} · update {line['update']} · held-out loss {line['loss']:.4f}{said}")
+        self._shown = len(found)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Status], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"), TimeElapsedColumn()
+    ) as progress:
+        task = progress.add_task(states.PENDING, total=None)
+
+        def draw(now: Status) -> None:
+            epoch = "" if now.epoch is None else f" epoch {now.epoch}"
+            progress.update(task, description=f"{now.state}{epoch}", completed=now.update or 0, total=now.total_updates)
+
+        yield draw

@@ -1,0 +1,50 @@
+"""Sub-commands that are imported when they are called: `--help` reads a table."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+# command -> what it does. The module trainjob.cli.<command> holds its typer app.
+COMMANDS: dict[str, str] = {
+    "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
+    "render": "Print or write the bytes that would run.",
+    "check": "Find what is wrong before queueing.",
+    "submit": "Plan, render, check, write the run directory, and hand it over.",
+    "list": "List the runs.",
+    "status": "Show what has become of a run.",
+    "logs": "Print what the ranks have printed.",
+    "cancel": "End every process of a run, and no other.",
+    "resume": "Start one more attempt of a run that ended early.",
+    "export": "Write the trained model as plain weights.",
+    "prune": "Remove old runs, by choice.",
+    "report": "Show what a run has done, from its folder alone.",
+    "data": "Prepare, list and check data sets.",
+    "cluster": "List, show, make and check cluster files.",
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are named by COMMANDS and built on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names, in the order in which a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Return the command, importing its module; None for an unknown name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module: Any = importlib.import_module(f"trainjob.cli.{cmd_name}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the table without importing a single command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))

@@ -1,0 +1,64 @@
+"""trainjob status: what has become of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from trainjob.cli import show
+from trainjob.cli.report import Run
+
+if TYPE_CHECKING:
+    from trainjob.runs.status import Status
+
+app = typer.Typer()
+
+
+@app.command()
+def status(run: Run, as_json: show.AsJson = False) -> None:
+    """Show what has become of a run."""
+    from trainjob.runs import index
+    from trainjob.runs.status import status as found
+
+    now = found(index.find(run))
+    if as_json:
+        show.as_json(now.as_json())
+        return
+    typer.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
+    show.rows(_rows(now))
+    print_failure(now)
+
+
+def _rows(now: Status) -> Iterator[tuple[str, str]]:
+    yield "cluster", now.cluster or "by hand"
+    yield "submitted", now.submitted_at or "by hand"
+    yield "attempt", str(now.attempt)
+    if now.update is not None:
+        yield "progress", f"epoch {now.epoch}, update {now.update} of {now.total_updates or 'unknown'}"
+    if now.heartbeat is not None:
+        yield "last sign of life", f"{show.seconds(max(0.0, time.time() - now.heartbeat))} ago"
+    if now.exit_code is not None:
+        yield "exit code", str(now.exit_code)
+    yield "run directory", now.folder
+
+
+def print_failure(now: Status) -> None:
+    """Print which rank failed first and the end of what it printed."""
+    if now.failure is None:
+        return
+    failed = now.failure
+    typer.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {_exit(failed.exit_code)}. Its last lines:")
+    for line in failed.tail:
+        typer.echo(f"  | {line}")
+
+
+def _exit(code: int) -> str:
+    import signal
+
+    try:
+        return f"{code} ({signal.Signals(code - 128).name})" if code > 128 else str(code)
+    except ValueError:
+        return str(code)

@@ -1,0 +1,80 @@
+"""trainjob submit: plan, render, check, write the run directory, hand it over."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainjob.cli import show
+from trainjob.cli.job_flags import JobFlags, takes_a_job
+
+if TYPE_CHECKING:
+    from trainjob.contract.paths import RunPaths
+
+app = typer.Typer()
+
+
+@app.command()
+@takes_a_job
+def submit(
+    flags: JobFlags,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the very bytes of the job script and end.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Submit a job a second time within a minute.")] = False,
+    as_json: show.AsJson = False,
+) -> None:
+    """Plan, render, check, write the run directory, and hand it over."""
+    if dry_run:
+        _print_bytes(flags)
+        return
+    paths = _submitted(flags, again=again)
+    if not as_json:
+        typer.echo(f"run {paths.id} is submitted: {paths.folder}")
+    if follow:
+        from trainjob.cli import following
+
+        raise typer.Exit(following.to_the_end(paths, as_json=as_json))
+    if as_json:
+        show.as_json({"id": paths.id, "folder": str(paths.folder)})
+    else:
+        typer.echo(f"next: trainjob logs {paths.id} --follow · trainjob status {paths.id} · trainjob cancel {paths.id}")
+
+
+def _print_bytes(flags: JobFlags) -> None:
+    from trainjob.cli.prepared import prepare
+
+    rendered = prepare(flags).render()
+    sys.stdout.buffer.write(rendered.files[rendered.script].content)
+
+
+def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
+    import os
+
+    from trainjob.cli.check import refuse_problems
+    from trainjob.cli.plan import warnings
+    from trainjob.cli.prepared import prepare, selected
+    from trainjob.cluster.site import refuse_missing_facts
+    from trainjob.runs import start
+    from trainjob.submit.base import backend_name
+
+    start.refuse_redirects(os.environ)
+    prepared = prepare(flags)
+    refuse_missing_facts(prepared.found.name, prepared.found.cluster)
+    rendered = prepared.render()
+    refuse_problems(prepared)
+    warnings(prepared.request.plan.warnings)
+    chosen = selected(prepared, untracked=flags.untracked)
+    handover = start.Handover(
+        rendered=rendered,
+        name=prepared.request.plan.name,
+        cluster=prepared.found.name,
+        backend=backend_name(prepared.found.cluster),
+        runs_dir=prepared.runs_dir,
+        project=prepared.project,
+        selection=chosen,
+    )
+    for name, reason in () if chosen is None else chosen.left_out:
+        typer.echo(f"left out of the run: {name} ({reason})", err=True)
+    return start.submit(handover, again=again)

@@ -1,0 +1,191 @@
+"""A YAML text as values, with the line of every key and all that is wrong with it as YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import yaml
+
+from trainjob.cluster import traps
+
+KeyPath = tuple[str | int, ...]
+
+# What is a text in the end, whatever it looks like: 3.10 stays "3.10".
+AS_WRITTEN = ("env", "command")
+
+
+class Problem(NamedTuple):
+    """One thing to mend: the line and column (from 1; column 0: the whole line), the key path, and what it is."""
+
+    line: int
+    column: int
+    path: KeyPath
+    text: str
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 as PyYAML reads it, and 1e-3, which every other reader takes for a number."""
+
+
+_EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+\Z")
+_Loader.add_implicit_resolver(traps.FLOAT, _EXPONENT, list("-+0123456789"))
+
+
+@dataclass(frozen=True)
+class Document:
+    """The values of a mapping, the nodes they come from, and the problems met; `values` is empty when unreadable."""
+
+    values: dict[str, object]
+    root: yaml.Node | None
+    problems: tuple[Problem, ...]
+
+    def line(self, path: Sequence[str | int]) -> int:
+        """Return the line (from 1) of the deepest part of `path` that is written."""
+        return _find(self.root, path)[0]
+
+    def written(self, path: Sequence[str | int]) -> str | None:
+        """Return the plain, unquoted text at `path`; None where something else stands there."""
+        node = _find(self.root, path)[1]
+        return node.value if isinstance(node, yaml.ScalarNode) and node.style is None else None
+
+
+def load(text: str) -> Document:
+    """Return `text` as a document. Never raises: what is wrong stands in its problems."""
+    try:
+        return _load(text)
+    except yaml.MarkedYAMLError as error:
+        problem = _not_yaml(error)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problem = Problem(line, 0, (), f"this is not YAML: the character U+{error.character:04X} may not be in it")
+    except RecursionError:
+        problem = Problem(1, 0, (), "is nested too deeply to be read")
+    return Document({}, None, (problem,))
+
+
+def _load(text: str) -> Document:
+    loader = _Loader(text)
+    root = loader.get_single_node()
+    if not isinstance(root, yaml.MappingNode):
+        return Document({}, None, (_no_mapping(root),))
+    _keep_as_written(root)
+    checker = _Checker(loader)
+    checker.check(root, ())
+    return Document(loader.construct_document(root), root, tuple(checker.problems))
+
+
+def _not_yaml(error: yaml.MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 0)
+    context = f" {error.context}" if error.context else ""
+    if error.context and error.context_mark and error.context_mark.line + 1 != line:
+        context += f" (line {error.context_mark.line + 1})"
+    return Problem(line, column, (), f"this is not YAML:{context + ',' if context else ''} {error.problem}")
+
+
+def _no_mapping(root: yaml.Node | None) -> Problem:
+    found = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
+    line = 1 if root is None else root.start_mark.line + 1
+    return Problem(line, 0, (), f"{found}: expected keys with values, such as kind: local or instances: 2")
+
+
+def _kind_of(node: yaml.Node) -> str:
+    return "a list" if isinstance(node, yaml.SequenceNode) else "one value"
+
+
+def _find(node: yaml.Node | None, path: Sequence[str | int]) -> tuple[int, yaml.Node | None]:
+    """Return the line of the last key of `path` that is there, and the node at `path` if all of it is."""
+    line = node.start_mark.line + 1 if node else 1
+    for step in path:
+        match = _child(node, step)
+        if match is None:
+            return line, None
+        line, node = match
+    return line, node
+
+
+def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        # Merged keys stand first once values are constructed, and the last one counts.
+        for key, value in reversed(node.value):
+            if key.value == step:
+                return key.start_mark.line + 1, value
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        item = node.value[step]
+        return item.start_mark.line + 1, item
+    return None
+
+
+def _keep_as_written(root: yaml.MappingNode) -> None:
+    for key, node in root.value:
+        if key.value not in AS_WRITTEN:
+            continue
+        items = [pair[1] for pair in node.value] if isinstance(node, yaml.MappingNode) else node.value
+        for item in items if isinstance(items, list) else ():
+            if item.tag in (*traps.NUMBERS, traps.DATE):
+                item.tag = traps.TEXT
+
+
+class _Checker:
+    """Walks all nodes once, notes what is wrong, and makes each wrong node a text so that values can be had."""
+
+    def __init__(self, loader: _Loader) -> None:
+        self.loader = loader
+        self.problems: list[Problem] = []
+        self._seen: set[int] = set()
+
+    def check(self, node: yaml.Node, path: KeyPath) -> None:
+        """Note the problems of `node` and of all below it."""
+        if id(node) in self._seen:
+            return
+        self._seen.add(id(node))
+        self._check_tag(node, path)
+        if isinstance(node, yaml.MappingNode):
+            self._check_mapping(node, path)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self.check(item, (*path, index))
+        elif isinstance(node, yaml.ScalarNode):
+            self._check_scalar(node, path)
+
+    def _note(self, node: yaml.Node, path: KeyPath, text: str) -> None:
+        self.problems.append(Problem(node.start_mark.line + 1, 0, path, text))
+
+    def _check_tag(self, node: yaml.Node, path: KeyPath) -> None:
+        plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        expected: str = self.loader.resolve(type(node), node.value, (plain, not plain))  # type: ignore[no-untyped-call]
+        if node.tag not in (expected, traps.TEXT):
+            self._note(node, path, f"has the tag {node.tag.replace(traps.TAG, '!!')}: take it out")
+            node.tag = expected
+
+    def _check_mapping(self, node: yaml.MappingNode, path: KeyPath) -> None:
+        first: dict[str, int] = {}
+        node.value = [pair for pair in node.value if self._is_a_key(pair[0], path)]
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.value in first and key.tag != traps.MERGE:
+                text = f"is given twice, in line {first[key.value]} and in line {line}: take one out"
+                self._note(key, (*path, key.value), text)
+            first[key.value] = line
+            self.check(value, (*path, key.value))
+
+    def _is_a_key(self, key: yaml.Node, path: KeyPath) -> bool:
+        if not isinstance(key, yaml.ScalarNode):
+            self._note(key, path, f"has {_kind_of(key)} for a key: write a word")
+            return False
+        if key.tag not in (traps.TEXT, traps.MERGE):
+            text = f'is a key that YAML takes for {traps.meaning(key)}: quote it, "{key.value}"'
+            self._note(key, (*path, key.value), text)
+            key.tag = traps.TEXT
+        return True
+
+    def _check_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> None:
+        if node.tag in traps.SIGNS:
+            node.tag = traps.TEXT
+        text = traps.misreading(node)
+        if text:
+            self._note(node, path, text)
+            node.tag = traps.TEXT

@@ -1,0 +1,54 @@
+"""Plain words that YAML 1.1 takes for something else: no, 24:00:00, 010, 2024-01-01.
+
+Each is refused with the word to quote, so that a file says the same to a person and to every YAML reader.
+"""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+TAG = "tag:yaml.org,2002:"
+TEXT, INT, FLOAT, BOOL, NULL, DATE = (TAG + word for word in ("str", "int", "float", "bool", "null", "timestamp"))
+NUMBERS = (INT, FLOAT)
+MERGE = TAG + "merge"
+# Plain = and << have a meaning as keys; as values they are text.
+SIGNS = (TAG + "value", MERGE)
+
+_LONGEST_NUMBER = 40
+_MEANINGS = {BOOL: "true or false", NULL: "nothing", DATE: "a date", INT: "a number", FLOAT: "a number"}
+
+
+def meaning(node: yaml.Node) -> str:
+    """Return in words what YAML takes the plain word `node` for."""
+    return _MEANINGS.get(node.tag, "something else")
+
+
+def misreading(node: yaml.ScalarNode) -> str | None:
+    """Return what YAML makes of the plain word `node` against what a person means, and the cure; None if the same."""
+    word: str = node.value
+    if node.tag == BOOL and word.lower() not in ("true", "false"):
+        found = "true" if word.lower() in ("yes", "on") else "false"
+        return f'YAML takes {word} for {found}: write {found}, or quote it, "{word}"'
+    if node.tag == DATE:
+        return f'YAML takes {word} for a date: quote it, "{word}"'
+    return _misread_number(node) if node.tag in NUMBERS else None
+
+
+def _misread_number(node: yaml.ScalarNode) -> str | None:
+    word: str = node.value
+    if len(word) > _LONGEST_NUMBER:
+        return f"is too long for a number ({len(word)} characters): put the number right, or quote it"
+    try:
+        number = _construct(node)
+    except ValueError:
+        return f'YAML takes {word} for a number and can\'t read it: quote it, "{word}"'
+    if ":" in word or re.match(r"[-+]?0[0-9_]", word):
+        return f'YAML takes {word} for the number {number}: quote it, "{word}", or write {number}'
+    return None
+
+
+def _construct(node: yaml.ScalarNode) -> object:
+    loader = yaml.SafeLoader("")
+    return loader.construct_yaml_int(node) if node.tag == INT else loader.construct_yaml_float(node)

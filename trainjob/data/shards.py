@@ -1,0 +1,57 @@
+"""Reading a prepared data set: its splits as memory maps, nothing loaded until a sample is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.manifest import FileFacts, Manifest, find, not_prepared, read_manifest
+from trainjob.data.checking import check_size
+
+
+class Split(NamedTuple):
+    """One split. The arrays are read-only memory maps."""
+
+    images: Any  # (samples, channels, height, width) uint8
+    labels: Any  # (samples,)
+
+
+class DataSet:
+    """A prepared data set: its manifest, and its splits by name."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    def split(self, name: str) -> Split:
+        """Return split `name` as memory maps. Raises UserError where there is no such split, or a file is cut."""
+        facts = self.manifest.splits.get(name)
+        if facts is None:
+            known = ", ".join(sorted(self.manifest.splits))
+            raise UserError("data set %s has no split %s: it has %s" % (self.manifest.name, name, known))
+        shape = (facts.samples,) + tuple(self.manifest.shape)
+        images = self._map(facts.files["images"], self.manifest.dtype, shape)
+        return Split(images, self._map(facts.files["labels"], self.manifest.label_dtype, shape[:1]))
+
+    def _map(self, facts: FileFacts, dtype: str, shape: Tuple[int, ...]) -> Any:
+        check_size(self.folder, self.manifest.name, facts)
+        return np.memmap(str(self.folder / facts.file), dtype=np.dtype(dtype), mode="r", shape=shape)
+
+
+def open_data_set(folder: Path) -> DataSet:
+    """Return the prepared data set in `folder`. Raises UserError where there is none."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise not_prepared(folder.name, folder.parent)
+    return DataSet(folder, manifest)
+
+
+def open_by_name(name: str, data_dir: Optional[Path]) -> DataSet:
+    """Return data set `name`, from `data_dir` or as shipped. Raises UserError, naming the command that prepares it."""
+    folder = find(name, data_dir)
+    if folder is None:
+        raise not_prepared(name, data_dir)
+    return open_data_set(folder)

@@ -1,0 +1,99 @@
+"""The batch: micro batch × accumulation × replicas, device iterations, epochs."""
+
+from __future__ import annotations
+
+from trainjob.cluster.job import Job
+from trainjob.contract.tasks import TaskFacts
+from trainjob.plan import work
+from trainjob.plan.counts import Counts
+from trainjob.plan.rules import Knob, refuse
+from trainjob.plan.values import Batch
+from trainjob.plan.words import number, quantity
+
+DIVIDES = "the global batch is a multiple of micro batch × replicas"
+PIPELINE_IS_FULL = "a model split over n IPUs accumulates at least 2n − 1 micro batches"
+ITERATIONS = "only IPUs make several updates between two returns to the host"
+ONE_UPDATE = "an epoch has at least one update"
+
+
+def batch(job: Job, known: TaskFacts, counts: Counts) -> Batch:
+    """Return the arithmetic of the job's batch. Raises Broken."""
+    micro_batch = job.micro_batch if job.micro_batch is not None else known.micro_batch
+    worked_out = Batch(
+        micro_batch=micro_batch,
+        accumulation=_accumulation(job, counts, micro_batch),
+        replicas=counts.replicas,
+        device_iterations=_device_iterations(job, counts),
+        samples=work.samples(job, known),
+        remainder=job.remainder,
+        epochs=job.epochs if job.epochs is not None or job.updates is not None else known.epochs,
+        updates=job.updates,
+    )
+    _has_an_update(job, counts, worked_out)
+    return worked_out
+
+
+def least_accumulation(stages: int) -> int:
+    """Return the fewest micro batches that fill the pipeline of a model split over `stages` IPUs (PopTorch)."""
+    return 2 * stages - 1
+
+
+def _accumulation(job: Job, counts: Counts, micro_batch: int) -> int:
+    least = least_accumulation(counts.stages)
+    if job.global_batch is not None:
+        accumulation = _from_global_batch(job.global_batch, micro_batch, counts.replicas, least)
+    else:
+        accumulation = job.accumulation if job.accumulation is not None else least
+    if accumulation < least:
+        unit = micro_batch * counts.replicas
+        asked_for_samples = job.global_batch is not None
+        knob = Knob("global_batch", job.global_batch or 0, (least * unit,))
+        found = f"{counts.stages} IPUs, accumulation {accumulation}, at least {least}"
+        refuse(PIPELINE_IS_FULL, found, knob if asked_for_samples else Knob("accumulation", accumulation, (least,)))
+    return accumulation
+
+
+def _from_global_batch(asked: int, micro_batch: int, replicas: int, least: int) -> int:
+    unit = micro_batch * replicas
+    if asked % unit:
+        found = f"global batch {number(asked)}, {micro_batch} × {quantity(replicas, 'replica')} = {number(unit)}"
+        multiples = (asked // unit * unit, -(-asked // unit) * unit, least * unit)
+        refuse(DIVIDES, found, Knob("global_batch", asked, multiples), Knob("micro_batch", micro_batch))
+    return asked // unit
+
+
+def _device_iterations(job: Job, counts: Counts) -> int:
+    asked = job.device_iterations if job.device_iterations is not None else 1
+    if asked > 1 and counts.device_word != "IPU":
+        found = f"device_iterations is {asked} on {counts.device_word}s"
+        refuse(ITERATIONS, found, Knob("device_iterations", asked, (1,)))
+    return asked
+
+
+def _has_an_update(job: Job, counts: Counts, asked: Batch) -> None:
+    if asked.blocks_per_epoch != 0:
+        return
+    samples = asked.samples or 0
+    found = f"a block takes {_product(asked)} = {number(asked.block)} samples, the data set has {number(samples)}"
+    refuse(ONE_UPDATE, found, *_smaller(job, counts, asked, samples), otherwise="Or --remainder pad.")
+
+
+def _product(asked: Batch) -> str:
+    product = f"{asked.micro_batch} micro × {asked.accumulation} accumulation × {asked.replicas} replicas"
+    return product if asked.device_iterations == 1 else product + f" × {asked.device_iterations} device iterations"
+
+
+def _smaller(job: Job, counts: Counts, asked: Batch, samples: int) -> tuple[Knob, ...]:
+    """Return the factors of a block, each with the largest value that leaves one block."""
+
+    def largest(setting: str, factor: int) -> Knob:
+        return Knob(setting, factor, (samples * factor // asked.block,))
+
+    knobs = [largest("device_iterations", asked.device_iterations)]
+    if job.global_batch is not None:
+        unit = asked.micro_batch * asked.replicas
+        knobs.append(Knob("global_batch", job.global_batch, (samples // asked.device_iterations // unit * unit,)))
+    else:
+        knobs += [largest("micro_batch", asked.micro_batch), largest("accumulation", asked.accumulation)]
+    many = "replicas" if counts.device_word == "IPU" else "instances"
+    return (*knobs, largest(many, asked.replicas))

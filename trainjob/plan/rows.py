@@ -1,0 +1,99 @@
+"""The arithmetic as rows of two columns: what, and how it comes about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainjob.cluster import hostlist
+from trainjob.plan.shards import split
+from trainjob.plan.values import Batch, Plan, Topology
+from trainjob.plan.words import number, quantity
+
+LATER = "known when it runs"
+
+
+def arithmetic(plan: Plan) -> list[tuple[str, str]]:
+    """Return the rows of `plan`'s table, top to bottom."""
+    rows = [("engine", plan.engine), *_topology(plan.topology)]
+    if plan.batch is not None:
+        rows += _batch(plan.batch)
+    if plan.learning_rate_effect is not None:
+        effect = plan.learning_rate_effect
+        rows.append(("learning rate", f"× {number(effect.factor)}: {effect.because}"))
+    return [*rows, *plan.facts]
+
+
+def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tuple[str, str]]:
+    """Yield further rows: what other tools call these numbers, and what each loader reads."""
+    if topology.ilds is not None:
+        used = f"{topology.devices} of {topology.partition_ipus} IPUs"
+        yield "partition", f"{used}, {quantity(topology.ilds, 'IPU-Link domain')}"
+        yield "auto_select_ipus", _auto_select(topology)
+    if batch is not None:
+        size = batch.global_batch // topology.instances
+        yield "samples per instance", f"{number(size)} of every global batch of {number(batch.global_batch)}"
+    if batch is not None and batch.samples is not None:
+        loaders = f"{quantity(topology.instances, 'instance')} × {max(1, workers)}"
+        most = split(topology.instances, workers, batch.samples)
+        yield "loader processes", f"{loaders}, each at most {quantity(most, 'sample')} an epoch"
+
+
+def auto_select_ipus(topology: Topology) -> int:
+    """Return the IPUs of one instance: what TensorFlow's IPUConfig.auto_select_ipus would be set to."""
+    return topology.replicas_per_instance * topology.devices_per_replica
+
+
+def _auto_select(topology: Topology) -> str:
+    each = quantity(topology.devices_per_replica, "IPU")
+    product = f"{quantity(topology.replicas_per_instance, 'replica')} × {each}"
+    return f"{auto_select_ipus(topology)} = {product} (TensorFlow, in each instance)"
+
+
+def _topology(topology: Topology) -> Iterator[tuple[str, str]]:
+    hosts, word = len(topology.hosts), topology.device_word
+    yield "hosts", f"{number(hosts)}: {hostlist.compress(host.name for host in topology.hosts)}"
+    yield "instances", f"{number(topology.instances)} = {quantity(hosts, 'host')} × {topology.instances_per_host}"
+    each = topology.replicas_per_instance
+    yield "replicas", f"{number(topology.replicas)} = {quantity(topology.instances, 'instance')} × {each}"
+    if topology.devices_per_replica:
+        product = f"{quantity(topology.replicas, 'replica')} × {topology.devices_per_replica}"
+        yield f"{word}s", f"{number(topology.devices)} = {product}"
+
+
+def _batch(batch: Batch) -> Iterator[tuple[str, str]]:
+    product = f"{batch.micro_batch} micro × {batch.accumulation} accumulation × {quantity(batch.replicas, 'replica')}"
+    yield "global batch", f"{product} = {quantity(batch.global_batch, 'sample')}"
+    if batch.device_iterations > 1:
+        iterations = f"{batch.device_iterations} device iterations × {number(batch.global_batch)}"
+        yield "block", f"{iterations} = {quantity(batch.block, 'sample')} between two returns to the host"
+    yield "samples", LATER if batch.samples is None else number(batch.samples)
+    yield "updates per epoch", _updates_per_epoch(batch)
+    yield from _remainder(batch)
+    yield "updates", _total(batch)
+
+
+def _updates_per_epoch(batch: Batch) -> str:
+    if batch.samples is None or batch.blocks_per_epoch is None:
+        return LATER
+    rounding = "ceil" if batch.remainder == "pad" else "floor"
+    blocks = f"{rounding}({number(batch.samples)} ÷ {number(batch.block)})"
+    times = f"{batch.device_iterations} × " if batch.device_iterations > 1 else ""
+    return f"{number(batch.updates_per_epoch or 0)} = {times}{blocks}"
+
+
+def _remainder(batch: Batch) -> Iterator[tuple[str, str]]:
+    if batch.samples is None:
+        return
+    if batch.remainder == "pad":
+        yield "padded", f"{quantity(batch.padded or 0, 'sample')} of every epoch seen twice"
+    else:
+        yield "dropped", f"{quantity(batch.dropped or 0, 'sample')} of every epoch"
+
+
+def _total(batch: Batch) -> str:
+    if batch.updates is not None:
+        return f"{number(batch.updates)}, as asked"
+    epochs = quantity(batch.epochs or 0, "epoch")
+    if batch.total_updates is None:
+        return f"{epochs}, {LATER}"
+    return f"{number(batch.total_updates)} = {epochs} × {number(batch.updates_per_epoch or 0)}"

@@ -1,0 +1,1 @@
+"""Plan → Rendered: one strict Jinja environment, one place that quotes."""

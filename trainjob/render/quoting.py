@@ -1,0 +1,90 @@
+"""The one place that quotes: for shell bodies, and for `#SBATCH` lines, which Slurm parses itself."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from trainjob.contract.errors import UserError
+
+_PLAIN_DIRECTIVE = re.compile(r"[A-Za-z0-9_./:=,+@%\[\]~*^-]+\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+_OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
+
+
+class Shell(str):
+    """Finished shell: the environment prints it as it stands. Everything else is quoted.
+
+    Joining it to other text gives plain text again, which is quoted when printed.
+    """
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        """Return the text as it stands: Jinja's way to ask whether a value is finished."""
+        return str(self)
+
+
+class QuotingError(UserError):
+    """A value that the place it goes to cannot carry."""
+
+
+def word(value: object) -> Shell:
+    """Return `value` as one shell word that expands to exactly its text.
+
+    Raises QuotingError for NUL and for text that is not Unicode, which no argument can carry.
+    """
+    if isinstance(value, Shell):
+        return value
+    text = str(value)
+    _refuse_what_no_argument_carries(text)
+    return Shell(shlex.quote(text))
+
+
+def path(value: str) -> Shell:
+    """Return a path as one shell word; a leading `~/` means the home of whoever runs the script."""
+    if value == "~" or value.startswith("~/"):
+        rest = value[1:]
+        return Shell(f'"$HOME"{word(rest) if rest else ""}')
+    return word(value)
+
+
+def _refuse_what_no_argument_carries(text: str) -> None:
+    if "\x00" in text:
+        raise QuotingError(f"{text!r} holds a NUL character, which no argument can carry: take it out")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise QuotingError(f"{text!r} is not valid Unicode text: write it in UTF-8") from None
+
+
+def directive(option: str, value: str | int | bool) -> Shell | None:
+    """Return one `#SBATCH` line; a bare flag for True, None for False.
+
+    Slurm's own parser reads these lines: no shell quoting holds there. Refused, with QuotingError,
+    are control characters, quotes, backslashes and leading dashes; text with spaces or `#` goes in double quotes.
+    """
+    if not _OPTION.match(option):
+        raise QuotingError(f"directive {option!r}: an sbatch option is written in lower case, as in job-name")
+    if isinstance(value, bool):
+        return Shell(f"#SBATCH --{option}") if value else None
+    text = str(value)
+    _refuse_what_slurm_misreads(option, text)
+    return Shell(f"#SBATCH --{option}={text if _PLAIN_DIRECTIVE.match(text) else _in_double_quotes(text)}")
+
+
+def _in_double_quotes(text: str) -> str:
+    return f'"{text}"'
+
+
+def _refuse_what_slurm_misreads(option: str, text: str) -> None:
+    _refuse_what_no_argument_carries(text)
+    where = f"directive {option}: {text!r}"
+    if not text.strip():
+        raise QuotingError(f"{where} is empty: leave the key out, or give true for a bare flag")
+    if _CONTROL.search(text):
+        raise QuotingError(f"{where} holds a line break or control character, which ends an #SBATCH line: take it out")
+    if any(sign in text for sign in "\"'`\\"):
+        raise QuotingError(f"{where} holds a quote or backslash, which Slurm reads in its own way: take it out")
+    if text.startswith("-"):
+        raise QuotingError(f"{where} begins with a dash and would be read as an option: write it without")

@@ -1,0 +1,86 @@
+"""Plan → Rendered: the bytes of a run's own files, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
+
+from trainjob.render import environment
+from trainjob.render.context import context
+from trainjob.render.environment import TemplateError
+from trainjob.render.record import job_record
+from trainjob.render.request import Request
+
+# kind of cluster -> template, and the name of the script it makes
+JOBS = {"local": ("jobs/local.sh.j2", "job.sh")}
+
+
+@dataclass(frozen=True)
+class File:
+    """One rendered file."""
+
+    content: bytes
+    mode: int
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Relative path → bytes and mode. The same request gives the same value on any machine."""
+
+    files: Mapping[str, File]
+    script: str  # which of the files is the job script
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all names, modes and bytes."""
+        total = sha256()
+        for name, file in sorted(self.files.items()):
+            total.update(f"{name}\0{file.mode:o}\0{len(file.content)}\0".encode() + file.content)
+        return total.hexdigest()
+
+
+def render(request: Request, ours: Path, site: Sequence[Path] = ()) -> Rendered:
+    """Return the job script and job.json of `request`.
+
+    Raises TemplateError when a template is at fault, QuotingError when a value can't be carried.
+    """
+    template, name = _template_of(request)
+    script = _script(request, template, ours, site)
+    return Rendered(
+        files={
+            name: File(script.encode(), 0o755),
+            "job.json": File(job_record(request).to_json().encode(), 0o644),
+        },
+        script=name,
+    )
+
+
+def explained(request: Request, ours: Path, site: Sequence[Path] = ()) -> str:
+    """Return the job script with origin marks in it, for `explain.beside` to take apart."""
+    return _script(request, _template_of(request)[0], ours, site, explain=True)
+
+
+def _template_of(request: Request) -> tuple[str, str]:
+    try:
+        return JOBS[request.cluster.kind]
+    except KeyError:
+        raise TemplateError(
+            f"cluster {request.plan.cluster} is of kind {request.cluster.kind}, for which this version has no job "
+            f"template yet (it has: {', '.join(JOBS)}): `trainjob plan` shows its arithmetic"
+        ) from None
+
+
+def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
+    try:
+        jinja = environment.make(ours, site, explain=explain)
+        return jinja.get_template(template).render(context(request))
+    except UndefinedError as error:
+        raise environment.undefined_name(error, template) from None
+    except TemplateSyntaxError as error:
+        raise TemplateError(f"template {error.name}, line {error.lineno}: {error.message}") from None
+    except TemplateNotFound as error:
+        raise TemplateError(f"template {error.name} is not there; it was named by {template} or one it extends") from None

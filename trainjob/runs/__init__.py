@@ -1,0 +1,1 @@
+"""Run directories: found, told apart, followed, cancelled, resumed, exported, removed."""

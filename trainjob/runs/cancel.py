@@ -1,0 +1,33 @@
+"""Ends exactly one run."""
+
+from __future__ import annotations
+
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.runs.start import cancelled_now
+from trainjob.runs.status import Status, status
+from trainjob.submit import backends
+from trainjob.submit.base import read_submission
+
+
+def cancel(paths: RunPaths, *, grace_s: float) -> Status:
+    """Return the run's status after every process of it has ended; ranks get `grace_s` seconds to checkpoint.
+
+    A run that has ended is left as it is. Raises UserError for one that was started by hand.
+    """
+    before = status(paths)
+    if before.state not in states.ACTIVE and before.state != states.LOST:
+        return before
+    submission = read_submission(paths)
+    if submission is None or submission.native is None:
+        raise UserError(f"run {paths.id} was not handed over by trainjob: end it where it was started")
+    if before.state != states.LOST:
+        cancelled_now(paths, submission)
+    backends.get(submission.backend).cancel(paths, submission.native, grace_s)
+    return status(paths)
+
+
+def stop(paths: RunPaths) -> None:
+    """Ask the run to checkpoint and stop at its next block, by the stop file."""
+    paths.stop.touch()

@@ -1,0 +1,88 @@
+"""What ranks have printed: one rank's bytes as they are, or all ranks' lines with the rank in front."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+
+_RANK_LOG = re.compile(r"rank-(\d{4,})\.log\Z")
+_BLOCK_BYTES = 1 << 16
+
+
+@dataclass
+class Tail:
+    """One log, read from where the last reading ended; only whole lines are handed on until `finish`."""
+
+    path: Path
+    prefix: bytes = b""
+    _offset: int = 0
+    _rest: bytes = field(default=b"", repr=False)
+
+    def new_lines(self) -> Iterator[bytes]:
+        """Yield the whole lines that were added since the last call, each with its line end."""
+        for block in self._new_blocks():
+            *whole, self._rest = (self._rest + block).split(b"\n")
+            yield from (self.prefix + line + b"\n" for line in whole)
+
+    def finish(self) -> Iterator[bytes]:
+        """Yield what is left: a last line that has no line end."""
+        if self._rest:
+            yield self.prefix + self._rest + b"\n"
+        self._rest = b""
+
+    def _new_blocks(self) -> Iterator[bytes]:
+        try:
+            stream = self.path.open("rb")
+        except FileNotFoundError:
+            return
+        with stream:
+            stream.seek(self._offset)
+            while block := stream.read(_BLOCK_BYTES):
+                self._offset += len(block)
+                yield block
+
+
+def ranks(paths: RunPaths) -> list[int]:
+    """Return the ranks that have a log, in order."""
+    found = (_RANK_LOG.match(path.name) for path in paths.logs.glob("rank-*.log"))
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def tails(paths: RunPaths, rank: int | None) -> list[Tail]:
+    """Return the logs to read: one rank's, or every rank's and the job script's own.
+
+    Raises UserError for a rank that has no log.
+    """
+    known = ranks(paths)
+    if rank is not None:
+        if known and rank not in known:
+            raise UserError(f"run {paths.id} has no rank {rank}: it has ranks {known[0]} to {known[-1]}")
+        return [Tail(paths.rank_log(rank))]
+    return [Tail(paths.scheduler_log), *(Tail(paths.rank_log(number), b"[%d] " % number) for number in known)]
+
+
+def read(paths: RunPaths, rank: int | None) -> Iterator[bytes]:
+    """Yield everything printed so far, log after log."""
+    for tail in tails(paths, rank):
+        yield from tail.new_lines()
+        yield from tail.finish()
+
+
+def follow(paths: RunPaths, rank: int | None, ended: Callable[[], bool], wait: Callable[[], None]) -> Iterator[bytes]:
+    """Yield what is printed until the run has ended, and all that it printed last."""
+    followed: dict[Path, Tail] = {}
+    while True:
+        # Asked before reading: what a run prints last is there once it has ended.
+        is_last = ended()
+        for tail in tails(paths, rank):
+            yield from followed.setdefault(tail.path, tail).new_lines()
+        if is_last:
+            break
+        wait()
+    for tail in followed.values():
+        yield from tail.finish()

@@ -1,0 +1,62 @@
+"""One more attempt of a run that ended early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.models import CLUSTER
+from trainjob.contract import job as jobs
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.files import remove_if_there
+from trainjob.contract.job import JobRecord
+from trainjob.contract.paths import RunPaths
+from trainjob.plan.build import plan
+from trainjob.render.request import Request
+from trainjob.runs.start import hand_over, next_attempt
+from trainjob.runs.status import status
+
+
+def check_resumable(paths: RunPaths) -> None:
+    """Raise UserError unless the run has ended without being complete."""
+    now = status(paths)
+    if now.state in states.ACTIVE:
+        raise UserError(f"run {paths.id} is {now.state}: cancel it first, or wait until it ends")
+    if now.state not in states.RESUMABLE:
+        raise UserError(f"run {paths.id} is {now.state}: there is nothing left to resume. Submit a new run")
+
+
+def resume(paths: RunPaths) -> None:
+    """Start the next attempt; the runtime goes on from its newest sound checkpoint."""
+    submission = next_attempt(paths, attempt=status(paths).attempt + 1)
+    remove_if_there(paths.stop)
+    hand_over(paths, submission)
+
+
+def with_instances(paths: RunPaths, instances: int) -> Request:
+    """Return the run's own request with another number of instances and the same global batch.
+
+    Raises Refusal when the global batch does not divide, UserError for a run of a user's command.
+    """
+    record = jobs.read(paths.job)
+    if record.train is None:
+        raise UserError(f"run {paths.id} runs a command of your own: submit it again with --instances {instances}")
+    cluster = CLUSTER.validate_python(record.asked["cluster"]["file"])
+    job = Job.model_validate(_asked_with(record, instances))
+    name = record.asked["cluster"]["name"]
+    return Request(
+        cluster=cluster,
+        cluster_origin=record.asked["cluster"]["from"],
+        job=job,
+        origins={**record.asked["origins"], "instances": "flag --instances"},
+        plan=plan(name, cluster, job),
+    )
+
+
+def _asked_with(record: JobRecord, instances: int) -> dict[str, Any]:
+    train = record.train
+    assert train is not None  # noqa: S101 - the caller has refused commands
+    asked = {key: value for key, value in record.asked["job"].items() if key != "accumulation"}
+    kept = {"global_batch": train.micro_batch * train.accumulation * train.replicas, "micro_batch": train.micro_batch}
+    return {**asked, **kept, "name": record.name, "instances": instances}

@@ -1,0 +1,133 @@
+"""Submission: a rendered job becomes a run directory and is handed over."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from trainjob.contract.environment import set_redirects
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.render.rendered import Rendered
+from trainjob.runs import index
+from trainjob.submit import backends, folder
+from trainjob.submit.base import Submission, read_submission
+from trainjob.submit.project import Project, Selection
+
+_SAME_JOB_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Everything a run is made of."""
+
+    rendered: Rendered
+    name: str
+    cluster: str
+    backend: str
+    runs_dir: Path
+    project: Project
+    selection: Selection | None  # None: the project is recorded and not copied
+
+
+def refuse_redirects(environ: Mapping[str, str]) -> None:
+    """Raise UserError while a variable that only a rehearsal may set is set."""
+    found = set_redirects(environ)
+    if found:
+        named = ", ".join(f"{name}={value}" for name, value in found.items())
+        raise UserError(
+            f"{named}: only a rehearsal redirects a job, and a real submit would run something else than it "
+            f"shows. Run: unset {' '.join(found)}"
+        )
+
+
+def submit(handover: Handover, *, again: bool = False) -> RunPaths:
+    """Return the run that now has begun or waits.
+
+    Raises UserError when the same job was submitted within the last minute and `again` was not asked for.
+    """
+    record = handover.project.record()
+    digest = _digest(handover, record)
+    if not again:
+        _refuse_the_same(digest)
+    paths = _new_folder(handover)
+    index.add(paths)
+    submission = Submission(
+        backend=handover.backend,
+        cluster=handover.cluster,
+        native=None,
+        argv=backends.get(handover.backend).argv(handover.rendered.script),
+        script=handover.rendered.script,
+        submitted_at=_now().isoformat(timespec="seconds"),
+        attempt=1,
+        digest=digest,
+        project=_project_record(handover, record),
+    )
+    hand_over(paths, submission)
+    return paths
+
+
+def hand_over(paths: RunPaths, submission: Submission) -> None:
+    """Start the run; it is recorded before and after, so that no interruption loses it."""
+    submission.write(paths)
+    native = backends.get(submission.backend).start(paths, submission.script)
+    submission.replace(native=native).write(paths)
+
+
+def _new_folder(handover: Handover) -> RunPaths:
+    runs_dir = handover.runs_dir.expanduser().resolve()
+    target = runs_dir / index.new_id(handover.name)
+    while os.path.lexists(target):
+        target = runs_dir / index.new_id(handover.name)
+    return folder.create(target, handover.rendered, handover.project, handover.selection)
+
+
+def _digest(handover: Handover, record: Mapping[str, Any]) -> str:
+    text = f"{handover.cluster}\0{handover.rendered.digest}\0{record['commit']}\0{record['diff']}\0{record['top']}"
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+def _refuse_the_same(digest: str) -> None:
+    for paths in index.recent(_SAME_JOB_WITHIN_S):
+        submission = read_submission(paths)
+        if submission and submission.digest == digest and submission.attempt == 1:
+            age = _now() - datetime.fromisoformat(submission.submitted_at)
+            if age < timedelta(seconds=_SAME_JOB_WITHIN_S):
+                raise UserError(
+                    f"the same job was submitted {age.seconds} s ago, as {paths.id}: "
+                    "give --again to run it a second time"
+                )
+
+
+def _project_record(handover: Handover, record: Mapping[str, Any]) -> dict[str, Any]:
+    selection = handover.selection
+    return {
+        **record,
+        "start": handover.project.start,
+        "copied": 0 if selection is None else len(selection.files),
+        "left_out": [] if selection is None else [list(pair) for pair in selection.left_out],
+    }
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def next_attempt(paths: RunPaths, **changes: Any) -> Submission:
+    """Return the submission that starts one more attempt of a run. Raises UserError for a run never submitted."""
+    last = read_submission(paths)
+    if last is None:
+        raise UserError(f"run {paths.id} was started by hand: run its job script again by hand")
+    fresh = {"native": None, "cancelled_at": None, "submitted_at": _now().isoformat(timespec="seconds")}
+    return dataclasses.replace(last, **{**fresh, **changes})
+
+
+def cancelled_now(paths: RunPaths, submission: Submission) -> None:
+    """Record that the run is being cancelled, for the case that its own script can't any more."""
+    submission.replace(cancelled_at=_now().isoformat(timespec="seconds")).write(paths)

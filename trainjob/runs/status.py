@@ -1,0 +1,147 @@
+"""What has become of a run: files first, the back end second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainjob.contract import attempts, failure, states
+from trainjob.contract.failure import Failure
+from trainjob.contract.files import read_json, read_number, read_word
+from trainjob.contract.paths import RunPaths
+from trainjob.submit import backends
+from trainjob.submit.base import Liveness, Submission, read_submission
+
+
+@dataclass(frozen=True)
+class Status:
+    """One run, as its files and its back end tell. `note` says what a reader could not guess."""
+
+    id: str
+    folder: str
+    state: str
+    name: str
+    cluster: str | None
+    submitted_at: str | None
+    attempt: int
+    exit_code: int | None
+    epoch: int | None
+    update: int | None
+    total_updates: int | None
+    heartbeat: float | None
+    failure: Failure | None
+    note: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the status for `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the files of a run say at one moment."""
+
+    paths: RunPaths
+    submission: Submission | None
+    word: str | None
+    attempt: int
+
+    @property
+    def is_open(self) -> bool:
+        return self.word is None or self.word in states.ACTIVE or self._waits_for_its_attempt
+
+    @property
+    def _waits_for_its_attempt(self) -> bool:
+        return self.submission is not None and self.attempt < self.submission.attempt
+
+    @property
+    def state(self) -> str:
+        if self.word is None or self._waits_for_its_attempt:
+            return states.PENDING
+        return self.word
+
+
+def status(paths: RunPaths) -> Status:
+    """Return the status of one run."""
+    return statuses([paths])[0]
+
+
+def statuses(runs: Iterable[RunPaths]) -> list[Status]:
+    """Return the status of each run, asking each back end at most once for all of them."""
+    seen = [_look(paths) for paths in runs]
+    unsure = [one for one in seen if one.is_open and one.submission and one.submission.native]
+    alive = _ask(unsure)
+    return [_status(one, alive.get(one.paths.folder)) for one in seen]
+
+
+def _look(paths: RunPaths) -> _Seen:
+    return _Seen(paths, read_submission(paths), read_word(paths.state), attempts.current(paths))
+
+
+def _ask(unsure: Sequence[_Seen]) -> dict[object, Liveness]:
+    answers: dict[object, Liveness] = {}
+    for name in {one.submission.backend for one in unsure if one.submission}:
+        mine = [one for one in unsure if one.submission and one.submission.backend == name]
+        natives = [one.submission.native for one in mine if one.submission and one.submission.native]
+        for one, answer in zip(mine, backends.get(name).liveness(natives), strict=True):
+            answers[one.paths.folder] = answer
+    return answers
+
+
+def _status(seen: _Seen, alive: Liveness | None) -> Status:
+    if alive is Liveness.GONE:
+        # It may have ended between the two looks: its files have the last word.
+        seen = _look(seen.paths)
+    state, note = _state(seen, alive)
+    progress = _mapping(seen.paths.progress)
+    return Status(
+        id=seen.paths.id,
+        folder=str(seen.paths.folder),
+        state=state,
+        name=_mapping(seen.paths.job).get("name", seen.paths.id),
+        cluster=seen.submission.cluster if seen.submission else None,
+        submitted_at=seen.submission.submitted_at if seen.submission else None,
+        attempt=seen.attempt,
+        exit_code=read_number(seen.paths.exit_code),
+        epoch=progress.get("epoch"),
+        update=progress.get("update"),
+        total_updates=progress.get("total_updates"),
+        heartbeat=progress.get("heartbeat"),
+        failure=failure.read(seen.paths) if state not in states.ACTIVE else None,
+        note=note,
+    )
+
+
+def _mapping(path: Any) -> dict[str, Any]:
+    value = read_json(path)
+    return value if isinstance(value, dict) else {}
+
+
+def _state(seen: _Seen, alive: Liveness | None) -> tuple[str, str | None]:
+    if not seen.is_open:
+        return seen.state, None
+    if seen.submission is None:
+        return seen.state, "started by hand, so nobody can say whether it still runs"
+    if seen.submission.native is None:
+        return states.LOST, "recorded, and the hand-over was cut: `trainjob resume` starts it"
+    if alive is Liveness.GONE:
+        return _gone(seen)
+    if alive is Liveness.UNKNOWN:
+        return seen.state, f"started on host {seen.submission.native.get('host')}: ask there whether it still runs"
+    return seen.state, None
+
+
+def _gone(seen: _Seen) -> tuple[str, str]:
+    if seen.submission and seen.submission.cancelled_at:
+        return states.CANCELLED, "its processes were killed when it was cancelled"
+    return states.LOST, "its processes are gone without a word: killed, or the machine went down"
+
+
+def poll(paths: RunPaths, until: Callable[[Status], bool], wait: Callable[[], None]) -> Status:
+    """Return the first status that satisfies `until`, calling `wait` between two looks."""
+    while True:
+        now = status(paths)
+        if until(now):
+            return now
+        wait()

@@ -1,0 +1,83 @@
+"""Makes a run directory: whole under its name, or not there at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import trainjob
+from trainjob.contract.errors import UserError
+from trainjob.contract.files import sync_folder, write_atomically
+from trainjob.contract.paths import RunPaths
+from trainjob.render.rendered import Rendered
+from trainjob.submit import project as projects
+from trainjob.submit.project import Project, Selection
+
+# The rooms that run on the cluster: every run carries the code it ran.
+_RUNTIME_ROOMS = ("contract", "data", "train")
+
+
+class FolderError(UserError):
+    """The run directory can't be made."""
+
+
+def create(target: Path, rendered: Rendered, project: Project | None, selection: Selection | None) -> RunPaths:
+    """Return the new run directory `target`, filled beside and moved into place.
+
+    Raises FolderError (not writable, disk full, name taken) with nothing left behind.
+    """
+    staging = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir()
+        _fill(RunPaths(staging), rendered, project, selection)
+        _move(staging, target)
+    except OSError as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise FolderError(_why(error, target)) from error
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return RunPaths(target)
+
+
+def _fill(paths: RunPaths, rendered: Rendered, project: Project | None, selection: Selection | None) -> None:
+    for folder in (paths.code, paths.logs, paths.checkpoints):
+        folder.mkdir()
+    _copy_runtime(paths.code / "trainjob")
+    if project is not None and selection is not None:
+        projects.copy(project, selection, paths.project)
+    write_rendered(paths, rendered)
+
+
+def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
+    """Write the rendered files into a run directory, each atomically."""
+    for name, file in rendered.files.items():
+        write_atomically(paths.folder / name, file.content, file.mode)
+
+
+def _copy_runtime(target: Path) -> None:
+    source = Path(trainjob.__file__).parent
+    target.mkdir()
+    shutil.copy2(source / "__init__.py", target)
+    for room in _RUNTIME_ROOMS:
+        shutil.copytree(source / room, target / room, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+
+
+def _move(staging: Path, target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FolderError(f"{target} is already there and not empty: choose another folder")
+    staging.replace(target)
+    sync_folder(target.parent)
+
+
+def _why(error: OSError, target: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space is left for run directory {target}: free some (`trainjob prune`), or set runs_dir to another disk"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"run directory {target} can't be written ({error.strerror}): set runs_dir to a folder that you may write"
+    if error.errno == errno.ENOTDIR:
+        return f"run directory {target} can't be made: a part of its path is a file. Set runs_dir to a folder"
+    return f"run directory {target} can't be made: {error.strerror}"

@@ -1,0 +1,78 @@
+"""The one place that starts subprocesses: arguments are lists, and a failure carries everything."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainjob.contract.errors import UserError
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that has ended. `stdout` is bytes where git or a log may hold any."""
+
+    arguments: tuple[str, ...]
+    code: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        """The output as text."""
+        return self.stdout.decode(errors="replace")
+
+
+class CommandError(UserError):
+    """A system command failed, hung or is missing."""
+
+    def __init__(self, message: str, completed: Completed | None = None) -> None:
+        super().__init__(message)
+        self.completed = completed
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    timeout_s: float = 60.0,
+    folder: Path | None = None,
+    check: bool = True,
+) -> Completed:
+    """Return what the command left when it has ended.
+
+    Raises CommandError when it is missing, takes longer than `timeout_s`, or (with `check`) exits non-zero.
+    """
+    try:
+        ended = subprocess.run(
+            list(arguments), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, cwd=folder, check=False
+        )
+    except FileNotFoundError:
+        raise CommandError(f"{arguments[0]} is not on PATH: install it, or add its folder to PATH") from None
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"`{' '.join(arguments)}` gave no answer in {timeout_s:g} s") from None
+    completed = Completed(tuple(arguments), ended.returncode, ended.stdout, ended.stderr.decode(errors="replace"))
+    if check and completed.code != 0:
+        raise CommandError(
+            f"`{' '.join(arguments)}` exited with {completed.code}: {completed.stderr.strip() or completed.text.strip()}",
+            completed,
+        )
+    return completed
+
+
+def start_detached(arguments: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> int:
+    """Return the process id of a command that outlives us: own session, no terminal, output appended to `log`."""
+    with log.open("ab", buffering=0) as stream:
+        process = subprocess.Popen(
+            list(arguments),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    # Nobody here waits for it: its files say how it ends. Without this, Popen warns when it is collected.
+    process.returncode = 0
+    return process.pid

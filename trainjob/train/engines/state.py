@@ -1,0 +1,72 @@
+"""Model and optimizer state as plain tensors by name, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Set
+
+import torch
+
+from trainjob.contract.errors import UserError
+
+# Adam counts its steps in a tensor since torch 1.12, in a plain number before.
+_STEPS_ARE_TENSORS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (1, 12)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> Dict[str, Any]:
+    """Return the optimizer's state as "parameter:what" → tensor."""
+    found: Dict[str, Any] = {}
+    for name, parameter in model.named_parameters():
+        for what, value in optimizer.state.get(parameter, {}).items():
+            if value is not None:
+                is_tensor = isinstance(value, torch.Tensor)
+                found["%s:%s" % (name, what)] = value if is_tensor else torch.tensor(float(value))
+    return found
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module, tensors: Dict[str, Any]) -> None:
+    """Give the optimizer the state in `tensors`, as `optimizer_tensors` names it."""
+    parameters = dict(model.named_parameters())
+    optimizer.state.clear()
+    for key, value in tensors.items():
+        name, _, what = key.rpartition(":")
+        parameter = parameters[name]
+        optimizer.state.setdefault(parameter, {})[what] = _taken_up(what, value, parameter)
+
+
+def _taken_up(what: str, value: Any, parameter: Any) -> Any:
+    if what == "step":
+        return value.clone() if _STEPS_ARE_TENSORS else int(value.item())
+    return value.to(parameter.device, copy=True)
+
+
+def load_model(model: torch.nn.Module, tensors: Dict[str, Any]) -> None:
+    """Give the model the weights and buffers in `tensors`. Raises UserError where names or shapes differ."""
+    own = model.state_dict()
+    _refuse_other_names(set(own), set(tensors))
+    _refuse_other_shapes(own, tensors)
+    model.load_state_dict(tensors)
+
+
+def _refuse_other_names(own: Set[str], given: Set[str]) -> None:
+    differing = [("the checkpoint lacks", own - given), ("the model does not have", given - own)]
+    told = ["%s %s" % (what, _some(sorted(names))) for what, names in differing if names]
+    if told:
+        raise UserError(
+            "the checkpoint is of another model: %s. Resume with the task and options it was made with" % "; ".join(told)
+        )
+
+
+def _refuse_other_shapes(own: Dict[str, Any], given: Dict[str, Any]) -> None:
+    told = [
+        "%s is %s there and %s here" % (name, tuple(given[name].shape), tuple(own[name].shape))
+        for name in sorted(own)
+        if given[name].shape != own[name].shape
+    ]
+    if told:
+        raise UserError(
+            "the checkpoint is of another model: %s. Resume with the task and options it was made with" % _some(told)
+        )
+
+
+def _some(names: List[str]) -> str:
+    return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")

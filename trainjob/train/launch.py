@@ -1,0 +1,88 @@
+"""Starts the ranks of one host and stays until all have ended: the one way ranks start.
+
+    python -m trainjob.train.launch --launcher local --instances 2 RUN_DIR -- python train.py
+
+Under `local` it starts every rank itself; under srun and mpirun it is started once per rank, and starts
+that one. Standard library only, no torch: a rank starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Dict, List, Sequence
+
+from trainjob.contract import attempts, environment, secrets
+from trainjob.contract.environment import Ranking
+from trainjob.contract.errors import UserError
+from trainjob.contract.exits import USER_OR_CLUSTER_CAN_FIX
+from trainjob.contract.paths import RunPaths
+from trainjob.train import processes, ranks
+from trainjob.train.supervise import Rank, Supervisor
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Return the exit code of the first rank that failed, or of all ranks when none did."""
+    asked = _parse(arguments)
+    paths = RunPaths(Path(asked.run_dir).resolve())
+    try:
+        shared = _shared_environment(asked, paths)
+        started = [_rank(asked, paths, where, shared) for where in _rankings(asked)]
+        if asked.launcher == "local":
+            processes.end_with_parent()
+        return Supervisor(paths, started, grace_s=asked.grace_s).run()
+    except UserError as error:
+        sys.stderr.write("trainjob: %s\n" % error)
+        return USER_OR_CLUSTER_CAN_FIX
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="launch", description=__doc__, allow_abbrev=False)
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("--launcher", choices=["local", *environment.LAUNCHER_NAMES], required=True)
+    parser.add_argument("--instances", type=int, default=1, help="ranks to start (launcher local)")
+    parser.add_argument("--accelerator", choices=["cpu", "gpu", "ipu"], default="cpu")
+    parser.add_argument("--working-folder", default="code", help="where ranks start, below RUN_DIR")
+    parser.add_argument("--port", type=int, default=0, help="rendezvous port; 0: a free one is chosen")
+    parser.add_argument("--interface", default="", help="network interface that ranks meet on")
+    parser.add_argument("--secrets-file", default="", help="NAME=VALUE lines for the ranks' environment")
+    parser.add_argument("--grace-s", type=float, default=30.0, help="seconds between TERM and KILL")
+    parser.add_argument("command", nargs="+", metavar="COMMAND")
+    return parser.parse_args(arguments)
+
+
+def _rankings(asked: argparse.Namespace) -> List[Ranking]:
+    if asked.launcher != "local":
+        return [ranks.from_launcher(asked.launcher, os.environ)]
+    return ranks.all_on_this_host(asked.instances)
+
+
+def _rank(asked: argparse.Namespace, paths: RunPaths, where: Ranking, shared: Dict[str, str]) -> Rank:
+    environ = {**shared, **ranks.variables(where), **ranks.device(asked.accelerator, where, shared)}
+    environ.setdefault("OMP_NUM_THREADS", ranks.threads(where))
+    return Rank(
+        ranking=where,
+        command=asked.command,
+        environment=environ,
+        folder=paths.folder / asked.working_folder,
+        log=paths.rank_log(where.rank),
+    )
+
+
+def _shared_environment(asked: argparse.Namespace, paths: RunPaths) -> Dict[str, str]:
+    environ = dict(os.environ)
+    if asked.secrets_file:
+        environ.update(secrets.read(asked.secrets_file))
+    environ.setdefault(environment.ATTEMPT, str(attempts.current(paths) or 1))
+    environ[environment.RUN_DIR] = str(paths.folder)
+    interface = environment.redirect(environ, "TRAINJOB_INTERFACE") or asked.interface
+    if asked.launcher == "local":
+        environ.update(ranks.rendezvous_on_this_host(asked.port))
+        interface = interface or "lo"
+    return ranks.on_interface(environ, interface)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""Starts ranks, passes signals on, ends the others when one fails, and says which failed first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from trainjob.contract import exits
+from trainjob.contract.environment import ATTEMPT, Ranking
+from trainjob.contract.failure import Failure, record_first, tail_of_attempt
+from trainjob.contract.paths import RunPaths
+from trainjob.train import processes
+
+_PASSED_ON = {
+    signal.SIGTERM: signal.SIGTERM,
+    signal.SIGUSR1: signal.SIGUSR1,
+    signal.SIGINT: signal.SIGTERM,
+    signal.SIGHUP: signal.SIGTERM,
+}
+_WATCHED = {signal.SIGCHLD, *_PASSED_ON}
+# A rank whose peer has died can only fail: it is given seconds, not the time of a checkpoint.
+_GRACE_AFTER_FAILURE_S = 5.0
+
+
+class Rank(NamedTuple):
+    """One rank before it starts."""
+
+    ranking: Ranking
+    command: Sequence[str]
+    environment: Dict[str, str]
+    folder: Path
+    log: Path
+
+
+class Started(NamedTuple):
+    """One rank that runs. The Popen is kept so that nobody else reaps its process."""
+
+    rank: Rank
+    process: "subprocess.Popen[bytes]"
+
+
+class Supervisor:
+    """Runs `ranks` to their end."""
+
+    def __init__(self, paths: RunPaths, ranks: Sequence[Rank], grace_s: float) -> None:
+        self._paths = paths
+        self._ranks = ranks
+        self._grace_s = grace_s
+        self._running: Dict[int, Started] = {}
+        self._kill_at: Optional[float] = None
+        self._was_told_to_end = False
+        self._first_failure: Optional[int] = None
+        self._codes: List[int] = []
+
+    def run(self) -> int:
+        """Return the first failing rank's exit code, else CHECKPOINTED if any rank says so, else 0."""
+        # Signals are taken by sigtimedwait, one at a time, so that none can arrive between two lines.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        processes.adopt_orphans()
+        try:
+            self._start()
+            while self._running:
+                self._handle(self._next_signal())
+        finally:
+            processes.kill_children()
+        if self._first_failure is not None:
+            return self._first_failure
+        return exits.CHECKPOINTED if exits.CHECKPOINTED in self._codes else exits.DONE
+
+    def _start(self) -> None:
+        for rank in self._ranks:
+            try:
+                process = _start(rank)
+                self._running[process.pid] = Started(rank, process)
+            except OSError as error:
+                _say(rank, "can't start %s: %s" % (rank.command[0], error.strerror))
+                self._failed(rank, 127 if isinstance(error, FileNotFoundError) else 126)
+                return
+
+    def _next_signal(self) -> Optional[int]:
+        timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        received = signal.sigtimedwait(_WATCHED, timeout_s)
+        return None if received is None else received.si_signo
+
+    def _handle(self, number: Optional[int]) -> None:
+        if number in _PASSED_ON:
+            self._pass_on(_PASSED_ON[signal.Signals(number)])
+        # One SIGCHLD may stand for several ranks, and a signal may arrive with it: always look.
+        codes = processes.reap()
+        ended = [(self._running.pop(pid), code) for pid, code in codes.items() if pid in self._running]
+        for started, code in ended:
+            self._ended(started, code)
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill_ranks()
+
+    def _pass_on(self, number: int) -> None:
+        self._signal_ranks(number)
+        if number == signal.SIGTERM:
+            self._was_told_to_end = True
+            self._kill_after(self._grace_s)
+
+    def _ended(self, started: Started, returncode: int) -> None:
+        started.process.returncode = returncode
+        code = exits.from_wait_status(returncode)
+        self._codes.append(code)
+        if code not in (exits.DONE, exits.CHECKPOINTED):
+            self._failed(started.rank, code)
+
+    def _failed(self, rank: Rank, code: int) -> None:
+        if self._first_failure is not None:
+            return
+        self._first_failure = code
+        if not self._was_told_to_end:
+            _record(self._paths, rank, code)
+        self._signal_ranks(signal.SIGTERM)
+        self._kill_after(_GRACE_AFTER_FAILURE_S)
+
+    def _signal_ranks(self, number: int) -> None:
+        # To the rank alone, not its group: loader processes must live until the checkpoint is made.
+        for started in self._running.values():
+            started.process.send_signal(number)
+
+    def _kill_after(self, grace_s: float) -> None:
+        at = time.monotonic() + grace_s
+        self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
+
+    def _kill_ranks(self) -> None:
+        for pid in self._running:
+            os.killpg(pid, signal.SIGKILL)
+        self._kill_at = None
+
+
+def _start(rank: Rank) -> "subprocess.Popen[bytes]":
+    rank.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(str(rank.log), "ab", buffering=0) as log:
+        log.write(_header(rank).encode())
+        return subprocess.Popen(
+            list(rank.command),
+            cwd=str(rank.folder),
+            env=rank.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_in_the_child,
+        )
+
+
+def _in_the_child() -> None:
+    # A shell's background job is born with SIGINT ignored, and so would be all that it starts.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+    processes.end_with_parent(signal.SIGKILL)
+
+
+def _header(rank: Rank) -> str:
+    return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
+        rank.environment[ATTEMPT],
+        rank.ranking.rank,
+        rank.ranking.world_size,
+        socket.gethostname(),
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+
+
+def _record(paths: RunPaths, rank: Rank, code: int) -> None:
+    lines = tail_of_attempt(rank.log)
+    failure = Failure(
+        attempt=int(rank.environment[ATTEMPT]),
+        rank=rank.ranking.rank,
+        host=socket.gethostname(),
+        exit_code=code,
+        command=list(rank.command),
+        tail=lines,
+    )
+    if record_first(paths, failure):
+        sys.stderr.write("trainjob: rank %d failed with exit code %d\n" % (rank.ranking.rank, code))
+
+
+def _say(rank: Rank, text: str) -> None:
+    with open(str(rank.log), "a") as log:
+        log.write("trainjob: %s\n" % text)
