@@ -7,17 +7,20 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.report import Run
 from trainjob.contract import exits, states
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
 def cancel(
     run: Run,
     grace_s: Annotated[float, typer.Option("--grace-s", min=0, help="Seconds the ranks get to checkpoint.")] = 30.0,
-    stop: Annotated[bool, typer.Option("--stop", help="Only ask for a checkpoint and a stop at the next block.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Only ask for a checkpoint and a stop at the next block.")
+    ] = False,
     as_json: show.AsJson = False,
 ) -> None:
     """End every process of a run, and no other."""

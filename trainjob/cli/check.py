@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 from trainjob.contract import exits
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from trainjob.cli.prepared import Prepared
     from trainjob.submit.check import Problem
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()

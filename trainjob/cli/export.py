@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.report import Run
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
@@ -23,7 +24,7 @@ def export(
     from trainjob.runs import index
     from trainjob.runs.export import export as write
 
-    checkpoint = write(index.find(run), output)
+    checkpoint = write(index.find(run), output, lambda text: typer.echo(f"warning: {text}", err=True))
     if as_json:
         show.as_json({"file": str(output), "update": checkpoint.update, "bytes": output.stat().st_size})
     else:

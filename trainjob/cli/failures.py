@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
+import typer
 
 import trainjob
 from trainjob.contract import exits
@@ -27,15 +27,12 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
     except UserError as error:
         _say(arguments, str(error))
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
-    except click.exceptions.Exit as end:
+    except typer.Exit as end:
         sys.exit(end.exit_code)
-    except click.UsageError as error:
-        error.show()
+    except typer.TyperException as error:
+        error.show()  # type: ignore[attr-defined] # every kind that is raised has it
         sys.exit(exits.USAGE)
-    except click.ClickException as error:
-        _say(arguments, error.format_message())
-        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(exits.INTERRUPTED)
     except BrokenPipeError:
         _leave_the_pipe()
@@ -46,8 +43,8 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
 
 def _say(arguments: Sequence[str], message: str) -> None:
     if "--json" in _before_the_command(arguments):
-        print(json.dumps({"error": message}, ensure_ascii=False))
-    print(f"trainjob: {message}", file=sys.stderr)
+        typer.echo(json.dumps({"error": message}, ensure_ascii=False))
+    typer.echo(f"trainjob: {message}", err=True)
 
 
 def _before_the_command(arguments: Sequence[str]) -> Sequence[str]:

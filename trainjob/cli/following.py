@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -13,8 +14,10 @@ from trainjob.cli import show
 from trainjob.cli.report import print_report
 from trainjob.cli.status import print_failure
 from trainjob.contract import exits, states
+from trainjob.contract import job as jobs
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
+from trainjob.runs import logs
 from trainjob.runs.status import Status, poll
 
 _EVERY_S = 0.2
@@ -56,16 +59,35 @@ def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]
     """Yield what to call with each status: it shows it, and says whether the run has ended."""
     if quiet:
         yield _has_ended
+    elif jobs.read(paths.job).train is None:
+        yield _Output(paths).look
     elif sys.stdout.isatty():
         with _bar() as draw:
-            yield lambda now: (draw(now), _has_ended(now))[1]
+            yield draw
     else:
         printed = _Lines(paths)
-        yield lambda now: (printed.show_new(), _has_ended(now))[1]
+        yield printed.look
 
 
 def _has_ended(now: Status) -> bool:
     return now.state not in states.ACTIVE
+
+
+class _Output:
+    """What the ranks of a user's command print, as it comes."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._tails: dict[Path, logs.Tail] = {}
+
+    def look(self, now: Status) -> bool:
+        """Print what is new; return whether the run has ended."""
+        for tail in logs.tails(self._paths, None):
+            followed = self._tails.setdefault(tail.path, tail)
+            lines = [*followed.new_lines(), *(followed.finish() if _has_ended(now) else ())]
+            sys.stdout.buffer.write(b"".join(lines))
+        sys.stdout.buffer.flush()
+        return _has_ended(now)
 
 
 class _Lines:
@@ -75,18 +97,19 @@ class _Lines:
         self._paths = paths
         self._shown = 0
 
-    def show_new(self) -> None:
-        """Print the evaluations that came since the last call."""
+    def look(self, now: Status) -> bool:
+        """Print the evaluations that came since the last look; return whether the run has ended."""
         found = [line for line in read_json_lines(self._paths.metrics) if line.get("kind") == "evaluation"]
         for line in found[self._shown :]:
             accuracy = line.get("accuracy")
             said = "" if accuracy is None else f" · accuracy {100 * accuracy:.2f} %"
             typer.echo(f"epoch {line['epoch']} · update {line['update']} · held-out loss {line['loss']:.4f}{said}")
         self._shown = len(found)
+        return _has_ended(now)
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Status], None]]:
+def _bar() -> Iterator[Callable[[Status], bool]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
@@ -94,8 +117,9 @@ def _bar() -> Iterator[Callable[[Status], None]]:
     ) as progress:
         task = progress.add_task(states.PENDING, total=None)
 
-        def draw(now: Status) -> None:
+        def draw(now: Status) -> bool:
             epoch = "" if now.epoch is None else f" epoch {now.epoch}"
             progress.update(task, description=f"{now.state}{epoch}", completed=now.update or 0, total=now.total_updates)
+            return _has_ended(now)
 
         yield draw

@@ -79,18 +79,20 @@ def takes_a_job(command: Callable[..., None]) -> Callable[..., None]:
         own = {name: given.pop(name) for name in list(given) if name in own_parameters}
         command(_collected(given), **own)
 
-    first, *rest = inspect.signature(command, eval_str=True).parameters.values()
+    _, *rest = inspect.signature(command, eval_str=True).parameters.values()
     own_parameters = {parameter.name for parameter in rest}
-    wrapper.__signature__ = inspect.Signature([*_parameters(), *rest])  # type: ignore[attr-defined] # read by typer
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in rest]
+    wrapper.__signature__ = inspect.Signature([*_parameters(), *keyword_only])  # type: ignore[attr-defined] # read by typer
     wrapper.__annotations__ = {}
-    del wrapper.__wrapped__  # type: ignore[attr-defined] # or inspect would look through to `command`
-    del first
+    del wrapper.__wrapped__  # or inspect would look through to `command`
     return wrapper
 
 
 def _parameters() -> list[inspect.Parameter]:
-    options = [
-        _parameter("words", list[str], typer.Argument(metavar="[-- COMMAND…]", help="A command of your own, after --.")),
+    return [
+        _parameter(
+            "words", list[str], typer.Argument(metavar="[-- COMMAND…]", help="A command of your own, after --.")
+        ),
         _parameter(
             "cluster",
             str,
@@ -102,9 +104,10 @@ def _parameters() -> list[inspect.Parameter]:
         _parameter("set", list[str], typer.Option("--set", metavar="NAME=VALUE", help="An option of the task.")),
         _parameter("env", list[str], typer.Option("--env", metavar="NAME=VALUE", help="Environment of every rank.")),
         _parameter("project", Path, typer.Option("--project", help="Top folder of your project.")),
-        _parameter("untracked", bool, typer.Option("--untracked", help="Copy files that git does not track, too."), False),
+        _parameter(
+            "untracked", bool, typer.Option("--untracked", help="Copy files that git does not track, too."), False
+        ),
     ]
-    return options
 
 
 def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:

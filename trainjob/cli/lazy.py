@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -31,11 +30,11 @@ COMMANDS: dict[str, str] = {
 class LazyGroup(TyperGroup):
     """A group whose commands are named by COMMANDS and built on use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base class's signature
         """Return the names, in the order in which a user meets them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the base class's signature
         """Return the command, importing its module; None for an unknown name."""
         if cmd_name not in COMMANDS:
             return None
@@ -44,7 +43,7 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the base class's signature
         """Write the table without importing a single command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 
-app = typer.Typer()
+app = new()
 
 
 @app.command("list")
@@ -33,7 +34,14 @@ def list_runs(
         show.table(
             ("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED"),
             (
-                (one.id, one.state, one.cluster or "-", str(one.attempt), str(one.update or "-"), one.submitted_at or "-")
+                (
+                    one.id,
+                    one.state,
+                    one.cluster or "-",
+                    str(one.attempt),
+                    str(one.update or "-"),
+                    one.submitted_at or "-",
+                )
                 for one in chosen
             ),
         )

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.report import Run
 from trainjob.contract import exits, states
 
 if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
 
-app = typer.Typer()
+app = new()
 _EVERY_S = 0.2
 
 

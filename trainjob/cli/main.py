@@ -10,18 +10,11 @@ import typer
 
 import trainjob
 from trainjob.cli import failures
+from trainjob.cli.app import new
 from trainjob.cli.lazy import LazyGroup
 from trainjob.contract import exits
 
-# Rich's help and tracebacks cost 55 ms at every start; rich is imported where something is drawn.
-app = typer.Typer(
-    cls=LazyGroup,
-    name="trainjob",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = new(cls=LazyGroup, name="trainjob", no_args_is_help=True)
 
 
 def _show_version(asked: bool) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
@@ -37,4 +38,4 @@ def warnings(found: object) -> None:
 
     for warning in found if isinstance(found, tuple) else ():
         assert isinstance(warning, Caution)  # noqa: S101 - for the type checker
-        typer.echo(f"warning: {warning.text}. {warning.cure}", err=True)
+        typer.echo(f"warning: {warning.text}; {warning.cure}", err=True)

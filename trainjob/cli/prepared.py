@@ -80,7 +80,8 @@ def _with_known_samples(found: Found, job: Job, origins: dict[str, str]) -> tupl
     known = manifest.read_manifest(folder) if folder else None
     if known is None:
         return job, origins
-    return job.model_copy(update={"samples": known.samples("train")}), {**origins, "samples": f"manifest of {job.data}"}
+    counted = job.model_copy(update={"samples": known.splits["train"].samples})
+    return counted, {**origins, "samples": f"manifest of {job.data}"}
 
 
 def our_templates() -> Path:

@@ -8,15 +8,20 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.contract import states
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
 def prune(
-    older_than_days: Annotated[float, typer.Option("--older-than-days", min=0, help="Only runs submitted before.")] = 30,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only runs that ended so; may be repeated.")] = None,
+    older_than_days: Annotated[
+        float, typer.Option("--older-than-days", min=0, help="Only runs submitted before.")
+    ] = 30,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only runs that ended so; may be repeated.")
+    ] = None,
     keep: Annotated[int, typer.Option("--keep", min=0, help="Newest ended runs that stay.")] = 0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; without it they are only listed.")] = False,
     as_json: show.AsJson = False,
@@ -24,9 +29,7 @@ def prune(
     """Remove old runs, by choice: without --yes they are only listed."""
     from trainjob.runs import prune as pruning
 
-    chosen = pruning.candidates(
-        older_than=timedelta(days=older_than_days), in_states=_states(state), keep=keep
-    )
+    chosen = pruning.candidates(older_than=timedelta(days=older_than_days), in_states=_states(state), keep=keep)
     if yes:
         pruning.remove(chosen)
         pruning.forget_missing()
@@ -44,5 +47,7 @@ def _states(asked: list[str] | None) -> frozenset[str]:
         return states.ENDED
     chosen = frozenset(word.upper() for word in asked)
     if not chosen <= states.ENDED:
-        raise typer.BadParameter(f"--state {', '.join(asked)}: states of ended runs are {', '.join(sorted(states.ENDED))}")
+        raise typer.BadParameter(
+            f"--state {', '.join(asked)}: states of ended runs are {', '.join(sorted(states.ENDED))}"
+        )
     return chosen

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
@@ -21,7 +22,9 @@ def render(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write: job script, job.json, code.")
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show beside each line where its values came from.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show beside each line where its values came from.")
+    ] = False,
     as_json: show.AsJson = False,
 ) -> None:
     """Print or write the bytes that would run."""

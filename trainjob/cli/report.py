@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import complete, show
+from trainjob.cli.app import new
 
 if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
     from trainjob.report.report import Report
 
-app = typer.Typer()
+app = new()
 
 Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run id, a unique prefix of one, last, or a path.", autocompletion=complete.runs)
+    str,
+    typer.Argument(
+        metavar="RUN", help="Run id, a unique prefix of one, last, or a path.", autocompletion=complete.runs
+    ),
 ]
 
 

@@ -8,18 +8,22 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.report import Run
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
 def resume(
     run: Run,
     instances: Annotated[
-        int | None, typer.Option("--instances", help="Go on with another number of instances and the same global batch.")
+        int | None,
+        typer.Option("--instances", help="Go on with another number of instances and the same global batch."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")
+    ] = False,
     as_json: show.AsJson = False,
 ) -> None:
     """Start one more attempt of a run that ended early."""

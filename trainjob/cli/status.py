@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.report import Run
 
 if TYPE_CHECKING:
     from trainjob.runs.status import Status
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
@@ -50,7 +51,9 @@ def print_failure(now: Status) -> None:
     if now.failure is None:
         return
     failed = now.failure
-    typer.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {_exit(failed.exit_code)}. Its last lines:")
+    typer.echo(
+        f"\nrank {failed.rank} on {failed.host} failed first, with exit code {_exit(failed.exit_code)}. Its last lines:"
+    )
     for line in failed.tail:
         typer.echo(f"  | {line}")
 

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import show
+from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 
 if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
 
-app = typer.Typer()
+app = new()
 
 
 @app.command()
 @takes_a_job
 def submit(
     flags: JobFlags,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the very bytes of the job script and end.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Submit a job a second time within a minute.")] = False,
     as_json: show.AsJson = False,

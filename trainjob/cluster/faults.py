@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +34,7 @@ _EXPECTED = {
     "literal_error": "{expected}",
 }
 _LONGEST_SHOWN = 60
+_LIKE_ENOUGH = 0.6
 
 
 class Fault(NamedTuple):
@@ -54,9 +56,15 @@ def dotted(path: Iterable[str | int]) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word most like `word`; None where none is like it."""
-    by_lower = {name.lower().replace("-", "_"): name for name in known}
-    found = difflib.get_close_matches(word.lower().replace("-", "_"), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    likeness, name = max(((_likeness(word, name), name) for name in known), default=((0.0, 0), ""))
+    return name if likeness[0] >= _LIKE_ENOUGH else None
+
+
+def _likeness(word: str, name: str) -> tuple[float, int]:
+    """Return the share of letters in common and, to settle a tie, how many of them begin both."""
+    one, other = (text.lower().replace("-", "_") for text in (word, name))
+    beginning = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return difflib.SequenceMatcher(None, one, other).ratio(), len(list(beginning))
 
 
 def faults(

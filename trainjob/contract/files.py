@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -39,10 +40,8 @@ def sync_folder(folder: Path) -> None:
 
 def remove_if_there(path: Path) -> None:
     """Remove the file `path`, quietly when there is none."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         path.unlink()
-    except FileNotFoundError:
-        pass
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -92,15 +91,15 @@ def _newline_after_a_torn_line(path: Path) -> bytes:
 
 def read_json_lines(path: Path) -> Iterator[Dict[str, Any]]:
     """Yield the objects of a JSON-lines file; torn lines are passed over, no file is no lines."""
-    try:
-        stream = open(str(path), "rb")
-    except FileNotFoundError:
-        return
-    with stream:
+    with contextlib.suppress(FileNotFoundError), open(str(path), "rb") as stream:
         for line in stream:
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
+            value = _json_or_none(line)
             if isinstance(value, dict):
                 yield value
+
+
+def _json_or_none(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -52,6 +52,7 @@ class TrainSettings:
     keep_checkpoints: int
     log_every: int  # updates between two lines of metrics.jsonl
     allow_unused_parameters: bool
+    loss_is_summed: bool = False  # the task's loss sums over a micro batch's samples: reported per sample
 
 
 @dataclass(frozen=True)

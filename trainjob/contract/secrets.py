@@ -30,8 +30,7 @@ def check_mode(path: Path) -> None:
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         raise SecretsError(
-            "secrets_file %s has mode %04o: others may read it; needed is 0600. Run: chmod 600 %s"
-            % (path, mode, path)
+            "secrets_file %s has mode %04o: others may read it; needed is 0600. Run: chmod 600 %s" % (path, mode, path)
         )
 
 

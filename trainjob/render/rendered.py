@@ -83,4 +83,6 @@ def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *
     except TemplateSyntaxError as error:
         raise TemplateError(f"template {error.name}, line {error.lineno}: {error.message}") from None
     except TemplateNotFound as error:
-        raise TemplateError(f"template {error.name} is not there; it was named by {template} or one it extends") from None
+        raise TemplateError(
+            f"template {error.name} is not there; it was named by {template} or one it extends"
+        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from trainjob.contract import checkpoints
@@ -11,12 +12,12 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 
 
-def export(paths: RunPaths, target: Path) -> checkpoints.Checkpoint:
-    """Copy the newest sound checkpoint's weights to `target` and return that checkpoint.
+def export(paths: RunPaths, target: Path, warn: Callable[[str], None]) -> checkpoints.Checkpoint:
+    """Copy the newest sound checkpoint's weights to `target` and return that checkpoint; `warn` is told of broken ones.
 
     Raises UserError when the run has none, or when `target` can't be written.
     """
-    found = checkpoints.newest_sound(paths)
+    found = checkpoints.newest_sound(paths.checkpoints, warn)
     if found is None:
         raise UserError(
             f"run {paths.id} has no sound checkpoint yet: a run of a task makes one at its end and every "

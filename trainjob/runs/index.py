@@ -105,5 +105,7 @@ def _last() -> RunPaths:
 def _existing(run_id: str) -> RunPaths:
     paths = RunPaths(os.readlink(home() / "index" / run_id))
     if not paths.folder.is_dir():
-        raise UserError(f"run {run_id} is in the index and its folder {paths.folder} is gone: `trainjob prune` forgets it")
+        raise UserError(
+            f"run {run_id} is in the index and its folder {paths.folder} is gone: `trainjob prune` forgets it"
+        )
     return paths

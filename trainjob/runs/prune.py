@@ -36,9 +36,7 @@ def _before(status: Status, latest: datetime) -> bool:
 
 
 def _size(folder: str) -> int:
-    return sum(
-        os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names
-    )
+    return sum(os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
 
 
 def remove(chosen: Sequence[Candidate]) -> None:

@@ -75,9 +75,11 @@ def _move(staging: Path, target: Path) -> None:
 
 def _why(error: OSError, target: Path) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space is left for run directory {target}: free some (`trainjob prune`), or set runs_dir to another disk"
+        return f"no space is left for run directory {target}: free some (`trainjob prune`), or set runs_dir elsewhere"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"run directory {target} can't be written ({error.strerror}): set runs_dir to a folder that you may write"
+        return (
+            f"run directory {target} can't be written ({error.strerror}): set runs_dir to a folder that you may write"
+        )
     if error.errno == errno.ENOTDIR:
         return f"run directory {target} can't be made: a part of its path is a file. Set runs_dir to a folder"
     return f"run directory {target} can't be made: {error.strerror}"

@@ -13,8 +13,8 @@ from trainjob.contract.environment import RUN_DIR
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import process
-from trainjob.submit.check import search_path
 from trainjob.submit.base import Liveness, Native
+from trainjob.submit.check import search_path
 
 _PROC = Path("/proc")
 _POLL_S = 0.05

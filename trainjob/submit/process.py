@@ -54,10 +54,8 @@ def run(
         raise CommandError(f"`{' '.join(arguments)}` gave no answer in {timeout_s:g} s") from None
     completed = Completed(tuple(arguments), ended.returncode, ended.stdout, ended.stderr.decode(errors="replace"))
     if check and completed.code != 0:
-        raise CommandError(
-            f"`{' '.join(arguments)}` exited with {completed.code}: {completed.stderr.strip() or completed.text.strip()}",
-            completed,
-        )
+        said = completed.stderr.strip() or completed.text.strip()
+        raise CommandError(f"`{' '.join(arguments)}` exited with {completed.code}: {said}", completed)
     return completed
 
 

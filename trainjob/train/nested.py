@@ -13,6 +13,8 @@ def convert(change: Callable[[Any], Any], value: Any) -> Any:
         return change(value)
     if isinstance(value, dict):
         return {name: convert(change, item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[convert(change, item) for item in value])
     if isinstance(value, (list, tuple)):
         return type(value)([convert(change, item) for item in value])
     return value

@@ -123,8 +123,9 @@ class Supervisor:
 
     def _signal_ranks(self, number: int) -> None:
         # To the rank alone, not its group: loader processes must live until the checkpoint is made.
-        for started in self._running.values():
-            started.process.send_signal(number)
+        # By id: Popen.send_signal would reap a rank that has just ended, and its exit code be lost.
+        for pid in self._running:
+            os.kill(pid, number)
 
     def _kill_after(self, grace_s: float) -> None:
         at = time.monotonic() + grace_s
@@ -148,7 +149,7 @@ def _start(rank: Rank) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_in_the_child,
+            preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
         )
 
 

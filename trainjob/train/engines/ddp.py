@@ -44,8 +44,9 @@ class DdpEngine(TorchEngine):
 
     def backward(self, loss: Any, last: bool) -> None:
         """Add the gradients; after the last micro batch, wait for the buckets still under way."""
+        self._last_gradient_at = 0.0
         loss.backward()
-        if last:
+        if last and self._last_gradient_at:
             # All that is left once the last gradient is there is waiting for the other instances.
             self.communication_seconds += time.perf_counter() - self._last_gradient_at
 

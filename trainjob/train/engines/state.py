@@ -12,6 +12,11 @@ from trainjob.contract.errors import UserError
 _STEPS_ARE_TENSORS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (1, 12)
 
 
+def model_tensors(model: torch.nn.Module) -> Dict[str, Any]:
+    """Return weights and buffers by name, sharing their memory."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> Dict[str, Any]:
     """Return the optimizer's state as "parameter:what" → tensor."""
     found: Dict[str, Any] = {}
@@ -41,10 +46,10 @@ def _taken_up(what: str, value: Any, parameter: Any) -> Any:
 
 def load_model(model: torch.nn.Module, tensors: Dict[str, Any]) -> None:
     """Give the model the weights and buffers in `tensors`. Raises UserError where names or shapes differ."""
-    own = model.state_dict()
+    own = model_tensors(model)
     _refuse_other_names(set(own), set(tensors))
     _refuse_other_shapes(own, tensors)
-    model.load_state_dict(tensors)
+    model.load_state_dict(tensors, strict=False)  # the names were compared above
 
 
 def _refuse_other_names(own: Set[str], given: Set[str]) -> None:

@@ -10,7 +10,7 @@ from trainjob.train import nested
 from trainjob.train.batches import Block
 from trainjob.train.draws import micro_batch_seed
 from trainjob.train.engines.base import Flags, Outcome, Parts, State
-from trainjob.train.engines.state import load_model, load_optimizer, optimizer_tensors
+from trainjob.train.engines.state import load_model, load_optimizer, model_tensors, optimizer_tensors
 from trainjob.train.engines.trial import parameters_without_gradient, refuse_unused
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.precision import floating_type
@@ -91,7 +91,8 @@ class TorchEngine:
         with torch.no_grad():
             metrics = self.parts.task.metrics(outputs, targets)
             self.metric_names = sorted(metrics)
-            values = [loss.detach()] + [metrics[name] for name in self.metric_names]
+            shown = loss.detach() / nested.count(targets) if self.parts.settings.loss_is_summed else loss.detach()
+            values = [shown] + [metrics[name] for name in self.metric_names]
             return torch.stack([value.to(torch.float64) for value in values])
 
     def _share(self, sums: Any, flags: Flags) -> "Shared":
@@ -99,6 +100,11 @@ class TorchEngine:
         if flags != (False, False):
             mine = torch.tensor([float(flags.stop), float(flags.stale)], dtype=torch.float64, device=self.device)
         return Shared(self, self.world.sum_later(torch.cat((sums, mine))))
+
+    def trial_batch(self) -> Any:
+        """Return inputs and targets of the trial micro batch as the model takes them."""
+        inputs, targets = self._to_device(self.parts.trial)
+        return self._normalised(inputs), targets
 
     def _set_learning_rate(self, update: int) -> None:
         rate = self.parts.learning_rate(update)
@@ -139,7 +145,7 @@ class TorchEngine:
 
     def state(self) -> State:
         """Return the model's and the optimizer's tensors, by name."""
-        return State(dict(self.model.state_dict()), optimizer_tensors(self.optimizer, self.model))
+        return State(model_tensors(self.model), optimizer_tensors(self.optimizer, self.model))
 
     def load(self, state: State) -> None:
         """Take up training from `state`."""

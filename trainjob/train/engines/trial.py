@@ -36,6 +36,7 @@ def try_micro_batch(engine: "TorchEngine", model: Any) -> Any:
             "the task's loss must be a tensor of no dimensions with a gradient, and is %s (outputs: %s; targets: %s)"
             % (nested.describe(loss), nested.describe(outputs), nested.describe(targets))
         )
+    engine.metric_names = sorted(engine.parts.task.metrics(outputs, targets))
     return loss
 
 

@@ -33,8 +33,14 @@ def load(entry: str, options: Dict[str, Any], project: Path) -> Task:
             "task %s has no %s: a task has %s (trainjob.train.tasks.base shows a whole one)"
             % (entry, ", ".join(missing), ", ".join(_NEEDED))
         )
+    if not hasattr(task, "metrics"):
+        task.metrics = _no_metrics
     found: Task = task
     return found
+
+
+def _no_metrics(outputs: Any, targets: Any) -> Dict[str, Any]:  # noqa: ARG001 - the form of a task's metrics
+    return {}
 
 
 def _module(name: str, project: Path) -> Any:

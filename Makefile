@@ -1,0 +1,51 @@
+# The torch that `make` installs: a requirement, with pip's own options before it where you need another index.
+# For a CPU build: make demo TORCH='--index-url URL-OF-AN-INDEX torch==2.13.0'
+TORCH ?= torch==2.13.0
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-full check bench golden clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+# A changed pyproject.toml, or another TORCH, installs again.
+.venv/installed-train: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("trainjob needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train]'
+	@touch $@
+
+.venv/installed-dev: .venv/installed-train
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev]'
+	@touch $@
+
+install: .venv/installed-train ## Make .venv with trainjob and what training needs
+
+demo: install ## Train on real handwritten digits with two processes
+	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
+
+test: .venv/installed-dev ## Run the tests
+	$(BIN)/pytest -n 2 -m "not full"
+
+test-full: .venv/installed-dev ## Run the tests, and those that take longer than CI allows
+	$(BIN)/pytest -n 2
+
+check: .venv/installed-dev ## Lint, types, import laws, and shellcheck of every rendered script
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/train
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/render/test_scripts.py
+
+golden: .venv/installed-dev ## Write the golden scripts anew; read the difference before you commit it
+	$(BIN)/pytest -q tests/unit/render/test_scripts.py --write-golden
+
+bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one run
+	$(BIN)/python tests/bench/startup.py
+
+clean: ## Remove what make made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

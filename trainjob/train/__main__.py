@@ -1,0 +1,39 @@
+"""`python -m trainjob.train RUN_DIR`: one rank. launch.py starts as many as the plan says."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from trainjob.contract import exits
+from trainjob.train import stopping
+
+
+def _start() -> int:
+    # Before torch is imported, which takes a second or two in which a request to stop may come.
+    stopping.listen()
+    try:
+        from trainjob.train.main import main
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "numpy"):
+            raise
+        print(  # noqa: T201
+            "trainjob: %s is not installed in this Python (%s): install trainjob's extra `train` into it, "
+            "or name another interpreter (python: in the cluster file)" % (error.name, sys.executable),
+            file=sys.stderr,
+        )
+        return exits.USER_OR_CLUSTER_CAN_FIX
+    return main(sys.argv)
+
+
+def _leave(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code not in (exits.DONE, exits.CHECKPOINTED):
+        # Threads that wait for a rank which is gone would keep this one from ending.
+        os._exit(code)
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    _leave(_start())

@@ -1,0 +1,46 @@
+"""Whose error is it? A line that says where a user's task failed, before the traceback that says how."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Optional
+
+from trainjob.contract import job as contract_job
+from trainjob.contract.paths import RunPaths
+
+_OURS = str(Path(__file__).resolve().parent.parent)
+
+
+def describe_task_failure(error: BaseException, paths: RunPaths) -> str:
+    """Return one line for an error that nothing of ours expected: the task, the place in its file, the error."""
+    place = _place_in_project(error, paths) or _place_in_task(error)
+    kind = type(error).__name__
+    if place is None:
+        return "task %s: %s while training; the traceback follows" % (_task(paths), kind)
+    return "task %s raised %s in %s; the traceback follows" % (_task(paths), kind, place)
+
+
+def _task(paths: RunPaths) -> str:
+    try:
+        settings = contract_job.read(paths.job).train
+    except contract_job.ContractError:
+        return "?"
+    return "?" if settings is None else settings.task
+
+
+def _place_in_project(error: BaseException, paths: RunPaths) -> Optional[str]:
+    """Return the innermost place in the user's project that the error came through."""
+    project = str(paths.project.resolve())
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(project):
+            return "%s (%s, line %s)" % (frame.name, Path(frame.filename).relative_to(project), frame.lineno)
+    return None
+
+
+def _place_in_task(error: BaseException) -> Optional[str]:
+    """Return the innermost place outside of this package, torch's own files included."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_OURS):
+            return "%s (%s, line %s)" % (frame.name, frame.filename, frame.lineno)
+    return None

@@ -1,0 +1,109 @@
+"""Writing checkpoints: complete or absent, the last few kept, never by a stale attempt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+
+from trainjob.contract import checkpoints
+from trainjob.contract.files import sync_folder, write_json
+from trainjob.contract.paths import RunPaths
+from trainjob.train import safetensors
+from trainjob.train.engines.base import State
+
+
+class CheckpointWriter:
+    """Writes behind the training: what is saved is copied at once, and reaches the disk while updates go on."""
+
+    def __init__(self, paths: RunPaths, keep: int, before_it_lasts: Callable[[], None], warn: Callable[[str], None]) -> None:
+        self._paths = paths
+        self._keep = keep
+        self._before_it_lasts = before_it_lasts  # raises where this attempt may not write
+        self._warn = warn
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._under_way: Optional["Future[bool]"] = None
+
+    def save(self, update: int, state: State, facts: Dict[str, Any]) -> None:
+        """Begin to write the checkpoint of `update`, after the one before it is done."""
+        self.finish()
+        copied = State(_copies(state.model), _copies(state.optimizer))
+        self._under_way = self._writer.submit(self._write, update, copied, facts)
+
+    def finish(self) -> bool:
+        """Wait for the checkpoint under way; return whether the last one saved is durable.
+
+        Raises what `before_it_lasts` raised.
+        """
+        return self._under_way is None or self._under_way.result()
+
+    def _write(self, update: int, state: State, facts: Dict[str, Any]) -> bool:
+        """Write one checkpoint; False, with a loud warning and the older ones untouched, where the disk refuses."""
+        folder = self._paths.checkpoint(update)
+        staging = folder.with_name(".%s.%d.part" % (folder.name, os.getpid()))
+        try:
+            _fill(staging, state, facts)
+            self._before_it_lasts()
+            _move(staging, folder)
+        except OSError as error:
+            self._warn(
+                "WARNING: the checkpoint of update %d was NOT written: %s. Training goes on; the checkpoint before it "
+                "stays. Make room on the disk of %s" % (update, error, self._paths.checkpoints)
+            )
+            return False
+        finally:
+            shutil.rmtree(str(staging), ignore_errors=True)
+        self._remove_old(update)
+        return True
+
+    def _remove_old(self, newest: int) -> None:
+        # One that claims a later update was passed over as broken, or the run went back behind it.
+        mine = [folder for folder in checkpoints.folders(self._paths.checkpoints) if checkpoints.update_of(folder) <= newest]
+        for folder in set(checkpoints.folders(self._paths.checkpoints)) - set(mine[: self._keep]):
+            _remove(folder)
+
+
+def remove_left_behind(paths: RunPaths) -> None:
+    """Remove what earlier attempts were writing or removing when they were killed."""
+    if paths.checkpoints.is_dir():
+        for folder in paths.checkpoints.glob(".update-*"):
+            shutil.rmtree(str(folder), ignore_errors=True)
+
+
+def _copies(tensors: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _fill(staging: Path, state: State, facts: Dict[str, Any]) -> None:
+    staging.parent.mkdir(exist_ok=True)
+    staging.mkdir()
+    files: Dict[str, Any] = {}
+    for name, tensors in ((checkpoints.MODEL, state.model), (checkpoints.TRAINING, state.optimizer)):
+        path = staging / name
+        safetensors.save(path, tensors, {"update": str(facts["update"])})
+        _sync_file(path)
+        files[name] = {"bytes": path.stat().st_size, "sha256": checkpoints.sha256_of(path)}
+    write_json(staging / checkpoints.INDEX, dict(facts, files=files))
+
+
+def _sync_file(path: Path) -> None:
+    with open(str(path), "rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _move(staging: Path, folder: Path) -> None:
+    sync_folder(staging)
+    if folder.exists():
+        # Only one that was found broken is ever written again.
+        _remove(folder)
+    os.rename(str(staging), str(folder))
+    sync_folder(folder.parent)
+
+
+def _remove(folder: Path) -> None:
+    hidden = folder.with_name(".%s.removed" % folder.name)
+    shutil.rmtree(str(hidden), ignore_errors=True)
+    os.rename(str(folder), str(hidden))
+    shutil.rmtree(str(hidden), ignore_errors=True)
