@@ -39,12 +39,12 @@ def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:
 
 def write_draft(path: Path, text: str) -> None:
     """Write `text` to the new file `path`, making its folder. Raises ClusterError where there is a file already."""
+    if path.exists():
+        raise ClusterError(f"{path} is there already and stays as it is: choose another name, or remove it")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
-    except FileExistsError:
-        raise ClusterError(f"{path} is there already and stays as it is: choose another name, or remove it") from None
     except OSError as error:
         raise ClusterError(f"{path} can't be written: {error.strerror}") from None
 

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.reading import cluster_from_text, job_from_text, read_cluster, read_job
@@ -257,6 +259,11 @@ def test_anchors_and_merged_keys_are_read():
     assert cluster_from_text(merged, "c").nodes.model_dump(include={"count", "cpus"}) == {"count": 3, "cpus": 4}
 
 
+def test_a_key_over_a_merged_one_is_reported_at_its_own_line():
+    text = "kind: slurm\nnodes:\n  cpus: 2\n  <<: &n\n    count: 2\n  count: four\n"
+    assert cluster_errors(text) == ['c.yaml:6: nodes.count: read "four", expected a whole number']
+
+
 def test_a_recursive_anchor_is_refused():
     assert cluster_errors(POD + "env: &a {A: *a}") == ["c.yaml:4: env.A: read keys with values, expected text"]
 
@@ -276,3 +283,20 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9")
     with pytest.raises(JobError, match=r"latin\.yaml: byte 7 is not UTF-8: save the file as UTF-8 text"):
         read_job(tmp_path / "latin.yaml")
+
+
+WORDS = st.sampled_from(
+    "kind local slurm ipu-pod env nodes hosts set command directives ipus sdk a n[1-2] 1 010 0.5 1e3 4:00 no ~ . = << "
+    "2030-13-45 !!int !x *a &a { } [ ] : , - ? | > ' \" # @ \\ \t --- ... é \x00 \ud800".split(" ")
+)
+
+
+@given(st.lists(st.tuples(WORDS, st.sampled_from(["", " ", ": ", "\n", "\n  "])), max_size=25))
+def test_any_text_is_read_or_refused_with_a_place(pieces):
+    text = "".join(word + space for word, space in pieces)
+    for read, error in ((cluster_from_text, ClusterError), (job_from_text, JobError)):
+        for start in ("", "kind: slurm\n"):
+            try:
+                read(start + text, "x.yaml")
+            except error as refused:
+                assert all(line.startswith("x.yaml:") for line in str(refused).split("\n"))

@@ -1,0 +1,46 @@
+"""The built wheel, in a virtualenv that holds nothing else, plans and renders."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: str | Path, folder: Path) -> str:
+    ended = subprocess.run([str(word) for word in arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, needs_registry: None) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT, folder=folder)
+    run(sys.executable, "-m", "venv", folder / "venv", folder=folder)
+    (wheel,) = folder.glob("trainjob-*.whl")
+    run(folder / "venv/bin/pip", "install", "--quiet", wheel, folder=folder)
+    return folder / "venv/bin/trainjob"
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_plans(installed: Path, tmp_path: Path) -> None:
+    shown = run(installed, "plan", "--cluster", "pod64", "--instances", "8", folder=tmp_path)
+    assert "64 = 8 instances × 8" in shown
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_renders_what_the_checkout_renders(installed: Path, tmp_path: Path) -> None:
+    from_wheel = run(installed, "render", "--instances", "2", folder=tmp_path)
+    here = run(Path(sys.executable).parent / "trainjob", "render", "--instances", "2", folder=tmp_path)
+    assert from_wheel == here
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_carries_the_digits_and_the_catalog(installed: Path, tmp_path: Path) -> None:
+    assert "train 1,437" in run(installed, "data", "list", folder=tmp_path)
+    assert "pod256" in run(installed, "cluster", "list", folder=tmp_path)
