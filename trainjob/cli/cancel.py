@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from trainjob.cli import show
 from trainjob.cli.app import new
 from trainjob.cli.report import Run
 from trainjob.contract import exits, states
+
+if TYPE_CHECKING:
+    from trainjob.contract.paths import RunPaths
 
 app = new()
 
@@ -29,8 +32,7 @@ def cancel(
 
     paths = index.find(run)
     if stop:
-        cancelling.stop(paths)
-        typer.echo(f"run {paths.id} is asked to checkpoint and stop at its next block")
+        _stop(paths, as_json=as_json)
         return
     after = cancelling.cancel(paths, grace_s=grace_s)
     if as_json:
@@ -39,3 +41,15 @@ def cancel(
         typer.echo(f"run {paths.id} is {after.state}")
     if after.state in states.ACTIVE:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+
+
+def _stop(paths: RunPaths, *, as_json: bool) -> None:
+    from trainjob.runs import cancel as cancelling
+
+    now = cancelling.stop(paths)
+    if as_json:
+        show.as_json(now.as_json())
+    elif now.state in states.ACTIVE:
+        typer.echo(f"run {paths.id} is asked to checkpoint and stop at its next block")
+    else:
+        typer.echo(f"run {paths.id} is {now.state}")

@@ -14,6 +14,7 @@ from trainjob.contract import exits
 if TYPE_CHECKING:
     from trainjob.cli.prepared import Prepared
     from trainjob.submit.check import Problem
+    from trainjob.submit.project import Selection
 
 app = new()
 
@@ -22,11 +23,11 @@ app = new()
 @takes_a_job
 def check(flags: JobFlags, as_json: show.AsJson = False) -> None:
     """Find what is wrong before queueing."""
-    from trainjob.cli.prepared import prepare
+    from trainjob.cli.prepared import prepare, selected
 
     prepared = prepare(flags)
     prepared.render()
-    problems = _problems(prepared)
+    problems = _problems(prepared, selected(prepared, untracked=flags.untracked))
     if as_json:
         show.as_json({"ok": not problems, "problems": [problem.as_json() for problem in problems]})
     else:
@@ -37,16 +38,16 @@ def check(flags: JobFlags, as_json: show.AsJson = False) -> None:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
 
-def refuse_problems(prepared: Prepared) -> None:
+def refuse_problems(prepared: Prepared, selection: Selection | None) -> None:
     """Raise UserError with every problem that the check finds."""
     from trainjob.contract.errors import UserError
 
-    problems = _problems(prepared)
+    problems = _problems(prepared, selection)
     if problems:
         raise UserError("; ".join(f"{problem.text}. {problem.cure}" for problem in problems))
 
 
-def _problems(prepared: Prepared) -> list[Problem]:
+def _problems(prepared: Prepared, selection: Selection | None) -> list[Problem]:
     from trainjob.submit.check import problems
 
-    return problems(prepared.request, prepared.project.top / prepared.project.start)
+    return problems(prepared.request, prepared.project, selection)

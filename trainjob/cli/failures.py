@@ -19,6 +19,10 @@ from trainjob.contract import exits
 from trainjob.contract.errors import UserError
 
 
+class ReaderLeftError(Exception):
+    """Nobody reads what we print any more; not an OSError, which typer would turn into exit code 1."""
+
+
 @contextmanager
 def handled(arguments: Sequence[str]) -> Iterator[None]:
     """End the process with the exit code of whatever is raised inside; no traceback is ever printed."""
@@ -34,7 +38,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
         sys.exit(exits.USAGE)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(exits.INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderLeftError):
         _leave_the_pipe()
     except Exception as error:  # noqa: BLE001 - whatever is left is our bug, and says so
         _say(arguments, f"BUG: {type(error).__name__}: {error}. What happened is in {_write_log(arguments)}")
@@ -57,12 +61,21 @@ def _leave_the_pipe() -> None:
     sys.exit(exits.DONE)
 
 
-def _write_log(arguments: Sequence[str]) -> Path:
+def _folder_for_logs() -> Path:
+    import tempfile
+
     from trainjob.runs import index
 
     folder = index.home() / "bugs"
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir())
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _write_log(arguments: Sequence[str]) -> Path:
+    log = _folder_for_logs() / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {platform.platform()}"
     log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
     return log

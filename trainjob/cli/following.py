@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.report import print_report
+from trainjob.cli.report import made, print_report
 from trainjob.cli.status import print_failure
 from trainjob.contract import exits, states
 from trainjob.contract import job as jobs
@@ -32,16 +32,14 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         typer.echo(f"\nrun {paths.id} goes on without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
     if as_json:
-        from trainjob.report.report import report
-
-        show.as_json({**ended.as_json(), "report": report(paths).as_json()})
+        show.as_json({**ended.as_json(), "report": made(paths).as_json()})
     else:
         _say_how_it_ended(paths, ended)
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
 
 
 def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
-    print_report(paths)
+    print_report(made(paths))
     print_failure(ended)
     typer.echo(f"\nnext: {_next(paths, ended)}")
 

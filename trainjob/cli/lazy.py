@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from trainjob.cli.failures import ReaderLeftError
+
 # command -> what it does. The module trainjob.cli.<command> holds its typer app.
 COMMANDS: dict[str, str] = {
     "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
@@ -21,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "resume": "Start one more attempt of a run that ended early.",
     "export": "Write the trained model as plain weights.",
     "prune": "Remove old runs, by choice.",
+    "verify": "Show that N instances train as one, or that an interrupted run ends as an uninterrupted one.",
     "report": "Show what a run has done, from its folder alone.",
     "data": "Prepare, list and check data sets.",
     "cluster": "List, show, make and check cluster files.",
@@ -42,6 +45,13 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a reader that has left is told apart from what has gone wrong."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderLeftError from None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - the base class's signature
         """Write the table without importing a single command."""

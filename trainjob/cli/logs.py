@@ -12,7 +12,7 @@ import typer
 from trainjob.cli import show
 from trainjob.cli.app import new
 from trainjob.cli.report import Run
-from trainjob.contract import exits, states
+from trainjob.contract import states
 
 if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
@@ -33,17 +33,16 @@ def logs(
     from trainjob.runs import logs as found
 
     paths = index.find(run)
+    if follow:
+        lines = found.follow(paths, rank, lambda: _has_ended(paths), lambda: time.sleep(_EVERY_S))
+    else:
+        lines = found.read(paths, rank)
     if as_json:
-        lines = b"".join(found.read(paths, rank)).decode(errors="replace").splitlines()
-        show.as_json({"id": paths.id, "rank": rank, "lines": lines})
-        return
-    if not follow:
-        _write(found.read(paths, rank))
-        return
-    try:
-        _write(found.follow(paths, rank, lambda: _has_ended(paths), lambda: time.sleep(_EVERY_S)))
-    except KeyboardInterrupt:
-        raise typer.Exit(exits.INTERRUPTED) from None
+        # Split at line feeds alone: a progress bar's carriage returns stay inside their line.
+        text = b"".join(lines).decode(errors="replace")
+        show.as_json({"id": paths.id, "rank": rank, "lines": text.removesuffix("\n").split("\n") if text else []})
+    else:
+        _write(lines)
 
 
 def _has_ended(paths: RunPaths) -> bool:

@@ -48,7 +48,7 @@ def prepare(flags: JobFlags) -> Prepared:
     """Return the plan and all that it was made from. Raises UserError for whatever is wrong with what was asked."""
     found = find(flags.cluster)
     asked = merge_job(flags.file, flags.values)
-    project = projects.find(Path.cwd(), flags.project)
+    project = projects.find(Path.cwd(), flags.project, found.cluster.secrets_file)
     job, origins = _with_known_samples(found, asked.job, dict(asked.origins))
     request = Request(
         cluster=found.cluster,

@@ -27,21 +27,27 @@ Run = Annotated[
 @app.command()
 def report(run: Run, as_json: show.AsJson = False) -> None:
     """Show what a run has done, from its folder alone."""
-    from trainjob.report.report import report as made
     from trainjob.runs import index
 
-    paths = index.find(run)
+    found = made(index.find(run))
     if as_json:
-        show.as_json(made(paths).as_json())
+        show.as_json(found.as_json())
     else:
-        print_report(paths)
+        print_report(found)
 
 
-def print_report(paths: RunPaths) -> None:
+def made(paths: RunPaths) -> Report:
+    """Return a run's report; its state is what `status` says, for a killed script left RUNNING in its folder."""
+    from dataclasses import replace
+
+    from trainjob.report.report import report as from_the_folder
+    from trainjob.runs.status import status
+
+    return replace(from_the_folder(paths), state=status(paths).state)
+
+
+def print_report(found: Report) -> None:
     """Print a run's figures as a table."""
-    from trainjob.report.report import report as made
-
-    found = made(paths)
     typer.echo(f"\n{found.name} · {found.state or 'not started'} · {_instances(found)}")
     show.rows([*_figures(found), ("run directory", found.folder)])
 

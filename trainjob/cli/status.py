@@ -47,14 +47,14 @@ def _rows(now: Status) -> Iterator[tuple[str, str]]:
 
 
 def print_failure(now: Status) -> None:
-    """Print which rank failed first and the end of what it printed."""
-    if now.failure is None:
-        return
+    """Print which rank failed first and the end of what it printed; else the end of what the job script printed."""
     failed = now.failure
-    typer.echo(
-        f"\nrank {failed.rank} on {failed.host} failed first, with exit code {_exit(failed.exit_code)}. Its last lines:"
-    )
-    for line in failed.tail:
+    if failed is not None:
+        code = _exit(failed.exit_code)
+        typer.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {code}. Its last lines:")
+    elif now.script_tail:
+        typer.echo("\nno rank is known to have failed. The job script's last lines:")
+    for line in failed.tail if failed else now.script_tail:
         typer.echo(f"  | {line}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,7 @@ def submit(
 ) -> None:
     """Plan, render, check, write the run directory, and hand it over."""
     if dry_run:
-        _print_bytes(flags)
+        _print_bytes(flags, as_json=as_json)
         return
     paths = _submitted(flags, again=again)
     if not as_json:
@@ -45,11 +44,11 @@ def submit(
         typer.echo(f"next: trainjob logs {paths.id} --follow · trainjob status {paths.id} · trainjob cancel {paths.id}")
 
 
-def _print_bytes(flags: JobFlags) -> None:
+def _print_bytes(flags: JobFlags, *, as_json: bool) -> None:
     from trainjob.cli.prepared import prepare
+    from trainjob.cli.render import print_rendered
 
-    rendered = prepare(flags).render()
-    sys.stdout.buffer.write(rendered.files[rendered.script].content)
+    print_rendered(prepare(flags).render(), as_json=as_json)
 
 
 def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
@@ -66,9 +65,9 @@ def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
     prepared = prepare(flags)
     refuse_missing_facts(prepared.found.name, prepared.found.cluster)
     rendered = prepared.render()
-    refuse_problems(prepared)
-    warnings(prepared.request.plan.warnings)
     chosen = selected(prepared, untracked=flags.untracked)
+    refuse_problems(prepared, chosen)
+    warnings(prepared.request.plan.warnings)
     handover = start.Handover(
         rendered=rendered,
         name=prepared.request.plan.name,

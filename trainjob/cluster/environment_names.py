@@ -8,11 +8,13 @@ OURS = "TRAINJOB_"
 
 # Tried with bash 5.2: an assignment to each of these ends the script, is lost, computes, or changes how the
 # rest of the script reads (IFS, POSIXLY_CORRECT). The others in bash's manual arrive unchanged.
-_BASH_PREFIXES = ("BASH", "COMP_", "EPOCH", "READLINE_")
+_BASH_PREFIXES = ("BASH", "COMP_", "READLINE_")
 _BASH_NAMES = frozenset(
     [
         "_",
         "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
         "EUID",
         "FUNCNAME",
         "GROUPS",

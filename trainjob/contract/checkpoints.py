@@ -22,7 +22,7 @@ _NAME = re.compile(r"update-(\d{8,})\Z")
 _CHUNK = 1 << 20
 
 
-class NewerContract(UserError):
+class NewerContractError(UserError):
     """A checkpoint was made under a contract that this code does not speak."""
 
 
@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
 
     folder: Path
     update: int
-    index: Dict[str, Any]
+    facts: Dict[str, Any]  # index.json
 
     @property
     def model(self) -> Path:
@@ -63,7 +63,7 @@ def update_of(folder: Path) -> int:
 def problem(folder: Path) -> Optional[str]:
     """Return what is wrong with the checkpoint in `folder`, in words; None when it is whole.
 
-    Reads every byte. Raises NewerContract for a checkpoint that only a newer trainjob can judge.
+    Reads every byte. Raises NewerContractError for a checkpoint that only a newer trainjob can judge.
     """
     index = read_json(folder / INDEX)
     if not isinstance(index, dict) or not isinstance(index.get("files"), dict):
@@ -82,7 +82,7 @@ def problem(folder: Path) -> Optional[str]:
 def _refuse_newer(folder: Path, index: Dict[str, Any]) -> None:
     number = index.get("contract")
     if not isinstance(number, int) or number > CONTRACT:
-        raise NewerContract(
+        raise NewerContractError(
             "checkpoint %s speaks contract %s and this trainjob speaks %d: use the trainjob that wrote it"
             % (folder, number, CONTRACT)
         )
@@ -103,7 +103,7 @@ def _problem_of_file(path: Path, facts: Dict[str, Any]) -> Optional[str]:
 def newest_sound(checkpoints: Path, warn: Callable[[str], None]) -> Optional[Checkpoint]:
     """Return the newest checkpoint that is whole; None where there is none.
 
-    `warn` is told of each one that is passed over. Raises NewerContract.
+    `warn` is told of each one that is passed over. Raises NewerContractError.
     """
     for folder in folders(checkpoints):
         trouble = problem(folder)
@@ -115,8 +115,7 @@ def newest_sound(checkpoints: Path, warn: Callable[[str], None]) -> Optional[Che
 
 def read(folder: Path) -> Checkpoint:
     """Return the checkpoint in `folder`, which `problem` found whole."""
-    index = read_json(folder / INDEX)
-    assert isinstance(index, dict)
+    index: Dict[str, Any] = read_json(folder / INDEX) or {}
     return Checkpoint(folder, update_of(folder), index)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional
 
-from trainjob.contract.files import read_json, remove_if_there, write_atomically
+from trainjob.contract.files import read_json, remove_if_there, write_json
 from trainjob.contract.paths import RunPaths
 
 TAIL_LINES = 40
@@ -32,7 +31,7 @@ class Failure:
 def record_first(paths: RunPaths, failure: Failure) -> bool:
     """Write failure.json unless another rank was first; return whether this one was."""
     mine = paths.folder / (".failure-%d-%d" % (failure.rank, os.getpid()))
-    write_atomically(mine, json.dumps(dataclasses.asdict(failure), indent=1, ensure_ascii=False) + "\n")
+    write_json(mine, dataclasses.asdict(failure))
     try:
         # A link fails where the name exists: of several launchers only the first gets through.
         os.link(str(mine), str(paths.failure))

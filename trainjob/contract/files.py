@@ -46,7 +46,12 @@ def remove_if_there(path: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
-    write_atomically(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n"))
+
+
+def as_bytes(text: str) -> bytes:
+    """Return JSON text as UTF-8: a lone surrogate (a file name that is not UTF-8) becomes JSON's own escape for it."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def read_json(path: Path) -> Optional[Any]:
@@ -60,7 +65,7 @@ def read_json(path: Path) -> Optional[Any]:
 def read_word(path: Path) -> Optional[str]:
     """Return the one word in `path`; None where there is no file or it is empty."""
     try:
-        return path.read_text().strip() or None
+        return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except FileNotFoundError:
         return None
 
@@ -78,7 +83,7 @@ def append_json_line(path: Path, value: Dict[str, Any]) -> None:
     """Append `value` as one line in one write, so that a kill tears at most the last line."""
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
     with open(str(path), "ab", buffering=0) as stream:
-        stream.write(_newline_after_a_torn_line(path) + line.encode())
+        stream.write(_newline_after_a_torn_line(path) + as_bytes(line))
 
 
 def _newline_after_a_torn_line(path: Path) -> bytes:

@@ -53,6 +53,7 @@ class TrainSettings:
     log_every: int  # updates between two lines of metrics.jsonl
     allow_unused_parameters: bool
     loss_is_summed: bool = False  # the task's loss sums over a micro batch's samples: reported per sample
+    stall_timeout_s: float = 600.0  # a rank whose training has not gone on for so long is named, and all end
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,6 @@ def _record(fields: Dict[str, Any], where: str) -> JobRecord:
 def read(path: Path) -> JobRecord:
     """Return the record in the file `path`. Raises ContractError."""
     try:
-        return parse(path.read_text(encoding="utf-8"), str(path))
+        return parse(path.read_text(encoding="utf-8", errors="replace"), str(path))
     except FileNotFoundError:
         raise ContractError("%s is not there: is this a run directory?" % path) from None

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Dict, Union
+from typing import Dict, Tuple, Union
 
 from trainjob.contract.errors import UserError
 
@@ -25,13 +25,19 @@ def check_mode(path: Path) -> None:
         raise SecretsError(
             "secrets_file %s does not exist: make it with one NAME=VALUE a line, or take the key out" % path
         ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
     if not stat.S_ISREG(found.st_mode):
-        raise SecretsError("secrets_file %s is not a file" % path)
+        raise SecretsError("secrets_file %s is not a file: give the path of a file with NAME=VALUE lines" % path)
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         raise SecretsError(
             "secrets_file %s has mode %04o: others may read it; needed is 0600. Run: chmod 600 %s" % (path, mode, path)
         )
+
+
+def _unreadable(path: Path, error: OSError) -> SecretsError:
+    return SecretsError("secrets_file %s can't be read (%s): it must be yours" % (path, error.strerror))
 
 
 def read(path: Union[str, Path]) -> Dict[str, str]:
@@ -42,12 +48,23 @@ def read(path: Union[str, Path]) -> Dict[str, str]:
     """
     expanded = Path(os.path.expanduser(str(path)))
     check_mode(expanded)
-    values: Dict[str, str] = {}
-    for number, line in enumerate(expanded.read_text().split("\n"), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not _NAME.match(name):
-            raise SecretsError("secrets_file %s, line %d: expected NAME=VALUE" % (expanded, number))
-        values[name] = value
-    return values
+    try:
+        # As the environment itself is decoded, so that bytes that are no text survive.
+        text = os.fsdecode(expanded.read_bytes())
+    except OSError as error:
+        raise _unreadable(expanded, error) from None
+    lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
+    return dict(_pair(line, "%s, line %d" % (expanded, number)) for number, line in lines if _says_something(line))
+
+
+def _says_something(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _pair(line: str, where: str) -> Tuple[str, str]:
+    name, equals, value = line.partition("=")
+    if not equals or not _NAME.match(name):
+        raise SecretsError("secrets_file %s: expected NAME=VALUE" % where)
+    if "\0" in value:
+        raise SecretsError("secrets_file %s: the value holds a NUL character, which no environment can carry" % where)
+    return name, value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Tuple
 
 
 class TaskFacts(NamedTuple):
@@ -16,7 +16,7 @@ class TaskFacts(NamedTuple):
     optimizer: str
     learning_rate: float
     schedule: str
-    stages: int  # IPUs one copy of the model is split over
+    stages: Tuple[int, ...]  # IPUs one copy of the model can be split over, the usual number first
     loss_is_summed: bool = False
 
 
@@ -27,11 +27,11 @@ BUILT_IN: Dict[str, TaskFacts] = {
         data="digits",
         samples=1437,
         micro_batch=4,
-        epochs=12,
+        epochs=20,
         optimizer="sgd",
-        learning_rate=0.02,
+        learning_rate=0.01,
         schedule="cosine",
-        stages=1,
+        stages=(1,),
     ),
     "ffnet-toy": TaskFacts(
         entry="trainjob.train.tasks.ffnet_toy:FfnetToy",
@@ -42,7 +42,30 @@ BUILT_IN: Dict[str, TaskFacts] = {
         optimizer="sgd",
         learning_rate=0.01,
         schedule="constant",
-        stages=1,
+        stages=(1,),
+    ),
+    # The lessons' settings. On one IPU a ResNet-101 leaves little room for images, so that it is split over two.
+    "cifar10-resnet50": TaskFacts(
+        entry="trainjob.train.tasks.cifar10:Cifar10ResNet50",
+        data="cifar10",
+        samples=50000,
+        micro_batch=32,
+        epochs=5,
+        optimizer="adamw",
+        learning_rate=0.001,
+        schedule="constant",
+        stages=(1, 2),
+    ),
+    "cifar10-resnet101": TaskFacts(
+        entry="trainjob.train.tasks.cifar10:Cifar10ResNet101",
+        data="cifar10",
+        samples=50000,
+        micro_batch=32,
+        epochs=5,
+        optimizer="adamw",
+        learning_rate=0.001,
+        schedule="constant",
+        stages=(2, 1),
     ),
 }
 
@@ -56,7 +79,7 @@ UNKNOWN = TaskFacts(
     optimizer="sgd",
     learning_rate=0.01,
     schedule="constant",
-    stages=1,
+    stages=(1,),
 )
 
 

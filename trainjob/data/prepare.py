@@ -4,94 +4,110 @@ from __future__ import annotations
 
 import difflib
 import shutil
+import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import SHIPPED, Manifest, find, names, read_manifest
-from trainjob.data import synthetic
-from trainjob.data.checking import check, files_of
+from trainjob.contract.manifest import SHIPPED, Manifest, read_manifest
+from trainjob.data.checking import check_folder, files_of
+from trainjob.data.sizes import Sizes, describe
 from trainjob.data.writing import write_data_set
 
-# What a way of preparing is given: the staging folder, and its own options.
-Way = Callable[..., Manifest]
+Say = Callable[[str], None]
 
 
-class Listed(NamedTuple):
-    """One line of `trainjob data list`."""
+class Way(NamedTuple):
+    """How a data set is made: `fill(staging folder, say, **options)` writes its files."""
 
-    name: str
-    folder: Path
-    samples: Dict[str, int]  # by split
-    bytes: int
+    fill: Callable[..., Manifest]
+    options: Tuple[str, ...] = ()
 
 
-def _copy_shipped(staging: Path) -> Manifest:
-    manifest = read_manifest(SHIPPED / "digits")
-    assert manifest is not None, "the digits are part of the package"
+def _copy_shipped(staging: Path, say: Say) -> Manifest:  # noqa: ARG001 - every way is called alike
+    manifest = check_folder(SHIPPED / "digits")
     for facts in files_of(manifest):
         shutil.copyfile(str(SHIPPED / "digits" / facts.file), str(staging / facts.file))
     return manifest
 
 
-def _make_synthetic(staging: Path, **sizes: Any) -> Manifest:
-    return synthetic.fill(staging, synthetic.Sizes(**sizes))
+def _make_cifar10(staging: Path, say: Say, source: Any = None, sha256: Any = None) -> Manifest:
+    from trainjob.data import cifar10
+
+    return cifar10.fill(staging, source, sha256, say)
 
 
-# A new data set is a new row.
-WAYS: Dict[str, Way] = {"digits": _copy_shipped, "synthetic": _make_synthetic}
+def _make_synthetic(staging: Path, say: Say, **sizes: Any) -> Manifest:  # noqa: ARG001
+    from trainjob.data import synthetic
+
+    return synthetic.fill(staging, Sizes(**sizes))
 
 
-def prepare(name: str, data_dir: Path, again: bool = False, **options: Any) -> Path:
+# A new data set is a new row. What needs numpy imports it when it is called.
+WAYS: Dict[str, Way] = {
+    "digits": Way(_copy_shipped),
+    "cifar10": Way(_make_cifar10, ("source", "sha256")),
+    "synthetic": Way(_make_synthetic, ("samples", "held_out", "shape", "classes", "seed")),
+}
+# As they are asked for on the command line.
+FLAGS: Dict[str, str] = {"source": "--from", "held_out": "--held-out"}
+
+
+def prepare(name: str, data_dir: Path, again: bool = False, say: Say = lambda _line: None, **options: Any) -> Path:
     """Return the folder of data set `name` under `data_dir`, prepared unless it already is.
 
-    `again` replaces what is there. Raises UserError for a name that is not known, DamagedData for one that is damaged.
+    `again` replaces what is there; `say` is told how long work goes on; options that are None are not given.
+    Raises UserError for a name or an option that is not known, DamagedData for a data set that is damaged.
     """
-    way = WAYS.get(name)
-    if way is None:
-        raise _unknown(name)
+    given = {option: value for option, value in options.items() if value is not None}
+    way = _way(name, given)
     folder = data_dir / name
-    if again:
-        shutil.rmtree(str(folder), ignore_errors=True)
-    if read_manifest(folder) is None:
-        _write(folder, way, options)
+    prepared = None if again else read_manifest(folder)
+    if prepared is None:
+        _write(folder, lambda staging: way.fill(staging, say, **given), again)
+    elif name == "synthetic" and given:
+        _refuse_other_sizes(folder, prepared, given)
     check_folder(folder)
     return folder
 
 
-def _write(folder: Path, way: Way, options: Dict[str, Any]) -> None:
+def _way(name: str, given: Dict[str, Any]) -> Way:
+    way = WAYS.get(name)
+    if way is None:
+        near = difflib.get_close_matches(name, WAYS, 1)
+        hint = "did you mean %s? " % near[0] if near else ""
+        raise UserError("there is no data set %s to prepare: %sknown are %s" % (name, hint, ", ".join(sorted(WAYS))))
+    for option in given:
+        if option not in way.options:
+            flags = ", ".join(_flag(known) for known in way.options) or "no options"
+            raise UserError("data set %s has no option %s: it takes %s" % (name, _flag(option), flags))
+    return way
+
+
+def _flag(option: str) -> str:
+    return FLAGS.get(option, "--" + option)
+
+
+def _write(folder: Path, fill: Callable[[Path], Manifest], replace: bool) -> None:
     try:
-        write_data_set(folder, lambda staging: way(staging, **options))
+        write_data_set(folder, fill, replace)
     except OSError as error:
         raise UserError(
             "%s can't be written: %s. Give a folder with room that you may write to" % (folder, error)
         ) from None
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise UserError(
+            "preparing %s needs numpy, which %s does not have: pip install 'trainjob[train]'"
+            % (folder.name, sys.executable)
+        ) from None
 
 
-def check_folder(folder: Path) -> Manifest:
-    """Return the manifest of the data set in `folder` after reading every byte of it. Raises UserError."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise UserError("%s is not a prepared data set: it has no manifest.json. Remove it and prepare again" % folder)
-    check(folder, manifest)
-    return manifest
-
-
-def list_prepared(data_dir: Optional[Path]) -> List[Listed]:
-    """Return the data sets that a run would find, by name."""
-    return [_listed(name, data_dir) for name in names(data_dir)]
-
-
-def _listed(name: str, data_dir: Optional[Path]) -> Listed:
-    folder = find(name, data_dir)
-    assert folder is not None
-    manifest = read_manifest(folder)
-    assert manifest is not None
-    samples = {split: facts.samples for split, facts in manifest.splits.items()}
-    return Listed(name, folder, samples, sum(facts.bytes for facts in files_of(manifest)))
-
-
-def _unknown(name: str) -> UserError:
-    near = difflib.get_close_matches(name, WAYS, 1)
-    hint = "did you mean %s? " % near[0] if near else ""
-    return UserError("there is no data set %s to prepare: %sknown are %s" % (name, hint, ", ".join(sorted(WAYS))))
+def _refuse_other_sizes(folder: Path, prepared: Manifest, given: Dict[str, Any]) -> None:
+    asked = describe(Sizes(**given))
+    if prepared.source != asked:
+        raise UserError(
+            "%s is already there, %s, and asked for is one %s: give --again to replace it"
+            % (folder, prepared.source, asked)
+        )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Protocol, Tuple
 
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import FileFacts, Manifest, find, not_prepared, read_manifest
-from trainjob.data.checking import check_size
+from trainjob.contract.manifest import FILE_NAME, FileFacts, Manifest, SplitFacts, find, not_prepared, read_manifest
+from trainjob.data.checking import check_size, sha256_of
 
 
 class Split(NamedTuple):
@@ -19,20 +19,35 @@ class Split(NamedTuple):
     labels: Any  # (samples,)
 
 
-class DataSet:
+class DataSet(Protocol):
+    """A data set that samples are read from."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return what it holds."""
+
+    def split(self, name: str) -> Split:
+        """Return split `name`. Raises UserError where there is none."""
+
+    def identity(self) -> str:
+        """Return a checksum that is equal where the samples are."""
+
+
+class Shards:
     """A prepared data set: its manifest, and its splits by name."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
+    def identity(self) -> str:
+        """Return the checksum of its manifest, which has the checksums of all files."""
+        return sha256_of(self.folder / FILE_NAME)
+
     def split(self, name: str) -> Split:
         """Return split `name` as memory maps. Raises UserError where there is no such split, or a file is cut."""
-        facts = self.manifest.splits.get(name)
-        if facts is None:
-            known = ", ".join(sorted(self.manifest.splits))
-            raise UserError("data set %s has no split %s: it has %s" % (self.manifest.name, name, known))
-        shape = (facts.samples,) + tuple(self.manifest.shape)
+        facts = split_facts(self.manifest, name)
+        shape = (facts.samples, *self.manifest.shape)
         images = self._map(facts.files["images"], self.manifest.dtype, shape)
         return Split(images, self._map(facts.files["labels"], self.manifest.label_dtype, shape[:1]))
 
@@ -41,15 +56,25 @@ class DataSet:
         return np.memmap(str(self.folder / facts.file), dtype=np.dtype(dtype), mode="r", shape=shape)
 
 
-def open_data_set(folder: Path) -> DataSet:
+def split_facts(manifest: Manifest, name: str) -> SplitFacts:
+    """Return what the manifest says of split `name`. Raises UserError where there is none."""
+    facts = manifest.splits.get(name)
+    if facts is None:
+        raise UserError(
+            "data set %s has no split %s: it has %s" % (manifest.name, name, ", ".join(sorted(manifest.splits)))
+        )
+    return facts
+
+
+def open_data_set(folder: Path) -> Shards:
     """Return the prepared data set in `folder`. Raises UserError where there is none."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise not_prepared(folder.name, folder.parent)
-    return DataSet(folder, manifest)
+    return Shards(folder, manifest)
 
 
-def open_by_name(name: str, data_dir: Optional[Path]) -> DataSet:
+def open_by_name(name: str, data_dir: Optional[Path]) -> Shards:
     """Return data set `name`, from `data_dir` or as shipped. Raises UserError, naming the command that prepares it."""
     folder = find(name, data_dir)
     if folder is None:

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Any, Dict, Iterator, NamedTuple, Tuple
+from typing import Any, Dict, Iterator
 
 import numpy as np
 
 from trainjob.contract.manifest import FileFacts, Manifest, SplitFacts
+from trainjob.data.shards import Split, split_facts
+from trainjob.data.sizes import Sizes, check, describe
 from trainjob.data.writing import write_array, write_file
 
+NAME = "synthetic"
 _CHUNK = 4096  # samples made at once: 12 MB of 32 × 32 colour images
-
-
-class Sizes(NamedTuple):
-    """How much to make."""
-
-    samples: int = 8192
-    held_out: int = 2048
-    shape: Tuple[int, int, int] = (3, 32, 32)
-    classes: int = 10
-    seed: int = 0
+# A split's stream of random numbers; the patterns of the classes have stream 0, a split's noise another still.
+_STREAMS = {"train": 1, "test": 2}
+_NOISE = 16
 
 
 def fill(folder: Path, sizes: Sizes) -> Manifest:
-    """Write the files of a synthetic data set into `folder` and return its manifest."""
-    splits = {
-        "train": _split(folder, "train", sizes.samples, sizes, 1),
-        "test": _split(folder, "test", sizes.held_out, sizes, 2),
-    }
+    """Write the files of a synthetic data set into `folder` and return its manifest. Raises UserError."""
+    check(sizes)
+    return manifest(sizes, {name: _write(folder, name, sizes) for name in _STREAMS})
+
+
+def manifest(sizes: Sizes, splits: Dict[str, SplitFacts]) -> Manifest:
+    """Return the manifest of a synthetic data set."""
     channels = sizes.shape[0]
     return Manifest(
-        name="synthetic",
+        name=NAME,
         shape=sizes.shape,
         dtype="uint8",
         label_dtype="uint16",
@@ -40,26 +39,54 @@ def fill(folder: Path, sizes: Sizes) -> Manifest:
         mean=(0.5,) * channels,
         std=(0.25,) * channels,
         splits=splits,
-        source="made by trainjob data prepare synthetic: %s" % (sizes,),
+        source=describe(sizes),
         licence="CC0-1.0",
         attribution="none needed",
     )
 
 
-def _split(folder: Path, name: str, samples: int, sizes: Sizes, stream: int) -> SplitFacts:
-    patterns = _random(sizes.seed, 0).integers(0, 256, (sizes.classes,) + tuple(sizes.shape), dtype=np.int16)
-    labels = _random(sizes.seed, stream).integers(0, sizes.classes, samples, dtype=np.uint16)
-    noise = _random(sizes.seed, stream + 16)
-    images = write_file(folder / (name + "-images.bin"), _chunks(patterns, labels, noise))
-    files: Dict[str, FileFacts] = {"images": images, "labels": write_array(folder / (name + "-labels.bin"), labels)}
-    return SplitFacts(samples=samples, files=files)
+def counts(sizes: Sizes) -> Dict[str, int]:
+    """Return the number of samples by split."""
+    return {"train": sizes.samples, "test": sizes.held_out}
 
 
-def _chunks(patterns: Any, labels: Any, noise: Any) -> Iterator[bytes]:
-    for start in range(0, len(labels), _CHUNK):
-        chosen = patterns[labels[start : start + _CHUNK]]  # (chunk, channels, height, width)
-        mixed = (chosen + noise.integers(0, 256, chosen.shape, dtype=np.int16)) // 2
-        yield mixed.astype(np.uint8).tobytes()
+def labels(sizes: Sizes, split: str) -> Any:
+    """Return the labels of one split: (samples,) uint16."""
+    return _random(sizes.seed, _STREAMS[split]).integers(0, sizes.classes, counts(sizes)[split], dtype=np.uint16)
+
+
+def images(sizes: Sizes, split: str) -> Iterator[Any]:
+    """Yield the images of one split in chunks: (n, channels, height, width) uint8."""
+    patterns = _random(sizes.seed, 0).integers(0, 256, (sizes.classes, *sizes.shape), dtype=np.int16)
+    noise = _random(sizes.seed, _STREAMS[split] + _NOISE)
+    of_samples = labels(sizes, split)
+    for start in range(0, len(of_samples), _CHUNK):
+        chosen = patterns[of_samples[start : start + _CHUNK]]
+        yield ((chosen + noise.integers(0, 256, chosen.shape, dtype=np.int16)) // 2).astype(np.uint8)
+
+
+class MadeUp:
+    """A synthetic data set in memory: byte for byte what `fill` would write, without a file."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = check(sizes)
+        self.manifest = manifest(sizes, {name: SplitFacts(count, {}) for name, count in counts(sizes).items()})
+
+    def split(self, name: str) -> Split:
+        """Return split `name`. Raises UserError where there is none."""
+        split_facts(self.manifest, name)
+        return Split(np.concatenate(list(images(self._sizes, name))), labels(self._sizes, name))
+
+    def identity(self) -> str:
+        """Return a checksum that is equal where the samples are."""
+        return hashlib.sha256(self.manifest.to_json().encode()).hexdigest()
+
+
+def _write(folder: Path, name: str, sizes: Sizes) -> SplitFacts:
+    content = write_file(folder / (name + "-images.bin"), (chunk.tobytes() for chunk in images(sizes, name)))
+    files: Dict[str, FileFacts] = {"images": content}
+    files["labels"] = write_array(folder / (name + "-labels.bin"), labels(sizes, name))
+    return SplitFacts(samples=counts(sizes)[name], files=files)
 
 
 def _random(seed: int, stream: int) -> Any:

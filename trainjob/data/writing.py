@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -10,8 +11,6 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
-import numpy as np
-
 from trainjob.contract.files import sync_folder
 from trainjob.contract.manifest import FILE_NAME, FileFacts, Manifest
 
@@ -19,23 +18,36 @@ from trainjob.contract.manifest import FILE_NAME, FileFacts, Manifest
 Fill = Callable[[Path], Manifest]
 
 
-def write_data_set(folder: Path, fill: Fill) -> None:
-    """Make the data set `folder` by `fill`: written beside, fsynced, moved.
+def write_data_set(folder: Path, fill: Fill, replace: bool = False) -> None:
+    """Make the data set `folder` by `fill`: written beside, fsynced, moved; `replace` one that is there.
 
     Where another process has moved its own there first, that one stays: both were made from the same facts.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(folder)
-    staging = folder.with_name(".%s.%s.%d.part" % (folder.name, socket.gethostname(), os.getpid()))
+    staging = _beside(folder, "new")
     staging.mkdir()
     try:
         manifest = fill(staging)
         write_file(staging / FILE_NAME, [manifest.to_json().encode()])
         sync_folder(staging)
+        if replace:
+            _put_aside(folder)
         _move(staging, folder)
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(str(staging), ignore_errors=True)
+        shutil.rmtree(str(_beside(folder, "old")), ignore_errors=True)
+
+
+def _beside(folder: Path, what: str) -> Path:
+    return folder.with_name(".%s.%s.%s.%d.part" % (folder.name, socket.gethostname(), what, os.getpid()))
+
+
+def _put_aside(folder: Path) -> None:
+    """Move what is there out of the way; a run that has mapped its files keeps them."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(str(folder), str(_beside(folder, "old")))
 
 
 def _move(staging: Path, folder: Path) -> None:
@@ -59,8 +71,8 @@ def write_file(path: Path, chunks: Iterable[bytes]) -> FileFacts:
 
 
 def write_array(path: Path, array: Any) -> FileFacts:
-    """Write the samples of `array` one after the other, without a header."""
-    return write_file(path, [np.ascontiguousarray(array).tobytes()])
+    """Write the samples of numpy's `array` one after the other, without a header."""
+    return write_file(path, [array.tobytes()])
 
 
 def remove_left_behind(folder: Path) -> None:

@@ -11,7 +11,7 @@ from trainjob.plan.words import quantity
 IPUS_PER_REPLICA = (1, 2, 4, 8, 16)  # what collectives are made for (GCL user guide)
 
 COLLECTIVES = "ipus_per_replica is 1, 2, 4, 8 or 16"
-SPLIT = "ipus_per_replica is the number of IPUs the task splits its model over"
+SPLIT = "ipus_per_replica is a number of IPUs that the task can split its model over"
 PARTITION_SIZE = "a partition has a power of two of IPUs"
 INSTANCE_HAS_REPLICA = "every instance has at least one replica"
 EVEN_OVER_INSTANCES = "replicas divide evenly over instances"
@@ -21,7 +21,7 @@ HOSTS_HOLD = "hosts have IPUs for every replica"
 ILD_HAS_INSTANCE = "every IPU-Link domain has at least one instance"
 
 
-def count(site: Site, job: Job, task_stages: int | None) -> Counts:
+def count(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> Counts:
     """Return how many of everything. `task_stages` is None where only the task itself knows. Raises Broken."""
     per_replica = _ipus_per_replica(site, job, task_stages)
     replicas = job.replicas if job.replicas is not None else max(1, _room(site, job, per_replica) // per_replica)
@@ -54,17 +54,24 @@ def _default_instances(hosts: int, replicas: int, ilds: int) -> int:
     return next((instances for instances in fitting if instances >= ilds), hosts)
 
 
-def _ipus_per_replica(site: Site, job: Job, task_stages: int | None) -> int:
-    asked = job.ipus_per_replica if job.ipus_per_replica is not None else task_stages or 1
-    knob = Knob("ipus_per_replica", asked, (task_stages or 1,))
+def _ipus_per_replica(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> int:
+    possible = task_stages or (1,)
+    asked = job.ipus_per_replica if job.ipus_per_replica is not None else possible[0]
+    knob = Knob("ipus_per_replica", asked, possible)
     if asked not in IPUS_PER_REPLICA:
         refuse(COLLECTIVES, f"ipus_per_replica is {asked}", knob)
-    if task_stages not in (None, asked):
-        is_split = "not split" if task_stages == 1 else f"split over {task_stages} IPUs"
-        refuse(SPLIT, f"the task's model is {is_split} and ipus_per_replica is {asked}", knob)
+    if task_stages is not None and asked not in possible:
+        refuse(SPLIT, f"the task's model is {_split(possible)} and ipus_per_replica is {asked}", knob)
     if asked > (site.ipus or 0):
         refuse(PARTITION_HOLDS, f"one replica on {quantity(asked, 'IPU')}, the cluster has {site.ipus}", knob)
     return asked
+
+
+def _split(possible: tuple[int, ...]) -> str:
+    """Return in words how a model can be split."""
+    if possible == (1,):
+        return "not split"
+    return f"split over {' or '.join(str(stages) for stages in sorted(possible))} IPUs"
 
 
 def _check(site: Site, counts: Counts) -> None:

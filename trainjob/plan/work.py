@@ -46,8 +46,8 @@ def task_facts(job: Job) -> TaskFacts | None:
     return known
 
 
-def task_stages(job: Job, known: TaskFacts | None) -> int | None:
-    """Return how many IPUs the task splits its model over; None where only the user's own code knows."""
+def task_stages(job: Job, known: TaskFacts | None) -> tuple[int, ...] | None:
+    """Return over how many IPUs the task can split its model, the usual first; None: only the user's code knows."""
     return known.stages if known is not None and _is_built_in(job) else None
 
 

@@ -6,22 +6,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.cluster.models import PodCluster
+from trainjob.contract.errors import UserError
 from trainjob.render import quoting
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
-_RUNTIME = ('"$python"', "-m", "trainjob.train", '"$run_dir"')
+_PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
+
+
+class PlaceError(UserError):
+    """A path that means something else where the script runs."""
 
 
 def context(request: Request) -> dict[str, Any]:
     """Return the names a template may use: title, environment, data_dir, prologue, python, launch_options, command."""
     cluster, origin = request.cluster, request.cluster_origin
     return {
-        "title": Sourced(f"{request.plan.name} on {request.plan.cluster}", request.origin("name")),
+        "title": Sourced(quoting.one_line(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
         "environment": list(_environment(request)),
-        "data_dir": None if cluster.data_dir is None else SourcedShell(quoting.path(cluster.data_dir), origin),
+        "data_dir": None if cluster.data_dir is None else _place(request, "data_dir", cluster.data_dir),
         "prologue": [SourcedShell(Shell(line), origin) for line in cluster.prologue],
         "python": _python(request),
         "launch_options": list(_launch_options(request)),
@@ -37,7 +42,20 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 def _python(request: Request) -> SourcedShell:
     asked = None if isinstance(request.cluster, PodCluster) else request.cluster.python
-    return SourcedShell(quoting.path(asked or "python3"), request.cluster_origin if asked else "default")
+    if asked is None:
+        return SourcedShell(Shell("python3"), "default")
+    if "/" not in asked:
+        return SourcedShell(quoting.word(asked), request.cluster_origin)
+    return _place(request, "python", asked)
+
+
+def _place(request: Request, key: str, path: str) -> SourcedShell:
+    if not path.startswith(("/", "~/")):
+        raise PlaceError(
+            f"{key} is {path} in {request.cluster_origin}, and a script runs in its run directory: "
+            "write the whole path, from / or ~/ on"
+        )
+    return SourcedShell(quoting.path(path), request.cluster_origin)
 
 
 def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
@@ -51,7 +69,7 @@ def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
     if cluster.network.interface:
         yield Shell("--interface"), Sourced(cluster.network.interface, request.cluster_origin)
     if cluster.secrets_file:
-        yield Shell("--secrets-file"), SourcedShell(quoting.path(cluster.secrets_file), request.cluster_origin)
+        yield Shell("--secrets-file"), _place(request, "secrets_file", cluster.secrets_file)
 
 
 def _working_folder(request: Request) -> str:
@@ -60,5 +78,6 @@ def _working_folder(request: Request) -> str:
 
 def _command(request: Request) -> list[object]:
     if not request.job.command:
-        return [SourcedShell(Shell(word), "the runtime") for word in _RUNTIME]
+        words = (_PYTHON, "-m", *request.runtime, _RUN_DIR)
+        return [SourcedShell(quoting.word(word), "the runtime") for word in words]
     return [Sourced(word, request.origin("command")) for word in request.job.command]

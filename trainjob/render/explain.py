@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainjob.render.sourced import CLOSE, OPEN
+from trainjob.render.sourced import MARK
 
-_MARK = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
+_ORIGIN = re.compile(f"{MARK}([^{MARK}]*){MARK}")
 
 
 def beside(explained: str) -> Iterator[tuple[str, str]]:
     """Yield each line of the script as it stands, with the origins of its values, in order, once each."""
     for line in explained.split("\n"):
-        origins = dict.fromkeys(_MARK.findall(line))
-        yield _MARK.sub("", line), ", ".join(origins)
+        origins = dict.fromkeys(_ORIGIN.findall(line))
+        yield _ORIGIN.sub("", line), ", ".join(origins)

@@ -10,6 +10,8 @@ from trainjob.contract.errors import UserError
 _PLAIN_DIRECTIVE = re.compile(r"[A-Za-z0-9_./:=,+@%\[\]~*^-]+\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
+# Linux takes 128 KiB as one argument or as one NAME=VALUE: a little is left for the name.
+_LONGEST_BYTES = 127 * 1024
 
 
 class Shell(str):
@@ -32,13 +34,15 @@ class QuotingError(UserError):
 def word(value: object) -> Shell:
     """Return `value` as one shell word that expands to exactly its text.
 
-    Raises QuotingError for NUL and for text that is not Unicode, which no argument can carry.
+    Raises QuotingError for what no argument can carry: NUL, text that is not Unicode, more than 127 KiB.
     """
     if isinstance(value, Shell):
         return value
     text = str(value)
     _refuse_what_no_argument_carries(text)
-    return Shell(shlex.quote(text))
+    quoted = shlex.quote(text)
+    # A reader, and shellcheck, takes `export X==1` for a comparison.
+    return Shell(f"'{quoted}'" if quoted.startswith("=") else quoted)
 
 
 def path(value: str) -> Shell:
@@ -53,9 +57,18 @@ def _refuse_what_no_argument_carries(text: str) -> None:
     if "\x00" in text:
         raise QuotingError(f"{text!r} holds a NUL character, which no argument can carry: take it out")
     try:
-        text.encode()
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise QuotingError(f"{text!r} is not valid Unicode text: write it in UTF-8") from None
+    if size > _LONGEST_BYTES:
+        raise QuotingError(
+            f"{text[:40]!r}… has {size} bytes and one argument or value may have {_LONGEST_BYTES}: pass a file instead"
+        )
+
+
+def one_line(text: str) -> str:
+    """Return `text` for a comment, which a line break would end: control characters become question marks."""
+    return _CONTROL.sub("?", text)
 
 
 def directive(option: str, value: str | int | bool) -> Shell | None:

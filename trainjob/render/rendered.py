@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
+from trainjob.contract.errors import UserError
 from trainjob.render import environment
 from trainjob.render.context import context
 from trainjob.render.environment import TemplateError
@@ -75,14 +76,22 @@ def _template_of(request: Request) -> tuple[str, str]:
 
 
 def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
+    values = context(request)
     try:
-        jinja = environment.make(ours, site, explain=explain)
-        return jinja.get_template(template).render(context(request))
-    except UndefinedError as error:
-        raise environment.undefined_name(error, template) from None
-    except TemplateSyntaxError as error:
-        raise TemplateError(f"template {error.name}, line {error.lineno}: {error.message}") from None
-    except TemplateNotFound as error:
-        raise TemplateError(
-            f"template {error.name} is not there; it was named by {template} or one it extends"
-        ) from None
+        return environment.make(ours, site, explain=explain).get_template(template).render(values)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a template raises, the template is at fault
+        raise TemplateError(_fault(error, template)) from None
+
+
+def _fault(error: Exception, template: str) -> str:
+    if isinstance(error, UndefinedError):
+        return f"template {template}: {error.message}: see the context's names in CONTRIBUTING.md"
+    if isinstance(error, TemplateSyntaxError):
+        return f"template {error.name}, line {error.lineno}: {error.message}"
+    if isinstance(error, TemplateNotFound):
+        return f"template {error.name} is not there; it was named by {template} or one it extends"
+    if isinstance(error, RecursionError):
+        return f"template {template} extends or includes itself: ours is called trainjob/{template}"
+    return f"template {template}: {type(error).__name__}: {error}"

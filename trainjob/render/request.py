@@ -16,6 +16,7 @@ class Request:
 
     `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that isn't there is a default.
     `project_folder` is where in the copied project a user's command starts, relative: "." for its top.
+    `runtime` is the module of ours that ranks run when there is no command, and its arguments before RUN_DIR.
     """
 
     cluster: Cluster
@@ -24,6 +25,7 @@ class Request:
     origins: Mapping[str, str]
     plan: Plan
     project_folder: str = "."
+    runtime: tuple[str, ...] = ("trainjob.train",)
 
     def origin(self, key: str) -> str:
         """Return where the job's `key` came from."""

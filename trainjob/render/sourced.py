@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Self
 
+from trainjob.render import quoting
 from trainjob.render.quoting import Shell
 
-# Private-use characters, which no quoting touches, stand around an origin in an explained rendering.
-OPEN, CLOSE = "\ue000", "\ue001"
+# Stands on both sides of an origin in an explained rendering: the one character that no script can hold.
+MARK = "\0"
 
 
 class Sourced(str):
@@ -21,6 +22,10 @@ class Sourced(str):
         made = super().__new__(cls, text)
         made.origin = origin
         return made
+
+    def __html__(self) -> str:
+        """Return the text quoted: Jinja asks this when a template adds it to what a macro or a block has printed."""
+        return quoting.word(self)
 
 
 class SourcedShell(Shell):
@@ -38,4 +43,9 @@ class SourcedShell(Shell):
 
 def origin_of(value: object) -> str | None:
     """Return where `value` came from; None when it does not say."""
-    return getattr(value, "origin", None) if isinstance(value, Sourced | SourcedShell) else None
+    return value.origin if isinstance(value, Sourced | SourcedShell) else None
+
+
+def marked(printed: str, origin: str) -> str:
+    """Return what was printed, with its origin between marks."""
+    return f"{printed}{MARK}{quoting.one_line(origin)}{MARK}"

@@ -20,7 +20,7 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Status:
     if before.state not in states.ACTIVE and before.state != states.LOST:
         return before
     submission = read_submission(paths)
-    if submission is None or submission.native is None:
+    if submission is None:
         raise UserError(f"run {paths.id} was not handed over by trainjob: end it where it was started")
     if before.state != states.LOST:
         cancelled_now(paths, submission)
@@ -28,6 +28,12 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Status:
     return status(paths)
 
 
-def stop(paths: RunPaths) -> None:
-    """Ask the run to checkpoint and stop at its next block, by the stop file."""
-    paths.stop.touch()
+def stop(paths: RunPaths) -> Status:
+    """Ask the run to checkpoint and stop at its next block, by the stop file; return how it stands now.
+
+    A run that has ended gets no such file: its next attempt would stop at once.
+    """
+    now = status(paths)
+    if now.state in states.ACTIVE:
+        paths.stop.touch()
+    return now

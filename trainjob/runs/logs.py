@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 
@@ -20,6 +21,7 @@ class Tail:
 
     path: Path
     prefix: bytes = b""
+    end: bytes = b"\n"  # what a last line without a line end gets
     _offset: int = 0
     _rest: bytes = field(default=b"", repr=False)
 
@@ -32,7 +34,7 @@ class Tail:
     def finish(self) -> Iterator[bytes]:
         """Yield what is left: a last line that has no line end."""
         if self._rest:
-            yield self.prefix + self._rest + b"\n"
+            yield self.prefix + self._rest + self.end
         self._rest = b""
 
     def _new_blocks(self) -> Iterator[bytes]:
@@ -58,12 +60,18 @@ def tails(paths: RunPaths, rank: int | None) -> list[Tail]:
 
     Raises UserError for a rank that has no log.
     """
-    known = ranks(paths)
     if rank is not None:
-        if known and rank not in known:
-            raise UserError(f"run {paths.id} has no rank {rank}: it has ranks {known[0]} to {known[-1]}")
-        return [Tail(paths.rank_log(rank))]
-    return [Tail(paths.scheduler_log), *(Tail(paths.rank_log(number), b"[%d] " % number) for number in known)]
+        _refuse_unknown(paths, rank)
+        return [Tail(paths.rank_log(rank), end=b"")]
+    every = (Tail(paths.rank_log(number), b"[%d] " % number) for number in ranks(paths))
+    return [Tail(paths.scheduler_log), *every]
+
+
+def _refuse_unknown(paths: RunPaths, rank: int) -> None:
+    # Asked of the plan, not of the logs: a rank that has not begun yet has none, and is waited for.
+    instances = jobs.read(paths.job).plan["topology"]["instances"]
+    if not 0 <= rank < instances:
+        raise UserError(f"run {paths.id} has no rank {rank}: it has ranks 0 to {instances - 1}")
 
 
 def read(paths: RunPaths, rank: int | None) -> Iterator[bytes]:

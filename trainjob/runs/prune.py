@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from trainjob.contract import states
+from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.runs import index
 from trainjob.runs.status import Status, statuses
@@ -42,12 +43,20 @@ def _size(folder: str) -> int:
 def remove(chosen: Sequence[Candidate]) -> None:
     """Remove the runs' folders and forget them; a cut removal leaves a folder that is no longer a run."""
     for candidate in chosen:
-        paths = RunPaths(candidate.status.folder)
-        # Renamed first: a half-removed folder under the run's own name would look like a broken run.
-        gone = paths.folder.with_name(f".{paths.folder.name}.removed")
+        remove_run(RunPaths(candidate.status.folder))
+
+
+def remove_run(paths: RunPaths) -> None:
+    """Remove one run's folder and forget it. Raises UserError where it can't be removed."""
+    # Renamed first: a half-removed folder under the run's own name would look like a broken run.
+    gone = paths.folder.with_name(f".{paths.folder.name}.removed")
+    try:
+        shutil.rmtree(gone, ignore_errors=True)
         paths.folder.replace(gone)
-        index.forget(candidate.status.id)
+        index.forget(paths.id)
         shutil.rmtree(gone)
+    except OSError as error:
+        raise UserError(f"run {paths.id} can't be removed: {error.filename}: {error.strerror}") from None
 
 
 def forget_missing() -> list[str]:

@@ -90,7 +90,12 @@ def _new_folder(handover: Handover) -> RunPaths:
 
 def _digest(handover: Handover, record: Mapping[str, Any]) -> str:
     text = f"{handover.cluster}\0{handover.rendered.digest}\0{record['commit']}\0{record['diff']}\0{record['top']}"
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    digest = hashlib.sha256(text.encode(errors="surrogateescape"))
+    # What git does not say: another content of a file that it doesn't track, or where there is no git.
+    for name in handover.selection.files if handover.selection else ():
+        found = (handover.project.top / name).lstat()
+        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def _refuse_the_same(digest: str) -> None:

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.contract import attempts, failure, states
-from trainjob.contract.failure import Failure
+from trainjob.contract.failure import Failure, tail_of_attempt
 from trainjob.contract.files import read_json, read_number, read_word
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import backends
 from trainjob.submit.base import Liveness, Submission, read_submission
+
+_UNEXPLAINED = frozenset((states.FAILED, states.LOST))
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Status:
     total_updates: int | None
     heartbeat: float | None
     failure: Failure | None
+    script_tail: list[str]  # the job script's last lines, where the run failed and no rank is to blame
     note: str | None
 
     def as_json(self) -> dict[str, Any]:
@@ -52,6 +55,10 @@ class _Seen:
         return self.word is None or self.word in states.ACTIVE or self._waits_for_its_attempt
 
     @property
+    def is_by_hand(self) -> bool:
+        return self.submission is None or self.attempt > self.submission.attempt
+
+    @property
     def _waits_for_its_attempt(self) -> bool:
         return self.submission is not None and self.attempt < self.submission.attempt
 
@@ -70,7 +77,7 @@ def status(paths: RunPaths) -> Status:
 def statuses(runs: Iterable[RunPaths]) -> list[Status]:
     """Return the status of each run, asking each back end at most once for all of them."""
     seen = [_look(paths) for paths in runs]
-    unsure = [one for one in seen if one.is_open and one.submission and one.submission.native]
+    unsure = [one for one in seen if one.is_open and not one.is_by_hand and one.submission and one.submission.native]
     alive = _ask(unsure)
     return [_status(one, alive.get(one.paths.folder)) for one in seen]
 
@@ -95,6 +102,7 @@ def _status(seen: _Seen, alive: Liveness | None) -> Status:
         seen = _look(seen.paths)
     state, note = _state(seen, alive)
     progress = _mapping(seen.paths.progress)
+    failed = failure.read(seen.paths) if state not in states.ACTIVE else None
     return Status(
         id=seen.paths.id,
         folder=str(seen.paths.folder),
@@ -108,7 +116,8 @@ def _status(seen: _Seen, alive: Liveness | None) -> Status:
         update=progress.get("update"),
         total_updates=progress.get("total_updates"),
         heartbeat=progress.get("heartbeat"),
-        failure=failure.read(seen.paths) if state not in states.ACTIVE else None,
+        failure=failed,
+        script_tail=tail_of_attempt(seen.paths.scheduler_log) if failed is None and state in _UNEXPLAINED else [],
         note=note,
     )
 
@@ -121,7 +130,7 @@ def _mapping(path: Any) -> dict[str, Any]:
 def _state(seen: _Seen, alive: Liveness | None) -> tuple[str, str | None]:
     if not seen.is_open:
         return seen.state, None
-    if seen.submission is None:
+    if seen.submission is None or seen.is_by_hand:
         return seen.state, "started by hand, so nobody can say whether it still runs"
     if seen.submission.native is None:
         return states.LOST, "recorded, and the hand-over was cut: `trainjob resume` starts it"

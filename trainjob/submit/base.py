@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from trainjob.cluster.models import Cluster
 from trainjob.contract.files import read_json, write_json
 from trainjob.contract.paths import RunPaths
+
+if TYPE_CHECKING:
+    from trainjob.cluster.models import Cluster
 
 Native = dict[str, Any]
 
@@ -35,8 +37,8 @@ class BackEnd(Protocol):
     def liveness(self, natives: Sequence[Native]) -> list[Liveness]:
         """Return, for each native id, whether anything of it still runs; one question for all."""
 
-    def cancel(self, paths: RunPaths, native: Native, grace_s: float) -> None:
-        """End every process of the run and no other; return when none is left."""
+    def cancel(self, paths: RunPaths, native: Native | None, grace_s: float) -> None:
+        """End every process of the run and no other; return when none is left. `native` None: not known."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,19 @@ class Submission:
         return dataclasses.replace(self, **changes)
 
 
+_FIELDS = tuple(field.name for field in dataclasses.fields(Submission))
+
+
 def read_submission(paths: RunPaths) -> Submission | None:
-    """Return what submission.json says; None for a folder that was never submitted."""
+    """Return what submission.json says; None for a folder that was never submitted, or where the file is broken."""
     fields = read_json(paths.submission)
-    return Submission(**fields) if isinstance(fields, dict) else None
+    if not isinstance(fields, dict):
+        return None
+    try:
+        # A newer trainjob may have written fields that this one does not know.
+        return Submission(**{name: fields[name] for name in _FIELDS if name in fields})
+    except TypeError:
+        return None
 
 
 def backend_name(cluster: Cluster) -> str:

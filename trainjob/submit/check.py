@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainjob.contract import manifest, secrets, tasks
-from trainjob.render.request import Request
+from trainjob.contract import manifest, ports, secrets, tasks
+from trainjob.submit.process import search_path
+
+if TYPE_CHECKING:
+    from trainjob.render.request import Request
+    from trainjob.submit.project import Project, Selection
 
 
 @dataclass(frozen=True)
@@ -26,26 +30,23 @@ class Problem:
         return asdict(self)
 
 
-def problems(request: Request, working_folder: Path) -> list[Problem]:
+def problems(request: Request, project: Project, selection: Selection | None) -> list[Problem]:
     """Return what is wrong with a job that runs on this machine, in the order in which it would fail."""
     if request.cluster.kind != "local":
         return []
     return [
         *_interpreter(request),
-        *_command(request, working_folder),
+        *_command(request, project.top / project.start),
+        *_left_behind(request, project, selection),
         *_data(request),
         *_secrets(request),
+        *_port(request),
     ]
-
-
-def search_path() -> str:
-    """Return the PATH of local runs: the folder of the interpreter that runs us comes first."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def _interpreter(request: Request) -> Iterator[Problem]:
     asked = getattr(request.cluster, "python", None)
-    if asked and shutil.which(os.path.expanduser(asked)) is None:
+    if asked and shutil.which(os.path.expanduser(asked), path=search_path()) is None:
         yield Problem(
             "interpreter",
             f"python: {asked} is not an interpreter that can be started",
@@ -58,7 +59,7 @@ def _command(request: Request, working_folder: Path) -> Iterator[Problem]:
         return
     program = request.job.command[0]
     if "/" in program:
-        found = os.access(working_folder / program, os.X_OK)
+        found = shutil.which(working_folder / program) is not None  # a folder is no program
         where = f"in {working_folder}"
     else:
         found = shutil.which(program, path=search_path()) is not None
@@ -69,6 +70,22 @@ def _command(request: Request, working_folder: Path) -> Iterator[Problem]:
             f"command {program!r} is not an executable file {where}",
             "After -- comes a program and its arguments, as in: -- python train.py",
         )
+
+
+def _left_behind(request: Request, project: Project, selection: Selection | None) -> Iterator[Problem]:
+    """Yield the files that the command names, that are there, and that the run would not have."""
+    copied = frozenset(selection.files if selection else ())
+    reasons = dict(selection.left_out if selection else ())
+    for word in dict.fromkeys(request.job.command or ()):
+        name = os.path.normpath(os.path.join(project.start, word))
+        if os.path.isabs(word) or name in copied or not os.path.isfile(project.top / name):
+            continue
+        if name in reasons:
+            cure = "Give its absolute path, or read it from TRAINJOB_DATA_DIR"
+            yield Problem("left-out", f"{word} is not copied into the run: {reasons[name]}", cure)
+        else:
+            cure = f"Run: git add {word}, or give --untracked"
+            yield Problem("untracked", f"{word} is not copied into the run: git does not track it", cure)
 
 
 def _data(request: Request) -> Iterator[Problem]:
@@ -92,6 +109,16 @@ def _secrets(request: Request) -> Iterator[Problem]:
         secrets.check_mode(Path(request.cluster.secrets_file).expanduser())
     except secrets.SecretsError as error:
         yield Problem("secrets", *_two_sentences(str(error)))
+
+
+def _port(request: Request) -> Iterator[Problem]:
+    port = request.cluster.network.port
+    if port and not ports.is_free(port):
+        yield Problem(
+            "port",
+            f"network.port is {port}, and on {ports.LOOPBACK} another program has it",
+            "End that program, or take network.port out of the cluster file and a free one is chosen",
+        )
 
 
 def _two_sentences(message: str) -> tuple[str, str]:

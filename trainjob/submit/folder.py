@@ -28,6 +28,7 @@ def create(target: Path, rendered: Rendered, project: Project | None, selection:
 
     Raises FolderError (not writable, disk full, name taken) with nothing left behind.
     """
+    target = Path(os.path.abspath(target))
     staging = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,14 +64,30 @@ def _copy_runtime(target: Path) -> None:
     target.mkdir()
     shutil.copy2(source / "__init__.py", target)
     for room in _RUNTIME_ROOMS:
-        shutil.copytree(source / room, target / room, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        _copy_room(source / room, target / room)
+
+
+def _copy_room(source: Path, target: Path) -> None:
+    # shutil.copytree would gather the errors into one that no longer says "disk full".
+    target.mkdir()
+    for entry in sorted(source.iterdir()):
+        if entry.is_dir() and entry.name != "__pycache__":
+            _copy_room(entry, target / entry.name)
+        elif entry.is_file():
+            shutil.copy2(entry, target)
 
 
 def _move(staging: Path, target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FolderError(f"{target} is already there and not empty: choose another folder")
+    if os.path.lexists(target) and not _is_free_to_take(target):
+        raise FolderError(f"{target} is already there and not an empty folder: choose another one")
     staging.replace(target)
     sync_folder(target.parent)
+
+
+def _is_free_to_take(target: Path) -> bool:
+    # A shell that stands in the folder would be left standing in one that is gone.
+    is_plain = target.is_dir() and not target.is_symlink()
+    return is_plain and not any(target.iterdir()) and not target.samefile(".")
 
 
 def _why(error: OSError, target: Path) -> str:
@@ -80,6 +97,6 @@ def _why(error: OSError, target: Path) -> str:
         return (
             f"run directory {target} can't be written ({error.strerror}): set runs_dir to a folder that you may write"
         )
-    if error.errno == errno.ENOTDIR:
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return f"run directory {target} can't be made: a part of its path is a file. Set runs_dir to a folder"
     return f"run directory {target} can't be made: {error.strerror}"

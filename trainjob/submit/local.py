@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from trainjob.contract import attempts
 from trainjob.contract.environment import RUN_DIR
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import process
 from trainjob.submit.base import Liveness, Native
-from trainjob.submit.check import search_path
 
 _PROC = Path("/proc")
 _POLL_S = 0.05
+_TRAP_S = 2.0  # the script's trap writes two words
+_KILL_S = 10.0
 
 
 def argv(script: str) -> list[str]:
@@ -27,14 +30,24 @@ def argv(script: str) -> list[str]:
 
 def start(paths: RunPaths, script: str) -> Native:
     """Return process id, start time and host of the job script, which now runs by itself."""
+    # An attempt whose script was killed may have ranks left, which would write beside the new ones.
+    _kill_what_is_left(paths)
+    _head(paths, script)
     environment = {
         **os.environ,
         RUN_DIR: str(paths.folder),
         # The interpreter that runs us has what we were installed with; the script just says python3.
-        "PATH": search_path(),
+        "PATH": process.search_path(),
     }
     pid = process.start_detached(argv(script), folder=paths.folder, log=paths.scheduler_log, environment=environment)
     return {"pid": pid, "started": _started(pid), "host": socket.gethostname()}
+
+
+def _head(paths: RunPaths, script: str) -> None:
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    head = f"attempt {attempts.current(paths) + 1} · {script} · {socket.gethostname()} · {began}"
+    with paths.scheduler_log.open("a", encoding="utf-8") as stream:
+        stream.write(f"--- {head} ---\n")
 
 
 def liveness(natives: Sequence[Native]) -> list[Liveness]:
@@ -56,28 +69,47 @@ def _is_running(native: Native) -> bool:
 
 def _started(pid: int) -> int | None:
     """Return when process `pid` began, in clock ticks since boot; None for one that is gone or a zombie."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] == b"Z" else int(fields[19])
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Return what proc(5) has in /proc/PID/stat from field 3 on: state, parent, …, start time as the 20th."""
     try:
-        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    state, ticks = fields[0], int(fields[19])  # proc(5): fields 3 and 22
-    return None if state == b"Z" else ticks
 
 
-def cancel(paths: RunPaths, native: Native, grace_s: float) -> None:
+def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     """Ask the job script to end (its ranks checkpoint), then end whatever of the run is left.
 
     Raises UserError when the run is another host's.
     """
+    if native is not None:
+        _refuse_another_host(paths, native)
+        _end_script(paths, native, grace_s)
+    _kill_what_is_left(paths)
+
+
+def _refuse_another_host(paths: RunPaths, native: Native) -> None:
     if native["host"] != socket.gethostname():
         raise UserError(
             f"run {paths.id} was started on host {native['host']} and this is {socket.gethostname()}: "
             f"log in there and cancel it"
         )
-    if _is_running(native):
-        os.kill(native["pid"], signal.SIGTERM)
-        _wait_until_gone(native, grace_s)
-    _kill_all(paths, native)
+
+
+def _end_script(paths: RunPaths, native: Native, grace_s: float) -> None:
+    if not _is_running(native):
+        return
+    _signal(native["pid"], signal.SIGTERM)
+    _wait_until_gone(native, grace_s)
+    # The ranks first: the script's trap then still writes how the run ended.
+    for pid in processes_of(paths):
+        if pid != native["pid"]:
+            _signal(pid, signal.SIGKILL)
+    _wait_until_gone(native, _TRAP_S)
 
 
 def _wait_until_gone(native: Native, limit_s: float) -> None:
@@ -86,33 +118,45 @@ def _wait_until_gone(native: Native, limit_s: float) -> None:
         time.sleep(_POLL_S)
 
 
-def _kill_all(paths: RunPaths, native: Native) -> None:
-    # The ranks first: the script's trap then still writes how the run ended.
-    for pid in processes_of(paths):
-        if pid != native["pid"]:
-            _kill(pid)
-    _wait_until_gone(native, 2.0)
-    for pid in processes_of(paths):
-        _kill(pid)
+def _kill_what_is_left(paths: RunPaths) -> None:
+    # Again until nothing is found: a process may have forked while we were looking.
+    deadline = time.monotonic() + _KILL_S
+    while left := processes_of(paths):
+        if time.monotonic() > deadline:
+            raise UserError(f"run {paths.id}: processes {left} don't end, even by KILL: they wait for a disk or a GPU")
+        for pid in left:
+            _signal(pid, signal.SIGKILL)
+        time.sleep(_POLL_S)
 
 
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def _signal(pid: int, number: int) -> None:
+    # One that is gone already, or that has become another user's: the next look tells.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
-def processes_of(paths: RunPaths) -> Iterator[int]:
-    """Yield the process ids of this user whose environment says that they belong to the run."""
+def processes_of(paths: RunPaths) -> list[int]:
+    """Return the processes whose environment says that they belong to the run, and all that these have started."""
     mark = f"{RUN_DIR}={paths.folder}".encode()
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid() and mark in _environment(entry):
-            yield int(entry.name)
+    parents = {pid: _parent(pid) for pid in _every_process() if pid != os.getpid()}
+    mine = {pid for pid in parents if mark in _environment(pid)}
+    # A process may have washed the mark off, or slipped away from its parent: the launcher has then adopted it.
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return sorted(mine)
 
 
-def _environment(entry: Path) -> list[bytes]:
+def _every_process() -> list[int]:
+    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
+
+
+def _parent(pid: int) -> int | None:
+    fields = _stat(pid)
+    return None if fields is None or fields[0] == b"Z" else int(fields[1])
+
+
+def _environment(pid: int) -> list[bytes]:
     try:
-        return (entry / "environ").read_bytes().split(b"\0")
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
         return []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,15 +51,28 @@ def run(
         ended = subprocess.run(
             list(arguments), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, cwd=folder, check=False
         )
-    except FileNotFoundError:
-        raise CommandError(f"{arguments[0]} is not on PATH: install it, or add its folder to PATH") from None
+    except OSError as error:
+        raise CommandError(_why_not_started(arguments[0], folder, error)) from None
     except subprocess.TimeoutExpired:
-        raise CommandError(f"`{' '.join(arguments)}` gave no answer in {timeout_s:g} s") from None
+        raise CommandError(f"`{shlex.join(arguments)}` gave no answer in {timeout_s:g} s") from None
     completed = Completed(tuple(arguments), ended.returncode, ended.stdout, ended.stderr.decode(errors="replace"))
     if check and completed.code != 0:
         said = completed.stderr.strip() or completed.text.strip()
-        raise CommandError(f"`{' '.join(arguments)}` exited with {completed.code}: {said}", completed)
+        raise CommandError(f"`{shlex.join(arguments)}` exited with {completed.code}: {said}", completed)
     return completed
+
+
+def _why_not_started(program: str, folder: Path | None, error: OSError) -> str:
+    if folder is not None and not folder.is_dir():
+        return f"{program} can't be started in {folder}: that is not a folder"
+    if isinstance(error, FileNotFoundError):
+        return f"{program} is not on PATH: install it, or add its folder to PATH"
+    return f"{program} can't be started: {error.strerror}"
+
+
+def search_path() -> str:
+    """Return the PATH of local runs: the folder of the interpreter that runs us comes first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 def start_detached(arguments: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> int:

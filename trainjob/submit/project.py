@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from trainjob.contract.errors import UserError
 from trainjob.submit import process
 
 # Never copied, whatever git says: a run directory lies on shared storage and is shown to others.
-SECRET_NAMES = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*")
+# A folder of such a name counts with all that is in it; upper and lower case are the same.
+SECRET_NAMES = (
+    *(".env", ".env.*", "*.env", ".netrc", ".pypirc"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
+)
 # Folders that no project means when git isn't there to say so.
 _NEVER = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".tox"}
 DATA_FILE_MB = 10
@@ -28,18 +33,20 @@ class Project:
     top: Path
     start: str
     in_git: bool
+    secrets_file: str | None = None  # the cluster's, relative to `top`; None where it lies elsewhere
 
     def record(self) -> dict[str, str | None]:
         """Return the commit and the difference of the working tree from it; None outside of git."""
         if not self.in_git:
             return {"top": str(self.top), "commit": None, "diff": None}
-        return {"top": str(self.top), "commit": _git_commit(self.top), "diff": _git_diff(self.top)}
+        return {"top": str(self.top), "commit": _git_commit(self.top), "diff": _git_diff(self)}
 
 
-def find(working_folder: Path, asked: Path | None = None) -> Project:
+def find(working_folder: Path, asked: Path | None = None, secrets_file: str | None = None) -> Project:
     """Return the project: `asked`, else the git top level, else the working folder.
 
-    Raises UserError when `asked` is no folder, or when it would be the whole home or disk.
+    `secrets_file` is the cluster's: should it lie in the project, it stays there. Raises UserError when `asked`
+    is no folder, when the project would be the whole home or disk, and where git trusts nobody.
     """
     if asked is not None and not asked.is_dir():
         raise UserError(f"--project {asked} is not a folder: give the top folder of your project")
@@ -49,7 +56,14 @@ def find(working_folder: Path, asked: Path | None = None) -> Project:
     if top in (Path.home().resolve(), Path(top.anchor)) and git_top != top:
         raise UserError(f"the project would be all of {top}: change into its folder, or give --project FOLDER")
     start = os.path.relpath(here, top) if here.is_relative_to(top) else "."
-    return Project(top, start, in_git=git_top is not None)
+    return Project(top, start, in_git=git_top is not None, secrets_file=_within(top, secrets_file))
+
+
+def _within(top: Path, secrets_file: str | None) -> str | None:
+    if secrets_file is None:
+        return None
+    path = Path(os.path.expanduser(secrets_file)).resolve()
+    return os.path.relpath(path, top) if path.is_relative_to(top) else None
 
 
 def _git_top(folder: Path) -> Path | None:
@@ -57,7 +71,10 @@ def _git_top(folder: Path) -> Path | None:
         found = process.run(["git", "rev-parse", "--show-toplevel"], folder=folder, check=False)
     except process.CommandError:
         return None
-    return Path(found.text.rstrip("\n")) if found.code == 0 else None
+    if "safe.directory" in found.stderr:
+        # Taken for a plain folder, it would be copied whole.
+        raise UserError(f"git does not trust {folder}, so the project's files can't be listed. {found.stderr.strip()}")
+    return Path(os.fsdecode(found.stdout).removesuffix("\n")) if found.code == 0 else None
 
 
 def _git_commit(top: Path) -> str | None:
@@ -65,11 +82,23 @@ def _git_commit(top: Path) -> str | None:
     return found.text.strip() if found.code == 0 else None
 
 
-def _git_diff(top: Path) -> str | None:
-    # Secrets stay out of the record as they stay out of the copy.
-    excluded = [f":(exclude,glob)**/{name}" for name in SECRET_NAMES]
-    found = process.run(["git", "diff", "HEAD", "--", ".", *excluded], folder=top, check=False)
+def _git_diff(project: Project) -> str | None:
+    # As `git apply` reads it, whatever the user's configuration makes of a diff on a terminal.
+    plain = ["--no-color", "--no-ext-diff", "--no-textconv"]
+    arguments = ["git", "diff", "HEAD", *plain, "--", ".", *_without_secrets(project)]
+    found = process.run(arguments, folder=project.top, check=False)
+    if len(found.stdout) > DATA_FILE_MB * _MB:
+        return f"above {DATA_FILE_MB} MB, so it is not kept"
     return found.text if found.code == 0 else None
+
+
+def _without_secrets(project: Project) -> Iterator[str]:
+    """Yield git's words for all that stays out of the record, as it stays out of the copy."""
+    for name in SECRET_NAMES:
+        yield f":(exclude,glob,icase)**/{name}"
+        yield f":(exclude,glob,icase)**/{name}/**"
+    if project.secrets_file is not None:
+        yield f":(exclude,literal){project.secrets_file}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +119,7 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
     left_out: list[tuple[str, str]] = []
     total = 0
     for name in _named(project, untracked):
-        reason = _reason_to_leave_out(project.top / name)
+        reason = _reason_to_leave_out(project, name)
         if reason is None:
             files.append(name)
             total += (project.top / name).lstat().st_size
@@ -108,23 +137,54 @@ def _named(project: Project, untracked: bool) -> Iterator[str]:
     if not project.in_git:
         yield from _walked(project.top)
         return
-    which = ["--cached", "--others", "--exclude-standard"] if untracked else ["--cached"]
-    listed = process.run(["git", "ls-files", "-z", *which], folder=project.top)
+    yield from _listed(project.top, "--cached", "--recurse-submodules")
+    if untracked:
+        yield from _outside_of_runs(project.top, _listed(project.top, "--others", "--exclude-standard"))
+
+
+def _listed(top: Path, *which: str) -> Iterator[str]:
+    listed = process.run(["git", "ls-files", "-z", *which], folder=top)
+    # A file in conflict is listed once a side.
     yield from dict.fromkeys(os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
+
+
+def _outside_of_runs(top: Path, names: Iterable[str]) -> Iterator[str]:
+    is_run = functools.cache(_is_run)
+    for name in names:
+        if not any(is_run(top / folder) for folder in PurePath(name).parents[:-1]):
+            yield name
 
 
 def _walked(top: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(top):
-        folders[:] = sorted(name for name in folders if name not in _NEVER)
-        yield from (os.path.relpath(os.path.join(folder, name), top) for name in sorted(names))
+        here = Path(folder)
+        links = [name for name in folders if (here / name).is_symlink()]
+        folders[:] = sorted(name for name in folders if name not in _NEVER and not _is_run(here / name))
+        yield from (os.path.relpath(here / name, top) for name in sorted([*names, *links]))
 
 
-def _reason_to_leave_out(path: Path) -> str | None:
-    """Return why a file stays behind: "" for one that isn't there or is a submodule, None for one that goes along."""
-    if any(fnmatch.fnmatch(path.name, pattern) for pattern in SECRET_NAMES):
+def _is_run(folder: Path) -> bool:
+    """Return whether `folder` is a run directory: a run that took earlier runs along would double with each."""
+    return (folder / "job.json").is_file() and (folder / "code" / "trainjob").is_dir()
+
+
+def _is_secret(project: Project, name: str) -> bool:
+    parts = name.lower().split("/")
+    named = any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in SECRET_NAMES)
+    return named or name == project.secrets_file
+
+
+def _reason_to_leave_out(project: Project, name: str) -> str | None:
+    """Return why a file stays behind: "" for one that isn't there, None for one that goes along."""
+    path = project.top / name
+    if not os.path.lexists(path):
+        return ""
+    if _is_secret(project, name):
         return "may hold a secret"
     if path.is_symlink():
         return None
+    if path.is_dir():
+        return "a git repository of its own that is no submodule, or is not checked out"
     if not path.is_file():
         return ""
     if path.stat().st_size > DATA_FILE_MB * _MB:
@@ -138,4 +198,14 @@ def copy(project: Project, selection: Selection, target: Path) -> None:
     for name in selection.files:
         destination = target / name
         destination.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(project.top / name, destination, follow_symlinks=False)
+        _copy_file(project.top / name, destination)
+
+
+def _copy_file(source: Path, destination: Path) -> None:
+    try:
+        shutil.copy2(source, destination, follow_symlinks=False)
+    except (PermissionError, FileNotFoundError) as error:
+        if error.filename != os.fspath(source):
+            raise
+        reason = f"can't be read ({error.strerror})"
+        raise UserError(f"project file {source} {reason}: put it right, and submit again") from None

@@ -78,7 +78,8 @@ def check(counts: Arithmetic) -> Arithmetic:
     if counts.micro_batches % counts.instances:
         raise UserError(
             "every instance must hold equally many micro batches: %d micro batches on %d instances. "
-            "Take a number of instances that divides %d" % (counts.micro_batches, counts.instances, counts.micro_batches)
+            "Take a number of instances that divides %d"
+            % (counts.micro_batches, counts.instances, counts.micro_batches)
         )
     if counts.updates_per_epoch < 1:
         raise UserError(

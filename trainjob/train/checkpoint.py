@@ -18,7 +18,9 @@ from trainjob.train.engines.base import State
 class CheckpointWriter:
     """Writes behind the training: what is saved is copied at once, and reaches the disk while updates go on."""
 
-    def __init__(self, paths: RunPaths, keep: int, before_it_lasts: Callable[[], None], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, paths: RunPaths, keep: int, before_it_lasts: Callable[[], None], warn: Callable[[str], None]
+    ) -> None:
         self._paths = paths
         self._keep = keep
         self._before_it_lasts = before_it_lasts  # raises where this attempt may not write
@@ -60,7 +62,9 @@ class CheckpointWriter:
 
     def _remove_old(self, newest: int) -> None:
         # One that claims a later update was passed over as broken, or the run went back behind it.
-        mine = [folder for folder in checkpoints.folders(self._paths.checkpoints) if checkpoints.update_of(folder) <= newest]
+        mine = [
+            folder for folder in checkpoints.folders(self._paths.checkpoints) if checkpoints.update_of(folder) <= newest
+        ]
         for folder in set(checkpoints.folders(self._paths.checkpoints)) - set(mine[: self._keep]):
             _remove(folder)
 

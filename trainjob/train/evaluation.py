@@ -46,7 +46,7 @@ def _sums_of_my_part(
     for begin in range(first, end, size):
         indices = np.arange(begin, min(begin + size, end), dtype=np.int64)
         values = engine.evaluate(*held_out.gather(indices, None))
-        sums = [total + value * len(indices) for total, value in zip(sums, values + [1.0])]
+        sums = [total + value * len(indices) for total, value in zip(sums, [*values, 1.0])]
         beat()
     return sums
 

@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Sequence, Tuple
 
 from trainjob.contract import attempts, environment, secrets
 from trainjob.contract.environment import Ranking
@@ -20,6 +20,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.exits import USER_OR_CLUSTER_CAN_FIX
 from trainjob.contract.paths import RunPaths
 from trainjob.train import processes, ranks
+from trainjob.train.guard import guarded
 from trainjob.train.supervise import Rank, Supervisor
 
 
@@ -31,15 +32,17 @@ def main(arguments: Sequence[str]) -> int:
         shared = _shared_environment(asked, paths)
         started = [_rank(asked, paths, where, shared) for where in _rankings(asked)]
         if asked.launcher == "local":
-            processes.end_with_parent()
-        return Supervisor(paths, started, grace_s=asked.grace_s).run()
+            processes.end_with_parent(parent=asked.parent)
+        return guarded(Supervisor(paths, started, grace_s=asked.grace_s).run)
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return USER_OR_CLUSTER_CAN_FIX
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="launch", description=__doc__, allow_abbrev=False)
+    own, command = _at_the_first_dashes(list(arguments))
+    usage = "launch [options] RUN_DIR -- COMMAND…"
+    parser = argparse.ArgumentParser(prog="launch", usage=usage, description=__doc__, allow_abbrev=False)
     parser.add_argument("run_dir", metavar="RUN_DIR")
     parser.add_argument("--launcher", choices=["local", *environment.LAUNCHER_NAMES], required=True)
     parser.add_argument("--instances", type=int, default=1, help="ranks to start (launcher local)")
@@ -48,9 +51,17 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="rendezvous port; 0: a free one is chosen")
     parser.add_argument("--interface", default="", help="network interface that ranks meet on")
     parser.add_argument("--secrets-file", default="", help="NAME=VALUE lines for the ranks' environment")
+    parser.add_argument("--parent", type=int, default=0, help="process with which to end (launcher local)")
     parser.add_argument("--grace-s", type=float, default=30.0, help="seconds between TERM and KILL")
-    parser.add_argument("command", nargs="+", metavar="COMMAND")
-    return parser.parse_args(arguments)
+    if not command:
+        parser.error("a command is expected after --")
+    return parser.parse_args(own, argparse.Namespace(command=command))
+
+
+def _at_the_first_dashes(arguments: List[str]) -> Tuple[List[str], List[str]]:
+    # Left to argparse, a second -- would be taken out of the user's own command.
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
 
 
 def _rankings(asked: argparse.Namespace) -> List[Ranking]:

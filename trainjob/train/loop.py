@@ -20,7 +20,8 @@ from trainjob.train.progress import Progress
 from trainjob.train.resuming import facts
 from trainjob.train.schedules import Schedule
 from trainjob.train.sources import Source
-from trainjob.train.stopping import Requests, StaleAttempt
+from trainjob.train.stalling import Watch
+from trainjob.train.stopping import Requests, StaleAttemptError
 from trainjob.train.world import World
 
 COMPLETED, STOPPED = "completed", "stopped"
@@ -43,6 +44,7 @@ class Stage(NamedTuple):
     writer: CheckpointWriter
     recorder: Recorder
     progress: Progress
+    watch: Watch
 
 
 class Loop:
@@ -62,7 +64,7 @@ class Loop:
         self.phases = Phases(lambda: stage.engine.communication_seconds)
 
     def run(self) -> str:
-        """Train until the end or until asked to stop; return which. Raises UserError, StaleAttempt."""
+        """Train until the end or until asked to stop; return which. Raises UserError, StaleAttemptError."""
         stage = self.stage
         upcoming = self._blocks()
         while self.update < stage.end:
@@ -86,18 +88,20 @@ class Loop:
 
     def _next(self, upcoming: Iterator[Block]) -> Block:
         start = time.perf_counter()
+        self.stage.watch.doing("waiting for samples of", self.update + 1)
         block = next(upcoming)
         self.phases.data += time.perf_counter() - start
         return block
 
     def _train(self, block: Block) -> None:
         """Start a block, then read what the one before it gave: its agreement had a whole block's time."""
+        self.stage.watch.doing("computing", self.update + 1)
         before = self._pending
         self._pending = self.stage.engine.train(block, Flags(*self.stage.requests.now()))
         self.update += block.updates
         if before is not None:
             self._note(before.read())
-        self.stage.progress.at(self._epoch(), self.update)
+        self.stage.progress.at(self._epoch(self.update), self.update)
 
     def _note(self, outcome: Outcome) -> None:
         for number, loss in enumerate(outcome.loss):
@@ -119,15 +123,16 @@ class Loop:
         if not self.stage.recorder.interval.updates or self.stage.requests.now().stale:
             return
         samples = (self.update - self._timed) * self.stage.counts.global_batch
-        epoch = (self._read - 1) // self.stage.counts.updates_per_epoch + 1
+        epoch = self._epoch(self._read)
         rate = self.stage.schedule(self._read - 1)
         self.stage.recorder.train_line(epoch, self._read, samples, rate, self.phases.close())
         self._logged, self._timed = self._read, self.update
 
     # -- between blocks ------------------------------------------------------------------------
 
-    def _epoch(self) -> int:
-        return self.update // self.stage.counts.updates_per_epoch
+    def _epoch(self, update: int) -> int:
+        """Return the epoch that `update` is in, both counted from 1."""
+        return math.ceil(update / self.stage.counts.updates_per_epoch)
 
     def _at_epoch_end(self) -> bool:
         return self.update % self.stage.counts.updates_per_epoch == 0 and self.update < self.stage.end
@@ -140,6 +145,7 @@ class Loop:
     def _save(self) -> None:
         """Begin to write a checkpoint of the weights as they are now."""
         stage, start = self.stage, time.perf_counter()
+        stage.watch.doing("writing the checkpoint of", self.update)
         if not stage.engine.is_finite():
             raise UserError(
                 "the weights are infinite or not a number after update %d: %s" % (self.update, self._advice())
@@ -159,7 +165,7 @@ class Loop:
         durable = self.stage.world.from_first(int(self._durable()))
         self.phases.checkpoint += time.perf_counter() - start
         if durable < 0:
-            raise StaleAttempt("attempt %d" % self.stage.attempt)
+            raise StaleAttemptError("attempt %d" % self.stage.attempt)
         if not durable:
             raise UserError(
                 "the checkpoint of update %d could not be written: make room on the disk of %s, then resume the run"
@@ -170,7 +176,7 @@ class Loop:
         """Return 1 where the last checkpoint is on the disk, 0 where not, −1 where this attempt may not write."""
         try:
             return int(self.stage.writer.finish())
-        except StaleAttempt:
+        except StaleAttemptError:
             return -1
 
     def _end_of_epoch(self) -> None:
@@ -185,23 +191,30 @@ class Loop:
         if stage.held_out is None:
             return
         start = time.perf_counter()
-        found = evaluation.evaluate(
-            stage.engine, stage.held_out, stage.settings.micro_batch, stage.world, stage.progress.beat
-        )
+        stage.watch.doing("evaluating after", self.update)
+        found = evaluation.evaluate(stage.engine, stage.held_out, stage.settings.micro_batch, stage.world, self._beat)
         self._evaluated_at = self.update
-        epoch = math.ceil(self.update / stage.counts.updates_per_epoch)
+        epoch = self._epoch(self.update)
         stage.recorder.evaluation_line(epoch, self.update, found.loss, found.metrics, found.samples, found.seconds)
-        self._say("update %d  held-out loss %.4f%s" % (self.update, found.loss, accuracy_text(found.metrics.get("accuracy"))))
+        self._say(
+            "update %d  held-out loss %.4f%s" % (self.update, found.loss, accuracy_text(found.metrics.get("accuracy")))
+        )
         self.phases.aside += time.perf_counter() - start
+
+    def _beat(self) -> None:
+        self.stage.progress.beat()
+        self.stage.watch.beat()
 
     def _say_epoch(self) -> None:
         means = self.stage.recorder.end_epoch().columns()
         (began, before), now = self._epoch_clock, self.phases.training_seconds_until_now()
         rate = (self.update - began) * self.stage.counts.global_batch / (now - before)
         self._epoch_clock = (self.update, now)
-        epoch = math.ceil(self.update / self.stage.counts.updates_per_epoch)
+        epoch = self._epoch(self.update)
         accuracy = accuracy_text(means["accuracy"])
-        self._say("epoch %d  update %d  loss %.4f%s  %.0f samples/s" % (epoch, self.update, means["loss"], accuracy, rate))
+        self._say(
+            "epoch %d  update %d  loss %.4f%s  %.0f samples/s" % (epoch, self.update, means["loss"], accuracy, rate)
+        )
 
     def _say(self, line: str) -> None:
         if self.stage.world.rank == 0:
@@ -213,7 +226,7 @@ class Loop:
         """Checkpoint, and leave the marker that scripts look for: only once the checkpoint is durable."""
         self._settle()
         if self._flags.stale:
-            raise StaleAttempt("attempt %d" % self.stage.attempt)
+            raise StaleAttemptError("attempt %d" % self.stage.attempt)
         if self.update >= self.stage.end:
             return self._complete()
         self._log()
@@ -227,13 +240,13 @@ class Loop:
         self._settle()
         self._log()
         if self._flags.stale:
-            raise StaleAttempt("attempt %d" % self.stage.attempt)
+            raise StaleAttemptError("attempt %d" % self.stage.attempt)
         self._save_durably()
         if self.stage.recorder.epoch.updates:
             self._say_epoch()
         self._evaluate()
         self.phases.close()
-        self.stage.recorder.end_line(self._epoch(), self.update, self.phases.training_seconds)
+        self.stage.recorder.end_line(self._epoch(self.update), self.update, self.phases.training_seconds)
         return COMPLETED
 
     def _not_finite(self, update: int, loss: float) -> UserError:

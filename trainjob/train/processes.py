@@ -20,11 +20,14 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(%d, %d)" % (option, value))
 
 
-def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
-    """Have the kernel send this process `signal_number` when its parent ends, however it ends."""
-    parent = os.getppid()
+def end_with_parent(signal_number: int = signal.SIGTERM, parent: int = 0) -> None:
+    """Have the kernel send this process `signal_number` when its parent ends, however it ends.
+
+    Who knows the `parent` gives its id: it may have ended before this process could ask for it.
+    """
+    expected = parent or os.getppid()
     _prctl(_PR_SET_PDEATHSIG, signal_number)
-    if os.getppid() != parent:
+    if os.getppid() != expected:
         os.kill(os.getpid(), signal_number)
 
 

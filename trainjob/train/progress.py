@@ -24,7 +24,7 @@ class Progress:
         self._bar = _bar(total_updates) if speaks else None
 
     def at(self, epoch: int, update: int) -> None:
-        """Note that `update` updates are made, `epoch` epochs of them whole."""
+        """Note that `update` updates are made, the last of them in `epoch`, counted from 1."""
         if self._bar is not None:
             self._bar.update(update - self._bar.n)
         self._facts["epoch"], self._facts["update"] = epoch, update

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
-import socket
 from typing import Dict, List, Mapping
 
-from trainjob.contract import environment
+from trainjob.contract import environment, ports
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 
-LOOPBACK = "127.0.0.1"
 # Below Linux's ephemeral range (32768 to 60999), where the kernel hands out ports by itself.
 FIRST_PORT, LAST_PORT = 20000, 32767
+# How CUDA and Slurm say in CUDA_VISIBLE_DEVICES that a process has no GPU.
+_NO_DEVICE = ("-1", "NoDevFiles")
 
 
 class LaunchError(UserError):
@@ -67,15 +67,15 @@ def rendezvous_on_this_host(port: int) -> Dict[str, str]:
     `port` 0 means a free one. Raises LaunchError when a port that was asked for is in use.
     """
     chosen = _checked(port) if port else free_port(os.getpid())
-    return {environment.MASTER_ADDR: LOOPBACK, environment.MASTER_PORT: str(chosen)}
+    return {environment.MASTER_ADDR: ports.LOOPBACK, environment.MASTER_PORT: str(chosen)}
 
 
 def _checked(port: int) -> int:
-    if is_free(port):
+    if ports.is_free(port):
         return port
     raise LaunchError(
         "port %d on %s is in use: another job has it. Take network.port out of the cluster file "
-        "and a free one is chosen" % (port, LOOPBACK)
+        "and a free one is chosen" % (port, ports.LOOPBACK)
     )
 
 
@@ -84,20 +84,9 @@ def free_port(seed: int) -> int:
     count = LAST_PORT - FIRST_PORT + 1
     for step in range(count):
         port = FIRST_PORT + (seed * 31 + step) % count
-        if is_free(port):
+        if ports.is_free(port):
             return port
-    raise LaunchError("no port from %d to %d is free on %s" % (FIRST_PORT, LAST_PORT, LOOPBACK))
-
-
-def is_free(port: int) -> bool:
-    """Return whether a listener could have `port` on this host's loopback address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as candidate:
-        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            candidate.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
+    raise LaunchError("no port from %d to %d is free on %s" % (FIRST_PORT, LAST_PORT, ports.LOOPBACK))
 
 
 def device(accelerator: str, where: Ranking, environ: Mapping[str, str]) -> Dict[str, str]:
@@ -129,5 +118,6 @@ def _gpu(where: Ranking, environ: Mapping[str, str]) -> int:
 def _visible_gpus(environ: Mapping[str, str]) -> int:
     listed = environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
-        return len([name for name in listed.split(",") if name.strip()])
+        names = [name.strip() for name in listed.split(",")]
+        return len([name for name in names if name and name not in _NO_DEVICE])
     return len(glob.glob("/dev/nvidia[0-9]*"))

@@ -44,7 +44,12 @@ def facts(settings: TrainSettings, counts: Arithmetic, update: int, attempt: int
 
 
 def resume(
-    paths: RunPaths, engine: Engine, settings: TrainSettings, counts: Arithmetic, world: World, warn: Callable[[str], None]
+    paths: RunPaths,
+    engine: Engine,
+    settings: TrainSettings,
+    counts: Arithmetic,
+    world: World,
+    warn: Callable[[str], None],
 ) -> int:
     """Return the number of updates already made, after loading the checkpoint that holds them; 0 where there is none.
 
@@ -67,10 +72,10 @@ def check_fits(checkpoint: Checkpoint, settings: TrainSettings, counts: Arithmet
     """Raise UserError where the checkpoint was made under settings that give its updates another meaning."""
     mine = facts(settings, counts, checkpoint.update, 0)
     for name in _SAME:
-        if checkpoint.index.get(name) != mine[name]:
+        if checkpoint.facts.get(name) != mine[name]:
             raise UserError(
                 "checkpoint %s was made with %s %s and this job has %s: resume with the same, or start a new run"
-                % (checkpoint.folder, name.replace("_", " "), checkpoint.index.get(name), mine[name])
+                % (checkpoint.folder, name.replace("_", " "), checkpoint.facts.get(name), mine[name])
             )
 
 
@@ -80,11 +85,11 @@ def load(checkpoint: Checkpoint, engine: Engine, settings: TrainSettings, warn: 
     if _optimizer_differs(checkpoint, settings):
         warn(
             "checkpoint %s has the state of optimizer %s and this job uses %s: the optimizer starts afresh"
-            % (checkpoint.folder, checkpoint.index.get("optimizer"), settings.optimizer)
+            % (checkpoint.folder, checkpoint.facts.get("optimizer"), settings.optimizer)
         )
         optimizer = {}
     engine.load(State(safetensors.load(checkpoint.model), optimizer))
 
 
 def _optimizer_differs(checkpoint: Checkpoint, settings: TrainSettings) -> Optional[bool]:
-    return bool(checkpoint.index.get("optimizer") != settings.optimizer)
+    return bool(checkpoint.facts.get("optimizer") != settings.optimizer)

@@ -7,10 +7,13 @@ tensors' bytes one after the other. Any tool that knows the layout can read it.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
+import operator
+import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -41,7 +44,7 @@ _ALIGNMENT = 8
 _LONGEST_HEADER = 100 * 1024 * 1024
 
 
-class BrokenFile(UserError):
+class BrokenFileError(UserError):
     """A file is not of the safetensors layout, or is cut."""
 
 
@@ -78,37 +81,52 @@ def _write_bytes(stream: BinaryIO, tensor: Any) -> None:
 
 
 def load(path: Path) -> Dict[str, Any]:
-    """Return the tensors in `path` by name, on the CPU. Raises BrokenFile."""
+    """Return the tensors in `path` by name, on the CPU. Raises BrokenFileError."""
     with open(str(path), "rb") as stream:
-        header, start = read_header(stream, path)
-        return {name: _read_tensor(stream, path, name, entry, start) for name, entry in header.items()}
+        places = read_header(stream, path)
+        return {name: _read_tensor(stream, place) for name, place in places.items()}
 
 
-def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Any], int]:
-    """Return the header's entries without the metadata, and where the tensors' bytes begin. Raises BrokenFile."""
+class Place(NamedTuple):
+    """Where a tensor lies in a file, and how it is to be read."""
+
+    dtype: torch.dtype
+    shape: List[int]
+    start: int  # bytes from the beginning of the file
+    size: int  # bytes
+
+
+def read_header(stream: BinaryIO, path: Path) -> Dict[str, Place]:
+    """Return where each tensor of the file lies. Raises BrokenFileError: of another layout, or cut."""
+    whole = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
     first = stream.read(8)
-    length = struct.unpack("<Q", first)[0] if len(first) == 8 else _LONGEST_HEADER + 1
-    if length > _LONGEST_HEADER:
-        raise BrokenFile("%s is not of the safetensors layout: its first eight bytes give no header length" % path)
+    length = struct.unpack("<Q", first)[0] if len(first) == 8 else whole
+    if length > min(whole - 8, _LONGEST_HEADER):
+        raise BrokenFileError("%s is not of the safetensors layout, or cut: it has %d bytes" % (path, whole))
     try:
-        header = json.loads(stream.read(length))
-        header.pop("__metadata__", None)
-    except (ValueError, AttributeError):
-        raise BrokenFile("%s is not of the safetensors layout: its header of %d bytes is no JSON" % (path, length)) from None
-    return header, 8 + length
+        entries = json.loads(stream.read(length))
+        entries.pop("__metadata__", None)
+        return {name: _place(entry, 8 + length, whole) for name, entry in entries.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BrokenFileError("%s has a header that is not of the safetensors layout: %s" % (path, error)) from None
 
 
-def _read_tensor(stream: BinaryIO, path: Path, name: str, entry: Dict[str, Any], start: int) -> Any:
-    dtype = DTYPES.get(entry["dtype"])
+def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
+    dtype, shape, (begin, end) = DTYPES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
     if dtype is None:
-        raise BrokenFile("%s: tensor %s is of type %s, unknown to torch %s" % (path, name, entry["dtype"], torch.__version__))
-    begin, end = entry["data_offsets"]
-    stream.seek(start + begin)
-    data = bytearray(stream.read(end - begin))
-    shape = entry["shape"]
-    expected = torch.Size(shape).numel() * torch.empty(0, dtype=dtype).element_size()
-    if len(data) != end - begin or len(data) != expected:
-        raise BrokenFile("%s: tensor %s needs %d bytes and the file has %d" % (path, name, expected, len(data)))
-    if not data:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(data, dtype=dtype).reshape(shape)
+        raise ValueError("type %s is unknown to torch %s" % (entry["dtype"], torch.__version__))
+    if any(type(number) is not int or number < 0 for number in [*shape, begin, end]):
+        raise ValueError("shape %s at bytes %s to %s" % (shape, begin, end))
+    size = functools.reduce(operator.mul, shape, torch.empty(0, dtype=dtype).element_size())
+    if end - begin != size or data_start + end > whole:
+        raise ValueError("a tensor of %d bytes at bytes %d to %d of %d" % (size, begin, end, whole - data_start))
+    return Place(dtype, shape, data_start + begin, size)
+
+
+def _read_tensor(stream: BinaryIO, place: Place) -> Any:
+    if not place.size:
+        return torch.empty(place.shape, dtype=place.dtype)
+    stream.seek(place.start)
+    # A bytearray, because torch warns of memory that it may not write to.
+    return torch.frombuffer(bytearray(stream.read(place.size)), dtype=place.dtype).reshape(place.shape)

@@ -12,8 +12,9 @@ from trainjob.contract.errors import UserError
 from trainjob.data.shards import Split
 from trainjob.train.draws import Draws
 
-# Changes images (samples, channels, height, width) uint8 by draws of their own, before they go to the device.
-Augment = Callable[[Any, Draws], Any]
+# Gathers samples and changes them by draws of their own, before they go to the device: takes all images (samples,
+# channels, height, width) uint8 as a map, the numbers of those wanted (n,), and n draws; gives (n, …) uint8.
+Augment = Callable[[Any, Any, Draws], Any]
 
 
 class Source(Protocol):
@@ -47,9 +48,10 @@ class ShardSource:
 
     def gather(self, indices: Any, draws: Optional[Draws]) -> Tuple[Any, Any]:
         """Return images (n, channels, height, width) uint8 and labels (n,) int64."""
-        images = self._images.take(indices, axis=0)
-        if self._augment is not None and draws is not None:
-            images = self._augment(images, draws)
+        if self._augment is None or draws is None:
+            images = self._images.take(indices, axis=0)
+        else:
+            images = self._augment(self._images, indices, draws)
         labels = self._labels.take(indices).astype(np.int64)
         return torch.from_numpy(images), torch.from_numpy(labels)
 

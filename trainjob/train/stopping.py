@@ -14,7 +14,7 @@ _LOOK_EVERY_SECONDS = 0.2
 _received: List[int] = []
 
 
-class StaleAttempt(Exception):
+class StaleAttemptError(Exception):
     """A newer attempt of this run has begun: this one must write nothing more."""
 
 
@@ -55,6 +55,6 @@ class Requests:
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def refuse_stale(self) -> None:
-        """Raise StaleAttempt where a newer attempt has begun: asked right before anything lasting is written."""
+        """Raise StaleAttemptError where a newer attempt has begun: asked right before anything lasting is written."""
         if is_stale(self._paths, self._attempt):
-            raise StaleAttempt("attempt %d" % self._attempt)
+            raise StaleAttemptError("attempt %d" % self._attempt)

@@ -16,14 +16,8 @@ from trainjob.contract.environment import ATTEMPT, Ranking
 from trainjob.contract.failure import Failure, record_first, tail_of_attempt
 from trainjob.contract.paths import RunPaths
 from trainjob.train import processes
+from trainjob.train.guard import PASSED_ON, WATCHED
 
-_PASSED_ON = {
-    signal.SIGTERM: signal.SIGTERM,
-    signal.SIGUSR1: signal.SIGUSR1,
-    signal.SIGINT: signal.SIGTERM,
-    signal.SIGHUP: signal.SIGTERM,
-}
-_WATCHED = {signal.SIGCHLD, *_PASSED_ON}
 # A rank whose peer has died can only fail: it is given seconds, not the time of a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
 
@@ -60,8 +54,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Return the first failing rank's exit code, else CHECKPOINTED if any rank says so, else 0."""
-        # Signals are taken by sigtimedwait, one at a time, so that none can arrive between two lines.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
         try:
             self._start()
@@ -79,18 +72,18 @@ class Supervisor:
                 process = _start(rank)
                 self._running[process.pid] = Started(rank, process)
             except OSError as error:
-                _say(rank, "can't start %s: %s" % (rank.command[0], error.strerror))
+                _say(rank, "can't start %s in %s: %s" % (rank.command[0], rank.folder, error.strerror))
                 self._failed(rank, 127 if isinstance(error, FileNotFoundError) else 126)
                 return
 
     def _next_signal(self) -> Optional[int]:
         timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
-        received = signal.sigtimedwait(_WATCHED, timeout_s)
+        received = signal.sigtimedwait(WATCHED, timeout_s)
         return None if received is None else received.si_signo
 
     def _handle(self, number: Optional[int]) -> None:
-        if number in _PASSED_ON:
-            self._pass_on(_PASSED_ON[signal.Signals(number)])
+        if number in PASSED_ON:
+            self._pass_on(PASSED_ON[signal.Signals(number)])
         # One SIGCHLD may stand for several ranks, and a signal may arrive with it: always look.
         codes = processes.reap()
         ended = [(self._running.pop(pid), code) for pid, code in codes.items() if pid in self._running]
@@ -156,7 +149,7 @@ def _start(rank: Rank) -> "subprocess.Popen[bytes]":
 def _in_the_child() -> None:
     # A shell's background job is born with SIGINT ignored, and so would be all that it starts.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     processes.end_with_parent(signal.SIGKILL)
 
 

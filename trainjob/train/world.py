@@ -40,7 +40,8 @@ class Place(NamedTuple):
 class Later:
     """A sum over all ranks that is under way."""
 
-    def __init__(self, values: Any, work: Any = None) -> None:
+    def __init__(self, world: "World", values: Any, work: Any = None) -> None:
+        self._world = world
         self._values = values
         self._work = work
         self.waited = 0.0  # seconds spent waiting, once it has been read
@@ -49,7 +50,9 @@ class Later:
         """Return the sums, waiting for them where they are not there yet."""
         if self._work is not None:
             start = time.perf_counter()
+            self._world.waits = True
             self._work.wait()
+            self._world.waits = False
             self.waited = time.perf_counter() - start
             self._work = None
         sums: List[float] = self._values.tolist()
@@ -64,10 +67,11 @@ class World:
         self.local_rank = place.local_rank
         self.size = place.size
         self.device = place.device
+        self.waits = False  # whether this rank is waiting for others at this moment, for the watch over stalls
 
     def sum_later(self, values: Any) -> Later:
         """Start to sum `values`, a vector on this world's device, over all ranks."""
-        return Later(values)
+        return Later(self, values)
 
     def sum(self, values: List[float]) -> List[float]:
         """Return the sums of `values` over all ranks, in float64."""
@@ -93,25 +97,30 @@ class Group(World):
 
     def sum_later(self, values: Any) -> Later:
         """Start to sum `values` over all ranks, behind whatever else is under way."""
-        return Later(values, torch.distributed.all_reduce(values, async_op=True))
+        return Later(self, values, torch.distributed.all_reduce(values, async_op=True))
 
     def from_first(self, number: int) -> int:
         """Return the number that rank 0 gave."""
         value = torch.tensor([number], dtype=torch.int64, device=self.device)
-        torch.distributed.broadcast(value, 0)
+        self._wait(torch.distributed.broadcast(value, 0, async_op=True))
         return int(value.item())
 
     def gather(self, word: bytes) -> List[bytes]:
         """Return the word of every rank, in order. All words are equally long."""
         mine = torch.tensor(list(word), dtype=torch.uint8, device=self.device)
         words = [torch.empty_like(mine) for _ in range(self.size)]
-        torch.distributed.all_gather(words, mine)
+        self._wait(torch.distributed.all_gather(words, mine, async_op=True))
         return [bytes(found.tolist()) for found in words]
 
     def synchronise(self, tensors: List[Any]) -> None:
         """Give `tensors` the values that they have on rank 0."""
         for tensor in tensors:
-            torch.distributed.broadcast(tensor, 0)
+            self._wait(torch.distributed.broadcast(tensor, 0, async_op=True))
+
+    def _wait(self, work: Any) -> None:
+        self.waits = True
+        work.wait()
+        self.waits = False
 
     def close(self) -> None:
         """Leave the world; the others must be done with it as well."""
@@ -127,8 +136,8 @@ def place(environ: Mapping[str, str]) -> Place:
             "%s is %s, and this torch (%s) sees no GPU: give the rank a GPU, or set TRAINJOB_DEVICE=cpu"
             % (environment.RANK_DEVICE, device, torch.__version__)
         )
-    numbers = [int(environ.get(name) or lone) for name, lone in zip(environment.RANK_NAMES[:3], "001")]
-    return Place(*numbers, device=device)
+    rank, local_rank = int(environ.get(environment.RANK) or 0), int(environ.get(environment.LOCAL_RANK) or 0)
+    return Place(rank, local_rank, int(environ.get(environment.WORLD_SIZE) or 1), device)
 
 
 def join(here: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
@@ -160,7 +169,13 @@ def _start_group(here: Place, timeout_seconds: float) -> None:
         raise UserError(
             "rank %d could not meet the other %d ranks at %s: %s. Is the port free, and does every host reach it "
             "(network interface: %s)?"
-            % (here.rank, here.size - 1, address, _first_line(error), os.environ.get("GLOO_SOCKET_IFNAME", "torch's choice"))
+            % (
+                here.rank,
+                here.size - 1,
+                address,
+                _first_line(error),
+                os.environ.get("GLOO_SOCKET_IFNAME", "torch's choice"),
+            )
         ) from None
 
 

@@ -76,7 +76,7 @@ CASES = [
 ]
 
 IN_WORDS = [  # what no number cures
-    (local(), {"task": "digit-cnn"}, "task is digit-cnn. Did you mean digits-cnn? Built in: digits-cnn, ffnet-toy."),
+    (local(), {"task": "digit-cnn"}, "task is digit-cnn. Did you mean digits-cnn? Built in: digits-cnn, ffnet-toy, "),
     (local(), {"samples": 5000}, "samples is 5,000 and digits has 1,437 to train on. Leave --samples out."),
     (local(), {"samples": 0}, "every count is at least 1: samples is 0. Give the number of training samples"),
     (local(), {"engine": "dpp"}, "engine is dpp. Did you mean ddp?"),
@@ -143,13 +143,24 @@ def test_where_two_rules_are_broken_the_cure_begins_with_the_first():
 
 
 def test_a_split_task_wants_its_ipus(monkeypatch):
-    split = tasks.BUILT_IN["digits-cnn"]._replace(stages=2)
+    split = tasks.BUILT_IN["digits-cnn"]._replace(stages=(2,))
     monkeypatch.setitem(tasks.BUILT_IN, "split-cnn", split)
     refusal = refused(pod(4), task="split-cnn", ipus_per_replica=1)
     assert "the task's model is split over 2 IPUs and ipus_per_replica is 1" in str(refusal)
     assert refusal.nearest == ({"ipus_per_replica": 2},)
     plan = planned(pod(4), task="split-cnn")
     assert (plan.topology.devices_per_replica, plan.batch.accumulation) == (2, 3)
+
+
+@pytest.mark.parametrize(("task", "usual"), [("cifar10-resnet50", 1), ("cifar10-resnet101", 2)])
+def test_a_task_that_can_be_split_need_not_be(task, usual):
+    assert planned(pod(4), task=task).topology.devices_per_replica == usual
+    for asked in (1, 2):
+        plan = planned(pod(4), task=task, ipus_per_replica=asked)
+        assert (plan.topology.devices_per_replica, plan.batch.accumulation) == (asked, 2 * asked - 1)
+    refusal = refused(pod(16), task=task, ipus_per_replica=4)
+    assert "the task's model is split over 1 or 2 IPUs and ipus_per_replica is 4" in str(refusal)
+    assert refusal.nearest == ({"ipus_per_replica": 2},)
 
 
 def test_hosts_there_are_none_named_yet_is_no_reason_to_refuse():

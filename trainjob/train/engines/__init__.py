@@ -12,6 +12,8 @@ from trainjob.train.engines.base import Engine, Parts
 MODULES: Dict[str, str] = {
     "single": "trainjob.train.engines.single",
     "ddp": "trainjob.train.engines.ddp",
+    "naive": "trainjob.train.engines.naive",
+    "parameter-averaging": "trainjob.train.engines.parameter_averaging",
 }
 
 

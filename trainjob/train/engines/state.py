@@ -57,7 +57,8 @@ def _refuse_other_names(own: Set[str], given: Set[str]) -> None:
     told = ["%s %s" % (what, _some(sorted(names))) for what, names in differing if names]
     if told:
         raise UserError(
-            "the checkpoint is of another model: %s. Resume with the task and options it was made with" % "; ".join(told)
+            "the checkpoint is of another model: %s. Resume with the task and options it was made with"
+            % "; ".join(told)
         )
 
 

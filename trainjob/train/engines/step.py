@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ContextManager, Dict, List, Optional
+from typing import Any, ContextManager, List, Optional
 
 import torch
 
 from trainjob.train import nested
 from trainjob.train.batches import Block
 from trainjob.train.draws import micro_batch_seed
-from trainjob.train.engines.base import Flags, Outcome, Parts, State
+from trainjob.train.engines.base import Flags, Parts, Pending, State
+from trainjob.train.engines.outcome import Known, Shared, as_vector
 from trainjob.train.engines.state import load_model, load_optimizer, model_tensors, optimizer_tensors
-from trainjob.train.engines.trial import parameters_without_gradient, refuse_unused
+from trainjob.train.engines.trial import refuse_unused, try_out
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.precision import floating_type
-from trainjob.train.world import Later
 
 
 class TorchEngine:
-    """A training of one process. Engines of several override what differs: the three hooks below."""
+    """A training of one process. Engines of several override what differs: the hooks below."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self.settings = parts.settings
         self.world = parts.world
         self.device = parts.world.device
         self.dtype = floating_type(parts.settings.precision)
@@ -29,82 +30,99 @@ class TorchEngine:
         self.communication_seconds = 0.0
         self.metric_names: List[str] = []
         self._seed_device = _seeder(self.device)
-        self._refuse_unused_parameters()
+        self._sums: List[Any] = []
+        self._flags = Flags()
+        self._try_out()
         self.optimizer = build_optimizer(self.model.parameters(), parts.settings)
-        self.callable = self.model  # what the forward goes through; ddp wraps it
-        self._loss_scale = self.gradient_scale()
-        self._flags = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self._loss_scale = self.loss_scale()
+        self._first_micro_batch = parts.counts.first_micro_batch(parts.world.rank)
         self.model.train()
 
     # -- hooks ---------------------------------------------------------------------------------
 
-    def gradient_scale(self) -> float:
+    def loss_scale(self) -> float:
         """Return what each micro batch's loss is multiplied with, so that gradients add up to the reduction asked."""
-        return 1.0 / self.parts.settings.accumulation if self.parts.settings.reduction == "mean" else 1.0
+        return 1.0 / self.settings.accumulation if self.settings.reduction == "mean" else 1.0
 
-    def backward(self, loss: Any, last: bool) -> None:  # noqa: ARG002 - engines that reduce look at it
-        """Add the gradients of one micro batch; after the `last` one of an update they are summed up everywhere."""
-        loss.backward()
+    def forward(self, inputs: Any) -> Any:
+        """Return the model's outputs for one micro batch."""
+        return self.model(inputs)
 
-    def holding_back(self, last: bool) -> Optional[ContextManager[Any]]:  # noqa: ARG002
+    def holding_back(self) -> Optional[ContextManager[Any]]:
         """Return the context for all micro batches of an update but the last; None where none is needed."""
         return None
 
+    def backward(self, loss: Any, last: bool) -> None:  # noqa: ARG002 - engines that reduce meanwhile look at it
+        """Add the gradients of one micro batch; `last`: of the last one of an update."""
+        loss.backward()
+
+    def reduce_gradients(self) -> None:
+        """Make the gradients of all instances one, where the backward passes have not."""
+
+    def after_step(self, update: int) -> None:
+        """Do what follows the step that made `update`, counted from 0."""
+
+    def share(self, sums: List[Any], flags: Flags) -> Pending:
+        """Return the outcome of an update, of which this instance knows the `sums` over its micro batches."""
+        if self.world.size == 1:
+            return Known(self, sums, flags)
+        vector = as_vector([*sums, float(flags.stop), float(flags.stale)], torch.float64, self.device)
+        return Shared(self, self.world.sum_later(vector), self.parts.counts.micro_batches)
+
     # -- training ------------------------------------------------------------------------------
 
-    def train(self, block: Block, flags: Flags) -> "Shared":
+    def train(self, block: Block, flags: Flags) -> Pending:
         """Make the one update of `block`."""
-        self._set_learning_rate(block.first_update)
+        update = block.first_update
+        self._set_learning_rate(update)
         self.optimizer.zero_grad(set_to_none=True)
-        sums = self._micro_batches(block)
+        self._sums, self._flags = [], flags
+        self._micro_batches(block)
+        self.reduce_gradients()
         self.optimizer.step()
-        return self._share(sums, flags)
+        self.after_step(update)
+        return self.share(self._sums, flags)
 
-    def _micro_batches(self, block: Block) -> Any:
-        """Return the sums of loss and metrics over this instance's micro batches: (1 + metrics,)."""
-        size, count = self.parts.settings.micro_batch, self.parts.settings.accumulation
+    def _micro_batches(self, block: Block) -> None:
+        """Add up gradients, and in `_sums` loss and metrics, over this instance's micro batches."""
+        size, count = self.settings.micro_batch, self.settings.accumulation
         inputs, targets = self._to_device(block.inputs), self._to_device(block.targets)
-        first = self.parts.counts.first_micro_batch(self.world.rank)
-        sums: Any = None
         for number in range(count):
-            begin, last = number * size, number == count - 1
-            rows = (inputs, targets) if count == 1 else nested.rows((inputs, targets), begin, begin + size)
-            self._seed_device(micro_batch_seed(self.parts.settings.seed, block.first_update, first + number))
-            values = self._one_micro_batch(rows[0], rows[1], last)
-            sums = values if sums is None else sums + values
-        return sums
+            seed = micro_batch_seed(self.settings.seed, block.first_update, self._first_micro_batch + number)
+            self._seed_device(seed)
+            if count == 1:
+                self._one_micro_batch(inputs, targets, last=True)
+            else:
+                begin = number * size
+                rows = nested.rows((inputs, targets), begin, begin + size)
+                self._one_micro_batch(rows[0], rows[1], last=number == count - 1)
 
-    def _one_micro_batch(self, inputs: Any, targets: Any, last: bool) -> Any:
-        context = self.holding_back(last)
+    def _one_micro_batch(self, inputs: Any, targets: Any, last: bool) -> None:
+        context = None if last else self.holding_back()
         if context is None:
-            return self._forward_and_backward(inputs, targets, last)
-        with context:
-            return self._forward_and_backward(inputs, targets, last)
+            self._forward_and_backward(inputs, targets, last)
+        else:
+            with context:
+                self._forward_and_backward(inputs, targets, last)
 
-    def _forward_and_backward(self, inputs: Any, targets: Any, last: bool) -> Any:
-        outputs = self.callable(self._normalised(inputs))
+    def _forward_and_backward(self, inputs: Any, targets: Any, last: bool) -> None:
+        outputs = self.forward(self._normalised(inputs))
         loss = self.parts.task.loss(outputs, targets)
-        self.backward(loss * self._loss_scale if self._loss_scale != 1.0 else loss, last)
-        return self._values(loss, outputs, targets)
+        values = self._values(loss, outputs, targets)
+        self._sums = [total + value for total, value in zip(self._sums, values)] if self._sums else values
+        self.backward(loss if self._loss_scale == 1.0 else loss * self._loss_scale, last)
 
-    def _values(self, loss: Any, outputs: Any, targets: Any) -> Any:
-        with torch.no_grad():
-            metrics = self.parts.task.metrics(outputs, targets)
-            self.metric_names = sorted(metrics)
-            shown = loss.detach() / nested.count(targets) if self.parts.settings.loss_is_summed else loss.detach()
-            values = [shown] + [metrics[name] for name in self.metric_names]
-            return torch.stack([value.to(torch.float64) for value in values])
-
-    def _share(self, sums: Any, flags: Flags) -> "Shared":
-        mine = self._flags
-        if flags != (False, False):
-            mine = torch.tensor([float(flags.stop), float(flags.stale)], dtype=torch.float64, device=self.device)
-        return Shared(self, self.world.sum_later(torch.cat((sums, mine))))
-
-    def trial_batch(self) -> Any:
-        """Return inputs and targets of the trial micro batch as the model takes them."""
-        inputs, targets = self._to_device(self.parts.trial)
-        return self._normalised(inputs), targets
+    def _values(self, loss: Any, outputs: Any, targets: Any) -> List[Any]:
+        """Return loss and metrics of a micro batch: numbers, or on a GPU, which is not waited for, tensors."""
+        shown = loss.detach()
+        if self.settings.loss_is_summed:
+            shown = shown / nested.count(targets)
+        values = [shown]
+        if self.metric_names:
+            with torch.no_grad():
+                metrics = self.parts.task.metrics(outputs, targets)
+            values += [metrics[name] for name in self.metric_names]
+        return [float(value) for value in values] if self.device.type == "cpu" else values
 
     def _set_learning_rate(self, update: int) -> None:
         rate = self.parts.learning_rate(update)
@@ -132,8 +150,8 @@ class TorchEngine:
             with torch.no_grad():
                 targets = self._to_device(targets)
                 outputs = self.model(self._normalised(self._to_device(inputs)))
-                values: List[float] = self._values(self.parts.task.loss(outputs, targets), outputs, targets).tolist()
-                return values
+                values = self._values(self.parts.task.loss(outputs, targets), outputs, targets)
+                return [float(value) for value in values]
         finally:
             self.model.train()
 
@@ -158,32 +176,22 @@ class TorchEngine:
             # A sum is infinite or not a number where an element is: one pass, no mask.
             return all(bool(torch.isfinite(weight.sum())) for weight in self.model.parameters())
 
-    def _refuse_unused_parameters(self) -> None:
-        self._seed_device(micro_batch_seed(self.parts.settings.seed, 0, 0))
-        unused = parameters_without_gradient(self)
-        if unused and not self.parts.settings.allow_unused_parameters:
-            raise refuse_unused(unused)
+    # -- before the first update ---------------------------------------------------------------
 
+    def trial_batch(self) -> Any:
+        """Return inputs and targets of the trial micro batch as the model takes them, dropout seeded as for it."""
+        self._seed_device(micro_batch_seed(self.settings.seed, 0, 0))
+        inputs, targets = self._to_device(self.parts.trial)
+        return self._normalised(inputs), targets
 
-class Shared:
-    """The outcome of one update while the instances agree on it."""
-
-    def __init__(self, engine: TorchEngine, sums: Later) -> None:
-        self._engine = engine
-        self._sums = sums
-
-    def read(self) -> Outcome:
-        """Return the means over all micro batches of the update, and the flags that any rank set."""
-        *sums, stop, stale = self._sums.read()
-        self._engine.communication_seconds += self._sums.waited
-        means = [value / self._engine.parts.counts.micro_batches for value in sums]
-        metrics: Dict[str, float] = dict(zip(self._engine.metric_names, means[1:]))
-        return Outcome([means[0]], [metrics], Flags(stop > 0, stale > 0))
+    def _try_out(self) -> None:
+        tried = try_out(self.parts.task, self.model, *self.trial_batch())
+        self.metric_names = tried.metric_names
+        if tried.unused and not self.settings.allow_unused_parameters:
+            raise refuse_unused(tried.unused)
 
 
 def _seeder(device: torch.device) -> Any:
     """Return what seeds the generator that layers on `device` draw from."""
-    if device.type == "cuda":
-        return lambda seed: torch.manual_seed(seed)
-    # Straight to the generator: torch.manual_seed also asks every other kind of device.
-    return torch.default_generator.manual_seed
+    # On the CPU straight to the generator: torch.manual_seed also asks every other kind of device.
+    return torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed

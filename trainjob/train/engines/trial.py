@@ -2,45 +2,68 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import Any, Dict, List, NamedTuple
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.train import nested
-
-if TYPE_CHECKING:
-    from trainjob.train.engines.step import TorchEngine
+from trainjob.train.tasks.base import Task
 
 
-def parameters_without_gradient(engine: "TorchEngine") -> List[str]:
-    """Return the names of parameters that one backward pass leaves without a gradient.
+class Tried(NamedTuple):
+    """What a trial found out."""
 
-    Buffers and gradients are as before afterwards. Raises UserError where the loss is no scalar with a gradient.
+    metric_names: List[str]
+    unused: List[str]  # parameters that got no gradient
+
+
+def try_out(task: Task, model: torch.nn.Module, inputs: Any, targets: Any) -> Tried:
+    """Return what one forward and backward pass of a micro batch shows; weights, buffers, gradients stay as they were.
+
+    Raises UserError where loss or metrics have a form that can't be trained on.
     """
-    buffers = {name: buffer.clone() for name, buffer in engine.model.named_buffers()}
-    try_micro_batch(engine, engine.model).backward()
-    unused = [name for name, weight in engine.model.named_parameters() if weight.requires_grad and weight.grad is None]
-    restore_buffers(engine.model, buffers)
-    engine.model.zero_grad(set_to_none=True)
-    return unused
-
-
-def try_micro_batch(engine: "TorchEngine", model: Any) -> Any:
-    """Return the loss of the trial micro batch, through `model`."""
-    inputs, targets = engine.trial_batch()
+    buffers = kept_buffers(model)
     outputs = model(inputs)
-    loss = engine.parts.task.loss(outputs, targets)
+    loss = checked_loss(task, outputs, targets)
+    with torch.no_grad():
+        metrics = _checked_metrics(task.metrics(outputs, targets), outputs, targets)
+    loss.backward()
+    unused = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
+    model.zero_grad(set_to_none=True)
+    restore_buffers(model, buffers)
+    return Tried(sorted(metrics), unused)
+
+
+def checked_loss(task: Task, outputs: Any, targets: Any) -> Any:
+    """Return the task's loss. Raises UserError unless it is one number with a gradient."""
+    loss = task.loss(outputs, targets)
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
         raise UserError(
             "the task's loss must be a tensor of no dimensions with a gradient, and is %s (outputs: %s; targets: %s)"
             % (nested.describe(loss), nested.describe(outputs), nested.describe(targets))
         )
-    engine.metric_names = sorted(engine.parts.task.metrics(outputs, targets))
     return loss
 
 
-def restore_buffers(model: torch.nn.Module, buffers: Any) -> None:
+def _checked_metrics(metrics: Any, outputs: Any, targets: Any) -> Dict[str, Any]:
+    wrong = [name for name, value in metrics.items() if torch.as_tensor(value).dim() != 0]
+    if wrong:
+        raise UserError(
+            "the task's metrics must be means over the micro batch, one number each, and %s is %s (outputs: %s; "
+            "targets: %s)"
+            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets))
+        )
+    found: Dict[str, Any] = metrics
+    return found
+
+
+def kept_buffers(model: torch.nn.Module) -> Dict[str, Any]:
+    """Return copies of the model's buffers."""
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+def restore_buffers(model: torch.nn.Module, buffers: Dict[str, Any]) -> None:
     """Give the model's buffers their values back."""
     with torch.no_grad():
         for name, buffer in model.named_buffers():

@@ -38,8 +38,14 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple, U
 import torch
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.manifest import find
+from trainjob.data import synthetic
 from trainjob.data.checking import check_at_start
 from trainjob.data.shards import DataSet, open_by_name
+from trainjob.data.sizes import Sizes
+
+# Channels, height and width of an image; None: any.
+Shape = Tuple[Optional[int], ...]
 
 
 class TaskData(NamedTuple):
@@ -53,7 +59,11 @@ class TaskData(NamedTuple):
 
 
 class Task(Protocol):
-    """Model, data and loss. Every method may raise UserError for what the user can put right."""
+    """Model, data and loss. Every method may raise UserError for what the user can put right.
+
+    A task whose model can be split over n IPUs says where in its attribute `split_points`: names of the n − 1 modules
+    that begin the second IPU and those after it.
+    """
 
     def build_model(self) -> torch.nn.Module:
         """Return the model with its first weights; torch's generator has been seeded."""
@@ -71,19 +81,30 @@ class Task(Protocol):
 class DataPlace:
     """Where a task finds its data."""
 
-    def __init__(self, name: Optional[str], folder: Optional[Path], seed: int, reads_every_byte: bool) -> None:
+    def __init__(
+        self,
+        name: Optional[str],
+        folder: Optional[Path],
+        seed: int,
+        reads_every_byte: bool,
+        samples: Optional[int] = None,
+    ) -> None:
         self.name = name  # as the job's `data` says
         self.folder = folder  # TRAINJOB_DATA_DIR
         self.seed = seed
+        self.samples = samples  # as the plan counted; None where it did not know
         self._reads_every_byte = reads_every_byte
 
-    def data_set(self, shape: Optional[Tuple[int, ...]] = None, classes: Optional[int] = None) -> DataSet:
+    def data_set(self, shape: Optional[Shape] = None, classes: Optional[int] = None) -> DataSet:
         """Return the prepared data set that the job names, checked; its images must have `shape`.
 
-        Raises UserError where it is not prepared, damaged, or does not fit.
+        A size that is None may be any. `synthetic` is made up to fit where none is prepared. Raises UserError where
+        it is not prepared, damaged, or does not fit.
         """
         if self.name is None:
             raise UserError("this task needs a prepared data set and the job names none: give --data NAME")
+        if self.name == synthetic.NAME and find(self.name, self.folder) is None:
+            return self._made_up(shape, classes)
         data_set = open_by_name(self.name, self.folder)
         # One rank of each host reads every byte, so that hosts with disks of their own are each looked at.
         if self._reads_every_byte:
@@ -91,15 +112,28 @@ class DataPlace:
         _check_fit(data_set, shape, classes)
         return data_set
 
+    def _made_up(self, shape: Optional[Shape], classes: Optional[int]) -> DataSet:
+        usual = Sizes()
+        channels, height, width = [size or as_usual for size, as_usual in zip(shape or usual.shape, usual.shape)]
+        sizes = usual._replace(shape=(channels, height, width), classes=min(classes or usual.classes, usual.classes))
+        if self.samples is not None:
+            sizes = sizes._replace(samples=self.samples, held_out=max(1, self.samples // 4))
+        return synthetic.MadeUp(sizes)
 
-def _check_fit(data_set: DataSet, shape: Optional[Tuple[int, ...]], classes: Optional[int]) -> None:
+
+def _check_fit(data_set: DataSet, shape: Optional[Shape], classes: Optional[int]) -> None:
     manifest = data_set.manifest
-    if shape is not None and tuple(manifest.shape) != tuple(shape):
+    if shape is not None and any(size not in (None, found) for size, found in zip(shape, manifest.shape)):
         raise UserError(
             "data set %s has images of shape %s (channels, height, width) and the task takes %s: take another data set "
-            "or another task" % (manifest.name, tuple(manifest.shape), tuple(shape))
+            "or another task" % (manifest.name, _sizes(manifest.shape), _sizes(shape))
         )
     if classes is not None and manifest.classes > classes:
         raise UserError(
-            "data set %s has %d classes and the task tells %d apart" % (manifest.name, manifest.classes, classes)
+            "data set %s has %d classes and the task tells %d apart: take another data set, or give the task more "
+            "classes" % (manifest.name, manifest.classes, classes)
         )
+
+
+def _sizes(shape: Shape) -> str:
+    return "(%s)" % ", ".join("any" if size is None else str(size) for size in shape)

@@ -9,8 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 from trainjob.contract.errors import UserError
+from trainjob.train.augmentation import ShiftAndFlip
 from trainjob.train.tasks.base import DataPlace, TaskData
-from trainjob.train.tasks.images import image_data, shifts
+from trainjob.train.tasks.images import image_data
 
 _SHAPE = (1, 8, 8)
 _CLASSES = 10
@@ -19,7 +20,7 @@ _CLASSES = 10
 class DigitsCnn:
     """Two convolutions and two linear layers; `width` channels in the first, twice as many in the second."""
 
-    def __init__(self, width: int = 16, hidden: int = 64, dropout: float = 0.1, shift: int = 1) -> None:
+    def __init__(self, width: int = 24, hidden: int = 64, dropout: float = 0.1, shift: int = 1) -> None:
         if width < 1 or hidden < 1 or not 0 <= dropout < 1 or not 0 <= shift < 8:
             raise UserError(
                 "digits-cnn takes width and hidden ≥ 1, 0 ≤ dropout < 1 and 0 ≤ shift < 8 pixels, and was given "
@@ -44,7 +45,7 @@ class DigitsCnn:
 
     def open_data(self, place: DataPlace) -> TaskData:
         """Return the digits; training images are moved by up to `shift` pixels."""
-        return image_data(place.data_set(_SHAPE, _CLASSES), shifts(self.shift) if self.shift else None)
+        return image_data(place.data_set(_SHAPE, _CLASSES), ShiftAndFlip(self.shift) if self.shift else None)
 
     def loss(self, outputs: Any, targets: Any) -> Any:
         """Return the mean cross-entropy."""

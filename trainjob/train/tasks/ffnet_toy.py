@@ -17,7 +17,9 @@ from trainjob.train.tasks.base import DataPlace, TaskData
 class FfnetToy:
     """`inputs` numbers in, `layers` hidden layers of `width`, `outputs` numbers out, mean squared error."""
 
-    def __init__(self, inputs: int = 100, layers: int = 3, width: int = 100, outputs: int = 1, samples: int = 4096) -> None:
+    def __init__(
+        self, inputs: int = 100, layers: int = 3, width: int = 100, outputs: int = 1, samples: int = 4096
+    ) -> None:
         if min(inputs, width, outputs, samples) < 1 or layers < 0:
             raise UserError(
                 "ffnet-toy takes inputs, width, outputs and samples ≥ 1 and layers ≥ 0, and was given "

@@ -25,7 +25,9 @@ def load(entry: str, options: Dict[str, Any], project: Path) -> Task:
         raise UserError("a task is a built-in name or module:attribute, and this is %r" % entry)
     build = _attribute(_module(module_name, project), attribute, module_name)
     if not callable(build):
-        raise UserError("task %s is %s: name a class or a function that builds the task" % (entry, type(build).__name__))
+        raise UserError(
+            "task %s is %s: name a class or a function that builds the task" % (entry, type(build).__name__)
+        )
     task = build(**task_options.check(entry, build, options))
     missing = [name for name in _NEEDED if not hasattr(task, name)]
     if missing:

@@ -1,0 +1,145 @@
+"""Requests that the tests of rendering share, and the golden files beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.lookup import find
+from trainjob.cluster.models import CLUSTER, Cluster
+from trainjob.plan.build import plan
+from trainjob.render.rendered import Rendered, explained, render
+from trainjob.render.request import Request
+
+ROOT = Path(__file__).resolve().parents[3]
+OURS = ROOT / "templates"
+GOLDEN = ROOT / "tests" / "golden"
+
+# Everything that a cluster file of kind local can say to a script.
+FULL = {
+    "kind": "local",
+    "python": "~/venvs/torch 2/bin/python",
+    "network": {"interface": "lo", "port": 23456},
+    "data_dir": "~/data sets",
+    "env": {"GREETING": "it's $HOME; `date`", "OMP_NUM_THREADS": "2"},
+    "prologue": ["module load python/3.11", 'source "$HOME/site.sh"'],
+    "secrets_file": "~/.config/trainjob/secrets.env",
+}
+# What could be taken for something else by bash, by argparse, by Jinja or by a terminal.
+HOSTILE = [
+    "",
+    " ",
+    "-",
+    "--",
+    "-x",
+    "--instances=9",
+    "--parent",
+    "a b",
+    "it's",
+    'say "hi"',
+    "$HOME",
+    "$(touch canary)",
+    "`touch canary`",
+    "; touch canary #",
+    "&& touch canary",
+    "| touch canary",
+    "' ; touch canary ; '",
+    "\n touch canary\n",
+    "\r\n",
+    "\t",
+    "\\",
+    "a\\nb",
+    "!!",
+    "*",
+    "~",
+    "~/x",
+    "a=~/x",
+    "{a,b}",
+    "# no comment",
+    "<(touch canary)",
+    "{{ 7 * 7 }}",
+    "{% raw %}",
+    "%s%n",
+    "@file",
+    "then",
+    "==1",
+    "näh ✓ 数",
+    "\ue000origin\ue001",
+    "\x1b[31m",
+    "\x01\x7f\x85\u2028",
+    "x" * 8192,
+]
+
+# Any text that an argument can carry: no NUL, no lone surrogates.
+TEXT = strategies.text(strategies.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
+
+
+def cluster(**values: Any) -> Cluster:
+    return CLUSTER.validate_python({"kind": "local", **values})
+
+
+def request(place: Cluster | None = None, origins: Mapping[str, str] | None = None, **job: Any) -> Request:
+    found = cluster() if place is None else place
+    asked = Job(**job)
+    return Request(found, "cluster file here.yaml", asked, origins or {}, plan("here", found, asked))
+
+
+def rendered(asked: Request, *site: Path) -> Rendered:
+    return render(asked, OURS, site)
+
+
+def script(asked: Request, *site: Path) -> str:
+    return rendered(asked, *site).files["job.sh"].content.decode()
+
+
+def explained_script(asked: Request, *site: Path) -> str:
+    return explained(asked, OURS, site)
+
+
+def site_template(folder: Path, text: str, name: str = "jobs/local.sh.j2") -> Path:
+    """Write a template of a site's own; return the folder to render with."""
+    path = folder / "templates" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return folder / "templates"
+
+
+def golden_requests() -> dict[str, Request]:
+    """Return the request of each pair of golden files: NAME.sh and NAME.job.json."""
+    return {"local-digits": _digits(), "local-command": _command(), "local-hostile": _hostile()}
+
+
+def _digits() -> Request:
+    found = find("local")
+    job = Job(instances=2)
+    origins = {"instances": "flag --instances"}
+    return Request(found.cluster, found.origin_word, job, origins, plan(found.name, found.cluster, job))
+
+
+def _command() -> Request:
+    job = Job(
+        name="mine",
+        command=["python", "train.py", "--lr", "0.1", "--note", "a b"],
+        instances=4,
+        env={"EPOCHS": "3", "GREETING": "mine"},
+    )
+    origins = {
+        "name": "job file mine.yaml",
+        "command": "flag -- command",
+        "instances": "flag --instances",
+        "env.EPOCHS": "flag --env EPOCHS",
+        "env.GREETING": "job file mine.yaml",
+    }
+    place = cluster(**FULL)
+    return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job), "src/deep er")
+
+
+def _hostile() -> Request:
+    values = {f"V{number}": text for number, text in enumerate(HOSTILE) if len(text) < 100}
+    place = cluster(env=values)
+    job = Job(name="'; touch canary; $(touch canary) #", command=["echo", *values.values()])
+    return Request(place, "cluster file bad.yaml", job, {}, plan("bad\ntouch canary\n", place, job))

@@ -1,0 +1,81 @@
+"""What can't be rendered, with the message a user sees."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from render_cases import OURS, cluster, rendered, request, script
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.models import CLUSTER
+from trainjob.contract import job as contract
+from trainjob.contract.tasks import BUILT_IN
+from trainjob.plan.build import plan
+from trainjob.render.context import PlaceError
+from trainjob.render.environment import TemplateError
+from trainjob.render.quoting import QuotingError
+from trainjob.render.rendered import render
+from trainjob.render.request import Request
+
+
+@pytest.mark.parametrize("kind", ["slurm", "ipu-pod"])
+def test_a_kind_without_a_template_says_what_there_is(kind: str) -> None:
+    values = {"slurm": {"nodes": {"count": 1, "cpus": 4}}, "ipu-pod": {"ipus": 4, "host_count": 1}}
+    place, job = CLUSTER.validate_python({"kind": kind, **values[kind]}), Job()
+    with pytest.raises(
+        TemplateError, match=f"cluster far is of kind {kind}, for which this version has no job template"
+    ):
+        render(Request(place, "cluster file far.yaml", job, {}, plan("far", place, job)), OURS)
+
+
+@pytest.mark.parametrize("key", ["data_dir", "secrets_file", "python"])
+@pytest.mark.parametrize("path", ["data/x", "./x", "~other/x", "../x"])
+def test_a_relative_path_would_mean_another_place_where_the_script_runs(key: str, path: str) -> None:
+    with pytest.raises(PlaceError) as caught:
+        script(request(cluster(**{key: path})))
+    assert str(caught.value) == (
+        f"{key} is {path} in cluster file here.yaml, and a script runs in its run directory: "
+        "write the whole path, from / or ~/ on"
+    )
+
+
+def test_an_interpreter_by_name_is_looked_up_where_the_script_runs() -> None:
+    assert "TRAINJOB_PYTHON=python3.11; fi" in script(request(cluster(python="python3.11")))
+
+
+@pytest.mark.parametrize("where", ["command", "env"])
+def test_a_text_too_long_for_linux_is_refused_before_it_is_sent(where: str) -> None:
+    values = {"command": ["echo"], "env": {"LONG": "x"}}
+    long = {"command": ["echo", "x" * 200_000], "env": {"LONG": "x" * 200_000}}
+    with pytest.raises(QuotingError, match="has 200000 bytes and one argument or value may have 130048"):
+        script(request(**{**values, where: long[where]}))
+
+
+def test_job_json_is_what_the_runtime_reads() -> None:
+    asked = request(instances=2, epochs=3, learning_rate=0.5, set={"width": 8}, env={"A": "ü\udcff"[:1]})
+    record = contract.parse(rendered(asked).files["job.json"].content.decode())
+    assert record.train is not None
+    assert (record.train.instances, record.train.epochs, record.train.learning_rate) == (2, 3, 0.5)
+    assert (record.train.task_options, record.environment) == ({"width": 8}, {"A": "ü"})
+
+
+def test_a_command_has_no_train_settings() -> None:
+    record = contract.parse(rendered(request(command=["a", "b c"])).files["job.json"].content.decode())
+    assert (record.train, record.command) == (None, ["a", "b c"])
+
+
+def test_every_setting_that_a_job_and_the_runtime_share_is_handed_over() -> None:
+    given = {"momentum": 0.5, "weight_decay": 0.25, "warmup_updates": 3, "reduction": "sum", "precision": "64.64"}
+    given |= {"eight_bit_io": True, "bucket_mb": 7, "workers": 1, "seed": 9, "checkpoint_every": 5, "log_every": 2}
+    given |= {"keep_checkpoints": 4, "allow_unused_parameters": True, "loss_is_summed": True, "remainder": "pad"}
+    given |= {"optimizer": "adamw", "schedule": "constant", "updates": 11, "micro_batch": 2, "accumulation": 3}
+    train = json.loads(rendered(request(task="ffnet-toy", samples=512, **given)).files["job.json"].content)["train"]
+    assert {name: train[name] for name in given} == given
+
+
+@pytest.mark.parametrize("task", BUILT_IN)
+def test_a_task_brings_its_own_facts(task: str) -> None:
+    train = json.loads(rendered(request(task=task)).files["job.json"].content)["train"]
+    facts = BUILT_IN[task]
+    assert (train["entry"], train["data"], train["learning_rate"]) == (facts.entry, facts.data, facts.learning_rate)

@@ -1,0 +1,165 @@
+"""What the check finds before a run is handed over, each with its message and cure."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from submit_cases import repository, write
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.models import CLUSTER
+from trainjob.plan.build import plan
+from trainjob.render.request import Request
+from trainjob.submit.check import Problem, problems
+from trainjob.submit.project import find, select
+
+NODES = {"count": 1, "cpus": 4}
+
+
+def found(folder: Path, place: dict[str, Any] | None = None, *, untracked: bool = False, **job: Any) -> list[Problem]:
+    cluster = CLUSTER.validate_python({"kind": "local", **(place or {})})
+    asked = Job(**job)
+    project = find(folder)
+    request = Request(cluster, "cluster file here.yaml", asked, {}, plan("here", cluster, asked), project.start)
+    return problems(request, project, select(project, untracked=untracked) if asked.command else None)
+
+
+def texts(folder: Path, place: dict[str, Any] | None = None, **job: Any) -> list[tuple[str, str]]:
+    return [(problem.code, f"{problem.text}. {problem.cure}") for problem in found(folder, place, **job)]
+
+
+def program(folder: Path, name: str, mode: int = 0o755) -> None:
+    write(folder, name, text="#!/bin/sh\n")
+    (folder / name).chmod(mode)
+
+
+def test_a_job_that_can_run_has_no_problems(tmp_path: Path) -> None:
+    program(tmp_path, "train.sh")
+    assert found(tmp_path) == []
+    assert found(tmp_path, command=["./train.sh", "x"]) == []
+    assert found(tmp_path, command=["sh", "train.sh"]) == []
+
+
+def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    name = Path(sys.executable).name
+    assert found(tmp_path, {"python": name}, command=[name, "-c", "pass"]) == []
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "no-such-python", "/etc/passwd", "/etc"])
+def test_an_interpreter_that_is_none(tmp_path: Path, python: str) -> None:
+    expected = f"python: {python} is not an interpreter that can be started. Give the path of one that has torch"
+    assert texts(tmp_path, {"python": python}) == [("interpreter", f"{expected}, or take the key out")]
+
+
+def test_a_program_that_is_not_on_path(tmp_path: Path) -> None:
+    cure = "After -- comes a program and its arguments, as in: -- python train.py"
+    expected = f"command 'no-such-program' is not an executable file on PATH. {cure}"
+    assert texts(tmp_path, command=["no-such-program"]) == [("command", expected)]
+
+
+@pytest.mark.parametrize("word", ["./nowhere", "./plain", "./folder", "/etc/passwd", "/nowhere/x"])
+def test_a_program_that_cannot_be_executed(tmp_path: Path, word: str) -> None:
+    program(tmp_path, "plain", 0o644)
+    write(tmp_path, "folder/x")
+    ((code, text),) = texts(tmp_path, command=[word])
+    assert code == "command"
+    assert text.startswith(f"command '{word}' is not an executable file in {tmp_path}. After --")
+
+
+def test_a_program_is_looked_for_where_the_command_was_given(tmp_path: Path) -> None:
+    program(tmp_path, "p/src/train.sh")
+    repository(tmp_path / "p")
+    assert found(tmp_path / "p/src", command=["./train.sh"]) == []
+    assert [problem.code for problem in found(tmp_path / "p", command=["./train.sh"])] == ["command"]
+
+
+def test_a_script_that_git_does_not_track(tmp_path: Path) -> None:
+    top = repository(tmp_path / "p", "src/other.py")
+    write(top, "src/train.py")
+    expected = "train.py is not copied into the run: git does not track it. Run: git add train.py, or give --untracked"
+    assert texts(top / "src", command=["sh", "train.py"]) == [("untracked", expected)]
+    assert found(top / "src", untracked=True, command=["sh", "train.py"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a.pem", "may hold a secret"), ("big", "above 10 MB, so it counts as data")]
+)
+def test_a_file_that_is_left_out(tmp_path: Path, name: str, reason: str) -> None:
+    write(tmp_path, "a.pem", "big")
+    os.truncate(tmp_path / "big", 11 * 1024 * 1024)
+    expected = f"{name} is not copied into the run: {reason}. Give its absolute path, or read it from TRAINJOB_DATA_DIR"
+    assert texts(tmp_path, command=["sh", name, name]) == [("left-out", expected)]
+
+
+@pytest.mark.parametrize("word", ["", "-", "--x=y", "x" * 5000, "a\nb", "folder", "/etc/passwd", "nowhere.py"])
+def test_words_that_name_no_file_of_the_project_are_the_commands_own(tmp_path: Path, word: str) -> None:
+    write(tmp_path, "folder/x")
+    assert found(tmp_path, command=["sh", word]) == []
+
+
+def test_data_that_is_not_prepared(tmp_path: Path) -> None:
+    ((code, text),) = texts(tmp_path, {"data_dir": str(tmp_path)}, data="nothing", samples=64, task="digits-cnn")
+    assert code == "data"
+    assert text == (
+        f"data set nothing is not prepared in {tmp_path}. Run: trainjob data prepare nothing --cluster here"
+    )
+
+
+def test_a_command_needs_no_data_of_ours(tmp_path: Path) -> None:
+    assert found(tmp_path, {"data_dir": str(tmp_path / "nowhere")}, command=["true"]) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        (0o644, "has mode 0644. others may read it; needed is 0600. Run: chmod 600 {}"),
+        (None, "does not exist. make it with one NAME=VALUE a line, or take the key out"),
+    ],
+)
+def test_a_secrets_file_that_cannot_be_used(tmp_path: Path, mode: int | None, text: str) -> None:
+    path = tmp_path / "tokens"
+    if mode is not None:
+        path.write_text("A=b\n")
+        path.chmod(mode)
+    expected = ("secrets", f"secrets_file {path} {text.format(path)}")
+    assert texts(tmp_path, {"secrets_file": str(path)}) == [expected]
+
+
+def test_a_secrets_file_of_the_owner_alone(tmp_path: Path) -> None:
+    write(tmp_path, "tokens")
+    (tmp_path / "tokens").chmod(0o600)
+    assert found(tmp_path, {"secrets_file": str(tmp_path / "tokens")}) == []
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        ((code, text),) = texts(tmp_path, {"network": {"port": port}})
+    assert code == "port"
+    assert text.startswith(f"network.port is {port}, and on 127.0.0.1 another program has it. End that program")
+    assert found(tmp_path, {"network": {"port": port}}) == []
+
+
+def test_several_problems_are_told_together(tmp_path: Path) -> None:
+    place = {"python": "no-such-python", "secrets_file": "/nowhere/tokens"}
+    assert [problem.code for problem in found(tmp_path, place, command=["no-such"])] == [
+        "interpreter",
+        "command",
+        "secrets",
+    ]
+
+
+def test_other_kinds_are_checked_where_they_run(tmp_path: Path) -> None:
+    assert found(tmp_path, {"kind": "slurm", "nodes": NODES, "python": "/nowhere"}) == []
+
+
+def test_a_problem_is_json_for_machines() -> None:
+    assert Problem("a", "b", "c").as_json() == {"code": "a", "text": "b", "cure": "c"}

@@ -1,0 +1,74 @@
+"""Data without training: how fast it comes, by workers and processes, beside what the device can take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.files import read_json
+from trainjob.runs.experiment import Workbench
+
+MODULE = "trainjob.train.measure.loader"
+MEASUREMENT = "measurement.json"
+
+
+@dataclass(frozen=True)
+class Loading:
+    """One number of instances and of workers. Rates are samples a second, summed over the instances of this host."""
+
+    instances: int
+    workers: int
+    samples_per_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for `--json`."""
+        return asdict(self)
+
+
+def loading(workbench: Workbench, numbers: Sequence[int], workers: Sequence[int], *, seconds: float) -> list[Loading]:
+    """Return the rates for each number of instances, each with every number of workers. Raises UserError."""
+    return [row for instances in numbers for row in _of(workbench, instances, workers, seconds)]
+
+
+def _of(workbench: Workbench, instances: int, workers: Sequence[int], seconds: float) -> list[Loading]:
+    planned = workbench.vary(instances=instances)
+    runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", *(str(number) for number in workers), "--")
+    paths = workbench.run(dataclasses.replace(planned, runtime=runtime))
+    measured = read_json(paths.folder / MEASUREMENT)
+    if not isinstance(measured, dict):
+        raise UserError(f"run {paths.id} left no {MEASUREMENT}: look at `trainjob logs {paths.id}`")
+    return [Loading(instances, row["workers"], row["samples_per_s"]) for row in measured["rows"]]
+
+
+def verdict(rows: Sequence[Loading], appetite_per_instance: float) -> str:
+    """Return from how many instances of a host on its loaders can't feed the devices, and the knob to turn.
+
+    `appetite_per_instance` is the samples a second that one instance's devices take.
+    """
+    best: dict[int, Loading] = {}
+    for row in rows:
+        if row.instances not in best or row.samples_per_s > best[row.instances].samples_per_s:
+            best[row.instances] = row
+    for instances in sorted(best):
+        fastest = best[instances]
+        if fastest.samples_per_s < instances * appetite_per_instance:
+            return (
+                f"loader-bound from {instances} instances a host on: they take {instances * appetite_per_instance:,.0f} "
+                f"samples/s and {fastest.samples_per_s:,.0f} come. {_knob(rows, instances)}"
+            )
+    most = max(best)
+    return (
+        f"not loader-bound up to {most} instances a host: {best[most].samples_per_s:,.0f} samples/s come and "
+        f"{most * appetite_per_instance:,.0f} are taken"
+    )
+
+
+def _knob(rows: Sequence[Loading], instances: int) -> str:
+    mine = sorted((row for row in rows if row.instances == instances), key=lambda row: row.samples_per_s)
+    slowest, fastest = mine[0], mine[-1]
+    if fastest.workers != slowest.workers and fastest.samples_per_s > 1.1 * slowest.samples_per_s:
+        return f"--workers {fastest.workers} is the best of those tried; more hosts (--hosts) share the load"
+    return "More workers don't help: spread the instances over more hosts (--hosts), or make a sample cheaper"

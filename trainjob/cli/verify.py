@@ -1,0 +1,141 @@
+"""trainjob verify: N ≡ 1, and interrupted ≡ uninterrupted, on the user's task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainjob.cli import show
+from trainjob.cli.app import new
+from trainjob.cli.job_flags import JobFlags, takes_a_job
+from trainjob.contract import exits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainjob.contract.paths import RunPaths
+    from trainjob.runs.experiment import Workbench
+    from trainjob.verify.instances import Verdict
+    from trainjob.verify.interrupted import ResumeVerdict
+
+app = new()
+
+_INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
+
+
+@app.command()
+@takes_a_job
+def verify(
+    flags: JobFlags,
+    dtype: Annotated[str, typer.Option("--dtype", help="float64 | float32.")] = "float64",
+    resume: Annotated[bool, typer.Option("--resume", help="Interrupt, resume, and compare with no interruption.")] = False,
+    interruptions: Annotated[int, typer.Option("--interruptions", min=1, help="How often (with --resume).")] = 3,
+    other_instances: Annotated[
+        int | None, typer.Option("--other-instances", min=1, help="Go on with another number (with --resume).")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the runs that were compared.")] = False,
+    as_json: show.AsJson = False,
+) -> None:
+    """Show that N instances train as one, or that an interrupted run ends as an uninterrupted one."""
+    from trainjob.verify.instances import PRECISION, Verdict
+
+    if dtype not in PRECISION:
+        raise typer.BadParameter(f"--dtype {dtype}: expected {' or '.join(PRECISION)}")
+    verdict = _resumed(flags, dtype, interruptions, other_instances) if resume else _compared(flags, dtype)
+    if as_json:
+        show.as_json(verdict.as_json())
+    elif isinstance(verdict, Verdict):
+        _print_instances(verdict)
+    else:
+        _print_resume(verdict)
+    if not keep:
+        _remove(verdict.runs)
+    if not verdict.equal:
+        raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+
+
+def _compared(flags: JobFlags, dtype: str) -> Verdict:
+    from trainjob.verify.instances import verify as compared
+
+    instances = flags.values.get("instances", _INSTANCES)
+    return compared(_workbench(flags), instances=instances, updates=flags.values.get("updates", _UPDATES), dtype=dtype)
+
+
+def _resumed(flags: JobFlags, dtype: str, interruptions: int, other_instances: int | None) -> ResumeVerdict:
+    from trainjob.verify.interrupted import Ordeal, verify_resume
+
+    updates = flags.values.get("updates", _RESUME_UPDATES)
+    ordeal = Ordeal(
+        instances=flags.values.get("instances", _INSTANCES),
+        other_instances=other_instances,
+        updates=updates,
+        checkpoint_every=flags.values.get("checkpoint_every", max(1, updates // 10)),
+        interruptions=min(interruptions, updates - 1),
+        dtype=dtype,
+        seed=flags.values.get("seed", 0),
+    )
+    return verify_resume(_workbench(flags), ordeal)
+
+
+def _workbench(flags: JobFlags) -> Workbench:
+    from trainjob.cli.prepared import our_templates, prepare, selected, site_templates
+    from trainjob.contract.errors import UserError
+    from trainjob.render.rendered import render
+    from trainjob.runs.experiment import Workbench
+
+    prepared = prepare(flags)
+    if prepared.found.cluster.kind != "local":
+        raise UserError(
+            f"verify trains on this machine's CPUs and cluster {prepared.found.name} is of kind "
+            f"{prepared.found.cluster.kind}: leave --cluster out; the job's settings decide what is compared"
+        )
+    return Workbench(
+        request=prepared.request,
+        render=lambda request: render(request, our_templates(), site_templates()),
+        runs_dir=prepared.runs_dir,
+        project=prepared.project,
+        selection=selected(prepared, untracked=flags.untracked),
+    )
+
+
+def _print_instances(verdict: Verdict) -> None:
+    from trainjob.verify.instances import is_apart
+
+    typer.echo(f"{verdict.instances} instances ({verdict.engine}) beside one, {verdict.dtype}, one thread a rank\n")
+    show.table(
+        ("UPDATE", "SAMPLES", "GRADIENTS", "PARAMETERS", "BUFFERS", "LOSS", ""),
+        (
+            (
+                str(one.update),
+                "same" if one.same_samples else "other",
+                *(f"{figure:.1e}" for figure in (one.gradients, one.parameters, one.buffers, one.loss)),
+                "apart" if is_apart(one, verdict.dtype) else "",
+            )
+            for one in verdict.differences
+        ),
+    )
+    typer.echo(f"\njudged by {verdict.judged}, tolerance {verdict.tolerance:.0e}, relative")
+    typer.echo("buffers (running statistics) are not gradients: shown, not judged")
+    for finding in verdict.findings:
+        typer.echo(f"\nNOT EQUAL, {finding.code}: {finding.text}\n  {finding.evidence}\n  {finding.cure}")
+    if verdict.equal:
+        typer.echo(f"\nEQUAL: {verdict.instances} instances train as one")
+
+
+def _print_resume(verdict: ResumeVerdict) -> None:
+    show.table(
+        ("INTERRUPTED BY", "AFTER UPDATE", "WENT ON WITH"),
+        ((one.way, str(one.after_update), f"{one.instances} instances") for one in verdict.interruptions),
+    )
+    how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}, for the number of instances changed"
+    typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, to be equal {how}")
+    typer.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
+    typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
+
+
+def _remove(runs: Sequence[RunPaths]) -> None:
+    from trainjob.runs.prune import remove_run
+
+    for paths in runs:
+        remove_run(paths)

@@ -1,0 +1,30 @@
+"""trace/: what `verify` compares, written by a run that was asked to (`--trace`). Names and shapes of the files.
+
+update-00000001.safetensors, by rank 0: "gradient/NAME" as the step took it, "parameter/NAME" and "buffer/NAME" after
+the step. rank-0000.jsonl, by every rank: one line an update, with a digest of each sample's values by micro batch, and
+digests of this rank's gradients and parameters. model.json, by rank 0: which kinds of layer there are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainjob.contract.paths import RunPaths
+
+GRADIENT, PARAMETER, BUFFER = "gradient/", "parameter/", "buffer/"
+
+
+class TracePaths:
+    """The files of one run's trace."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.folder = paths.folder / "trace"
+        self.model = self.folder / "model.json"
+
+    def update(self, update: int) -> Path:
+        """Return the file of weight update `update`, counted from 1."""
+        return self.folder / ("update-%08d.safetensors" % update)
+
+    def rank(self, rank: int) -> Path:
+        """Return the lines of one rank."""
+        return self.folder / ("rank-%04d.jsonl" % rank)

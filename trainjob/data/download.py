@@ -1,0 +1,128 @@
+"""One file from a URL: a cut download goes on where it stopped, or starts over where the server can't do that."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Iterator, Optional
+from urllib.parse import urlsplit
+
+from trainjob.contract.errors import UserError
+
+Say = Callable[[str], None]
+
+_CHUNK = 1 << 18
+_TIMEOUT_S = 30.0
+# In a row that bring nothing; a try that brings something is not counted, up to the most that are made at all.
+_TRIES = 4
+_MOST_TRIES = 100
+_PAUSE_S = 0.5  # doubled with every try that brings nothing
+_SAY_EVERY_S = 5.0
+_WORTH_ANOTHER_TRY = (408, 429)  # besides 5xx
+
+
+def is_url(text: str) -> bool:
+    """Return whether `text` is an address rather than a file's name."""
+    return "://" in text
+
+
+def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S) -> None:
+    """Fetch `url` into the file `path`. Raises UserError where the server does not give it whole."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UserError("%s can't be fetched: give an address that begins with https:// or http://, or a file" % url)
+    with open(str(path), "wb") as stream:
+        _Download(url, stream, say, pause_s).run()
+
+
+class _CutError(Exception):
+    """The connection ended before the file did."""
+
+
+class _Download:
+    def __init__(self, url: str, stream: BinaryIO, say: Say, pause_s: float) -> None:
+        self._url, self._stream, self._say, self._pause_s = url, stream, say, pause_s
+        self._total: Optional[int] = None  # None: the server does not say
+        self._said_at = time.monotonic()
+
+    def run(self) -> None:
+        """Try until the file is whole, or trying brings nothing any more."""
+        in_vain = 0
+        for _ in range(_MOST_TRIES):
+            before = self._stream.tell()
+            try:
+                return self._attempt()
+            except _CutError as error:
+                reason = str(error)
+            in_vain = 0 if self._stream.tell() > before else in_vain + 1
+            if in_vain == _TRIES:
+                break
+            self._say("the download stopped after %s (%s): trying again" % (self._so_far(), reason))
+            time.sleep(self._pause_s * (2**in_vain - 1))
+        raise UserError(
+            "%s could not be fetched: it stopped after %s, %s. Try again later, or give the archive as a file"
+            % (self._url, self._so_far(), reason)
+        )
+
+    def _attempt(self) -> None:
+        """Ask for what is missing and write it. Raises what ends a connection."""
+        with self._open() as response:
+            if response.status != 206:
+                self._start_over(response)
+            for chunk in _chunks(response):
+                self._stream.write(chunk)  # a full disk is no cut connection: it ends the download
+                self._tell()
+        if self._total is not None and self._stream.tell() < self._total:
+            raise _CutError("the connection was cut")
+
+    def _open(self) -> Any:
+        have = self._stream.tell()
+        headers = {"Range": "bytes=%d-" % have} if have else {}
+        request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - the scheme was looked at
+        try:
+            response = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+        except (OSError, http.client.HTTPException) as error:
+            raise self._refusal(error) from None
+        begins = "bytes %d-" % have
+        if response.status == 206 and not response.headers.get("Content-Range", "").startswith(begins):
+            response.close()
+            self._stream.seek(0)  # a part that was not asked for: the next try asks for the whole
+            raise _CutError("the server sent another part than the one asked for")
+        return response
+
+    def _start_over(self, response: Any) -> None:
+        self._stream.seek(0)
+        self._stream.truncate()
+        length = response.headers.get("Content-Length", "")
+        self._total = int(length) if length.isdigit() else None
+
+    def _refusal(self, error: Exception) -> Exception:
+        """Return what to raise for a request that failed: worth another try, or not."""
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            if error.code == 416:  # the file on the server is shorter now
+                self._stream.seek(0)
+            elif error.code < 500 and error.code not in _WORTH_ANOTHER_TRY:
+                return UserError(
+                    "%s can't be fetched: the server says %d %s. Is the address right?"
+                    % (self._url, error.code, error.reason)
+                )
+        return _CutError(str(error))
+
+    def _so_far(self) -> str:
+        have = "%.1f" % (self._stream.tell() / 1e6)
+        return "%s MB" % have if self._total is None else "%s of %.1f MB" % (have, self._total / 1e6)
+
+    def _tell(self) -> None:
+        if time.monotonic() - self._said_at >= _SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            self._say("%s fetched" % self._so_far())
+
+
+def _chunks(response: Any) -> Iterator[bytes]:
+    try:
+        yield from iter(lambda: response.read(_CHUNK), b"")
+    except (OSError, http.client.HTTPException) as error:
+        raise _CutError(str(error) or type(error).__name__) from None

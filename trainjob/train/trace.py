@@ -1,0 +1,95 @@
+"""Writes down every update for `trainjob verify`: whose samples, which gradients, which weights."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Dict, Iterator, List, Tuple
+
+import torch
+
+from trainjob.contract.files import append_json_line, write_json
+from trainjob.contract.paths import RunPaths
+from trainjob.contract.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
+from trainjob.train import nested, safetensors
+
+_DIGEST_BYTES = 8
+
+
+class Trace:
+    """One rank's part of the trace. An engine tells it what it does, in the order in which it does it."""
+
+    def __init__(self, paths: RunPaths, rank: int, attempt: int) -> None:
+        self._files = TracePaths(paths)
+        self._rank = rank
+        self._attempt = attempt
+        self._samples: Dict[int, List[str]] = {}
+        self._gradients: Dict[str, Any] = {}
+        self._files.folder.mkdir(exist_ok=True)
+
+    def model(self, model: torch.nn.Module, repeatable: bool) -> None:
+        """Note the kinds of layer, and whether a forward pass with the same seed gives the same outputs."""
+        if self._rank == 0:
+            kinds = sorted({type(layer).__name__ for layer in model.modules()})
+            write_json(self._files.model, {"layers": kinds, "repeatable": repeatable})
+
+    def micro_batch(self, number: int, inputs: Any, targets: Any) -> None:
+        """Note the samples of micro batch `number` of the global batch, as they come from the loader."""
+        self._samples[number] = list(_sample_digests(inputs, targets))
+
+    def gradients(self, model: torch.nn.Module) -> None:
+        """Note the gradients that the optimizer is about to use."""
+        self._gradients = {name: _copy(weight.grad) for name, weight in _with_gradient(model)}
+
+    def weights(self, update: int, model: torch.nn.Module) -> None:
+        """Note the weights after update `update`, counted from 1, and write all that was noted of it."""
+        parameters = dict(model.named_parameters())
+        append_json_line(
+            self._files.rank(self._rank),
+            {
+                "attempt": self._attempt,
+                "update": update,
+                "samples": {str(number): digests for number, digests in self._samples.items()},
+                "gradients": _digest(self._gradients),
+                "parameters": _digest(parameters),
+            },
+        )
+        if self._rank == 0:
+            safetensors.save(self._files.update(update), dict(self._tensors(model)))
+        self._samples = {}
+
+    def _tensors(self, model: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
+        for name, gradient in self._gradients.items():
+            yield GRADIENT + name, gradient
+        for name, weight in model.named_parameters():
+            yield PARAMETER + name, _copy(weight)
+        for name, buffer in model.named_buffers():
+            yield BUFFER + name, _copy(buffer)
+
+
+def _with_gradient(model: torch.nn.Module) -> Iterator[Tuple[str, Any]]:
+    return ((name, weight) for name, weight in model.named_parameters() if weight.grad is not None)
+
+
+def _copy(tensor: Any) -> Any:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _sample_digests(inputs: Any, targets: Any) -> Iterator[str]:
+    parts = list(nested.tensors((inputs, targets)))
+    for number in range(nested.count((inputs, targets))):
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for part in parts:
+            digest.update(_bytes(part[number]))
+        yield digest.hexdigest()
+
+
+def _digest(tensors: Dict[str, Any]) -> str:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(_bytes(tensors[name]))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: Any) -> bytes:
+    return bytes(tensor.detach().cpu().contiguous().numpy().tobytes())

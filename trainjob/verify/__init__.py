@@ -1,0 +1,1 @@
+"""Runs compared: N instances ≡ one, interrupted ≡ uninterrupted, and what the evidence points to."""

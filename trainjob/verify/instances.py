@@ -1,0 +1,110 @@
+"""N instances ≡ one: the same job trained both ways, compared update by update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.render.request import Request
+from trainjob.runs.experiment import Workbench
+from trainjob.verify import traces
+from trainjob.verify.compare import TOLERANCE, Difference, differences
+from trainjob.verify.diagnosis import Evidence, Finding, diagnose
+
+PRECISION = {"float64": "64.64", "float32": "32.32"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether N instances are one, and what it was judged by. `judged` says which figures decide."""
+
+    instances: int
+    engine: str
+    dtype: str
+    tolerance: float
+    judged: str
+    differences: Sequence[Difference]
+    findings: Sequence[Finding]
+    runs: Sequence[RunPaths]
+
+    @property
+    def equal(self) -> bool:
+        """Whether the runs are equal within the tolerance."""
+        return not self.findings
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {
+            "equal": self.equal,
+            "instances": self.instances,
+            "engine": self.engine,
+            "dtype": self.dtype,
+            "tolerance": self.tolerance,
+            "judged": self.judged,
+            "updates": [one.as_json() for one in self.differences],
+            "findings": [one.as_json() for one in self.findings],
+            "runs": [str(paths.folder) for paths in self.runs],
+        }
+
+
+def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> Verdict:
+    """Return whether `instances` instances train as one does (design: N with accumulation A, one with N·A).
+
+    float64, one thread a rank. Raises Refusal for settings that can't be planned, UserError when a run fails.
+    """
+    several, one = both(workbench, instances=instances, updates=updates, dtype=dtype)
+    runs = (workbench.run(several), workbench.run(one))
+    traced = (traces.read(runs[0]), traces.read(runs[1]))
+    found = tuple(differences(*traced))
+    if not found:
+        raise UserError(f"runs {runs[0].id} and {runs[1].id} have no update in common: look at their logs")
+    tolerance = TOLERANCE[dtype]
+    apart = [one for one in found if is_apart(one, dtype)]
+    evidence = Evidence(traced[0], traced[1], instances, apart, tolerance)
+    return Verdict(
+        instances=instances,
+        engine=several.plan.engine,
+        dtype=dtype,
+        tolerance=tolerance,
+        judged=JUDGED[dtype],
+        differences=found,
+        findings=diagnose(evidence) if apart else [],
+        runs=runs,
+    )
+
+
+JUDGED = {
+    "float64": "gradients, parameters and loss of every update",
+    "float32": "the first update's gradients alone: later the order of a float32 sum moves weights as a mistake would",
+}
+
+
+def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> tuple[Request, Request]:
+    """Return the two jobs: N instances with the accumulation asked for, and one with N times that."""
+    shared = {
+        "precision": PRECISION[dtype],
+        "updates": updates,
+        "epochs": None,
+        "log_every": 1,
+        "checkpoint_every": 0,
+        "trace": True,
+        "env": {**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
+    }
+    several = workbench.vary(**shared, instances=instances)
+    if several.plan.batch is None:
+        raise UserError("verify compares tasks of the runtime: a command's updates can't be seen from outside")
+    batch = several.plan.batch
+    alone = {"micro_batch": batch.micro_batch, "accumulation": batch.accumulation * instances, "global_batch": None}
+    return several, workbench.vary(**shared, **alone, instances=1, replicas=None, engine="single")
+
+
+def is_apart(difference: Difference, dtype: str) -> bool:
+    """Return whether an update of two runs differs by more than rounding."""
+    tolerance = TOLERANCE[dtype]
+    if dtype == "float32":
+        return difference.update == 1 and not difference.gradients <= tolerance
+    figures = (difference.gradients, difference.parameters, difference.loss)
+    return not all(figure <= tolerance for figure in figures)

@@ -1,0 +1,189 @@
+"""Interrupted ≡ uninterrupted: a run stopped by signals and by kill -9, resumed, and compared with one that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.contract.trace import TracePaths
+from trainjob.render.rendered import Rendered
+from trainjob.runs import resume as resuming
+from trainjob.runs.experiment import Workbench, completed, wait
+from trainjob.runs.status import status
+from trainjob.submit.base import read_submission
+from trainjob.submit.folder import write_rendered
+from trainjob.submit.local import processes_of
+from trainjob.verify import traces
+from trainjob.verify.compare import TOLERANCE, relative
+from trainjob.verify.instances import PRECISION
+from trainjob.verify.traces import Trace
+
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One interruption: how, at which update it was seen to be, and with how many instances the run went on."""
+
+    way: str  # "signal" | "kill"
+    after_update: int
+    instances: int
+
+
+@dataclass(frozen=True)
+class ResumeVerdict:
+    """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
+
+    interruptions: Sequence[Interruption]
+    bitwise: bool
+    parameters: float  # relative difference after the last update
+    same_bytes: bool
+    same_samples: bool
+    tolerance: float
+    runs: Sequence[RunPaths]
+
+    @property
+    def equal(self) -> bool:
+        """Whether parameters and samples are the same."""
+        same = self.same_bytes if self.bitwise else self.parameters <= self.tolerance
+        return same and self.same_samples
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {
+            "equal": self.equal,
+            "bitwise": self.bitwise,
+            "parameters": self.parameters,
+            "same_bytes": self.same_bytes,
+            "same_samples": self.same_samples,
+            "tolerance": self.tolerance,
+            "interruptions": [asdict(one) for one in self.interruptions],
+            "runs": [str(paths.folder) for paths in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class Ordeal:
+    """What a run is put through."""
+
+    instances: int
+    other_instances: int | None  # the run goes on with these after its first interruption
+    updates: int
+    checkpoint_every: int
+    interruptions: int
+    dtype: str
+    seed: int
+
+
+def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
+    """Return whether the interrupted run equals the uninterrupted: bitwise, or within the tolerance for another N.
+
+    Raises UserError when a run fails by itself.
+    """
+    request = workbench.vary(
+        instances=ordeal.instances,
+        precision=PRECISION[ordeal.dtype],
+        updates=ordeal.updates,
+        epochs=None,
+        log_every=1,
+        checkpoint_every=ordeal.checkpoint_every,
+        trace=True,
+        env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
+    )
+    whole = workbench.run(request)
+    broken = workbench.begin(request)
+    done = list(_interrupt(workbench, broken, ordeal))
+    completed(wait(broken))
+    return _compared(ordeal, done, whole, broken)
+
+
+def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
+    chance = random.Random(ordeal.seed)  # noqa: S311 - where to interrupt is no secret
+    targets = sorted(chance.sample(range(1, ordeal.updates), ordeal.interruptions))
+    done: list[Interruption] = []
+    for number, target in enumerate(targets):
+        way = "kill" if number % 2 else "signal"
+        seen = _until(paths, target)
+        if seen is None:
+            break
+        _strike(paths, way, chance)
+        if wait(paths).state == states.COMPLETED:
+            break
+        instances = _go_on(workbench, paths, ordeal, first=number == 0)
+        done.append(Interruption(way, seen, instances))
+    if not done:
+        raise UserError(f"run {paths.id} ended before it could be interrupted: give more --updates")
+    return done
+
+
+def _until(paths: RunPaths, update: int) -> int | None:
+    """Return the update that the run has reached once it is at least `update`; None when it ended before."""
+    while True:
+        if status(paths).state not in states.ACTIVE:
+            return None
+        reached = _reached(paths)
+        if reached >= update:
+            return reached
+        time.sleep(_POLL_S)
+
+
+def _reached(paths: RunPaths) -> int:
+    # progress.json is written once a second, the trace with every update.
+    names = (path.stem for path in TracePaths(paths).folder.glob("update-*.safetensors"))
+    return max((int(name.partition("-")[2]) for name in names), default=0)
+
+
+def _strike(paths: RunPaths, way: str, chance: random.Random) -> None:
+    submission = read_submission(paths)
+    assert submission is not None  # noqa: S101 - it was submitted above
+    if way == "signal" and submission.native is not None:
+        os.kill(submission.native["pid"], signal.SIGUSR1)
+        return
+    ranks = [pid for pid in processes_of(paths) if _is_rank(pid)]
+    for pid in chance.sample(ranks, min(1, len(ranks))):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _is_rank(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as stream:
+            return b"\0RANK=" in b"\0" + stream.read()
+    except OSError:
+        return False
+
+
+def _go_on(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, first: bool) -> int:
+    other = ordeal.other_instances
+    if other is not None:
+        instances = other if first else ordeal.instances
+        rendered: Rendered = workbench.render(resuming.with_instances(paths, instances))
+        write_rendered(paths, rendered)
+    resuming.resume(paths)
+    return ordeal.instances if other is None else instances
+
+
+def _compared(ordeal: Ordeal, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths) -> ResumeVerdict:
+    expected, found = traces.read(whole), traces.read(broken)
+    last = ordeal.updates
+    ours, theirs = found.update(last), expected.update(last)
+    return ResumeVerdict(
+        interruptions=done,
+        bitwise=ordeal.other_instances is None,
+        parameters=relative(ours.parameters, theirs.parameters),
+        same_bytes=ours.parameter_digests[:1] == theirs.parameter_digests[:1],
+        same_samples=_samples_of(found) == _samples_of(expected),
+        tolerance=TOLERANCE[ordeal.dtype],
+        runs=(whole, broken),
+    )
+
+
+def _samples_of(trace: Trace) -> list[tuple[tuple[str, ...], ...]]:
+    return [trace.samples(number) for number in trace.updates]

@@ -1,0 +1,115 @@
+"""Reads the trace that a run has left: samples, gradients, parameters and buffers of each update."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.files import read_json, read_json_lines
+from trainjob.contract.paths import RunPaths
+from trainjob.contract.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float64]
+
+# safetensors' names of the types that a trace holds -> numpy's
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+
+
+@dataclass(frozen=True)
+class Update:
+    """One weight update as rank 0 saw it, and each rank's digests. Tensors by name, as float64."""
+
+    number: int
+    gradients: Mapping[str, Array]
+    parameters: Mapping[str, Array]
+    buffers: Mapping[str, Array]
+    loss: float | None
+    samples: tuple[tuple[str, ...], ...]  # of each micro batch of the global batch, in order
+    gradient_digests: tuple[str, ...]  # by rank
+    parameter_digests: tuple[str, ...]  # by rank
+
+    @property
+    def ranks_agree(self) -> bool:
+        """Whether every rank took the same gradients into its step."""
+        return len(set(self.gradient_digests)) <= 1
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a run has left to compare. Updates are read one at a time: a large model's would fill the memory."""
+
+    paths: RunPaths
+    updates: tuple[int, ...]
+    layers: tuple[str, ...]
+    repeatable: bool
+    lines: tuple[Mapping[int, Mapping[str, Any]], ...]  # by rank, by update; the last attempt of an update counts
+    losses: Mapping[int, float]
+
+    def update(self, number: int) -> Update:
+        """Return update `number`, counted from 1."""
+        tensors = dict(_tensors(TracePaths(self.paths).update(number)))
+        return Update(
+            number=number,
+            gradients=_named(tensors, GRADIENT),
+            parameters=_named(tensors, PARAMETER),
+            buffers=_named(tensors, BUFFER),
+            loss=self.losses.get(number),
+            samples=self.samples(number),
+            gradient_digests=tuple(line[number]["gradients"] for line in self.lines if number in line),
+            parameter_digests=tuple(line[number]["parameters"] for line in self.lines if number in line),
+        )
+
+    def samples(self, number: int) -> tuple[tuple[str, ...], ...]:
+        """Return the digests of one update's samples by micro batch, without reading its tensors."""
+        parts = [line[number]["samples"] for line in self.lines if number in line]
+        micro_batches = {int(index): tuple(rows) for part in parts for index, rows in part.items()}
+        return tuple(micro_batches[index] for index in sorted(micro_batches))
+
+
+def read(paths: RunPaths) -> Trace:
+    """Return the trace of a run. Raises UserError where the run left none."""
+    files = TracePaths(paths)
+    model = read_json(files.model)
+    updates = tuple(sorted(int(path.stem.partition("-")[2]) for path in files.folder.glob("update-*.safetensors")))
+    if not isinstance(model, dict) or not updates:
+        raise UserError(f"run {paths.id} left no trace to compare: it ended before its first update")
+    lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
+    losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
+    return Trace(paths, updates, tuple(model["layers"]), bool(model["repeatable"]), lines, losses)
+
+
+def _last_attempts(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[int, Mapping[str, Any]], ...]:
+    """Return each rank's lines by update; of an update that was made again, only the last attempt's."""
+    newest: dict[int, int] = {}
+    for line in (line for lines in ranks for line in lines):
+        newest[line["update"]] = max(newest.get(line["update"], 0), line["attempt"])
+    return tuple(
+        {line["update"]: line for line in lines if line["attempt"] == newest[line["update"]]} for lines in ranks
+    )
+
+
+def _named(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, Array]]:
+    import numpy as np
+
+    content = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header = json.loads(content[8 : 8 + length])
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        raw = np.frombuffer(content[begin:end], dtype=_TYPES[entry["dtype"]])
+        yield name, raw.reshape(entry["shape"]).astype(np.float64)
