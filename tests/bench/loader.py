@@ -1,7 +1,7 @@
 """Prints how many images a second one process prepares on one core, beside the lessons' pipeline and a bare gather.
 
 `python tests/bench/loader.py`. The pipelines take turns, and each figure is the median of its turns; only the ratios,
-taken within one run, mean something elsewhere. The lessons' pipeline is torchvision's, written with PIL and torch:
+taken within one turn, mean something elsewhere. The lessons' pipeline is torchvision's, written with PIL and torch:
 crop and flip of each image, to float, normalised, put together by torch's DataLoader. Ours ends as its own does, with
 uint8 on the host (order, draws and the background thread included); a line beside it normalises as well.
 """
@@ -50,18 +50,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         prepare("synthetic", folder, samples=IMAGES, held_out=1)
-        cold = {f"{name}, cold cache": cold_rate(folder, name) for name in (BARE, OURS)}
-        rates = {name: statistics.median(turns) for name, turns in measure(all_pipelines(folder)).items()}
-    show({**rates, **cold})
+        cold = {f"{name}, cold cache": [cold_rate(folder, name)] * TURNS for name in (BARE, OURS)}
+        turns = measure(all_pipelines(folder))
+    show({**turns, **cold})
 
 
-def show(rates: dict[str, float]) -> None:
-    lessons, bare = rates[LESSONS], rates[BARE]
+def show(turns: dict[str, list[float]]) -> None:
     print(f"{IMAGES:,} images 3 x 32 x 32, batch {BATCH}, one core: images a second, median of {TURNS} turns")
-    print(f"{'':<34}{'images/s':>12}{'÷ lessons':>12}{'÷ bare':>9}")
-    for name, rate in rates.items():
-        print(f"{name:<34}{rate:>12,.0f}{rate / lessons:>11.1f} {rate / bare:>9.2f}")
+    print(f"{'':<40}{'images/s':>12}{'÷ lessons':>12}{'÷ bare':>9}")
+    for name, rates in turns.items():
+        lessons, bare = ratio(rates, turns[LESSONS]), ratio(rates, turns[BARE])
+        print(f"{name:<40}{statistics.median(rates):>12,.0f}{lessons:>12.1f}{bare:>9.2f}")
     print("targets for ours: 30 × the lessons' pipeline, 0.2 of a bare gather")
+
+
+def ratio(rates: list[float], others: list[float]) -> float:
+    """Return the median of the ratios within each turn: what else the machine does falls on both."""
+    return statistics.median(rate / other for rate, other in zip(rates, others, strict=True))
 
 
 def measure(pipelines: dict[str, Pipeline]) -> dict[str, list[float]]:

@@ -20,7 +20,7 @@ RUNS = 1000
 BARE = """\
 import typer
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer({settings})
 
 
 @app.command()
@@ -41,21 +41,24 @@ def main() -> None:
     """Measure, and print one line a figure."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        bare = folder / "bare.py"
-        bare.write_text(BARE)
+        plain, lean = folder / "plain.py", folder / "lean.py"
+        plain.write_text(BARE.format(settings=""))
+        lean.write_text(BARE.format(settings="rich_markup_mode=None, pretty_exceptions_enable=False"))
         make_runs(folder / "data" / "trainjob", RUNS)
-        medians = measure(commands(bare), environment(folder), folder)
-    base = medians["bare --help"]
+        medians = measure(commands(plain, lean), environment(folder), folder)
+    base, lean_base = medians["bare typer program --help"], medians["the same, rich switched off"]
+    print(f"{'':<42} {'median':>10}  {'÷ bare':>7}  {'÷ rich off':>10}")
     for name, seconds in medians.items():
-        print(f"{name:<42} {1000 * seconds:7.1f} ms   {seconds / base:5.2f} × bare --help")
+        print(f"{name:<42} {1000 * seconds:7.1f} ms  {seconds / base:6.2f} ×  {seconds / lean_base:9.2f} ×")
 
 
-def commands(bare: Path) -> dict[str, list[str]]:
+def commands(plain: Path, lean: Path) -> dict[str, list[str]]:
     ours = [sys.executable, str(Path(sys.executable).parent / "trainjob")]
     return {
-        "bare --help": [sys.executable, str(bare), "--help"],
+        "bare typer program --help": [sys.executable, str(plain), "--help"],
+        "the same, rich switched off": [sys.executable, str(lean), "--help"],
         # typer 0.29 loads pydantic as soon as a command has a parameter to read.
-        "bare first NAME": [sys.executable, str(bare), "first", "NAME"],
+        "the same, running one command": [sys.executable, str(lean), "first", "NAME"],
         "trainjob --help (target 1.5 ×)": [*ours, "--help"],
         "trainjob render (target 2.5 ×)": [*ours, "render", "--cluster", "local"],
         f"trainjob list, {RUNS:,} runs (target 1 s)": [*ours, "list"],

@@ -28,16 +28,11 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> Any:
     return np.ndarray.__new__(np.ndarray, shape, code)
 
 
-def _dtype(code: Any, align: Any = False, copy: Any = False) -> Any:
-    # Python 2's numpy wrote whole numbers for these two, which numpy warns of since 2.4.
-    return np.dtype(code, bool(align), bool(copy))
-
-
 _ADMITTED: Dict[Tuple[str, str], Callable[..., Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # numpy ≥ 2
     ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
+    ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _encode,
 }
 

@@ -84,7 +84,7 @@ class Lines:
         """Append one line in one write. Raises OSError; a line that it tore is closed before the next one."""
         if self._stream is None:
             append_json_line(self._path, value)
-            self._stream = open(str(self._path), "ab", buffering=0)
+            self._stream = open(str(self._path), "ab", buffering=0)  # noqa: SIM115 - it stays open
             return
         line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
         if self._stream.write(line) != len(line):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -105,16 +106,24 @@ def test_any_environment_name_arrives(tmp_path: Path) -> None:
 
 def test_a_cdpath_of_the_user_leads_nowhere(tmp_path: Path) -> None:
     decoy = tmp_path / "home"
-    (decoy / "code").mkdir(parents=True)
+    (decoy / "code/trainjob").mkdir(parents=True)
+    (decoy / "code/trainjob/__init__.py").write_text("raise SystemExit('the wrong code')")
     (decoy / "a run").mkdir()
     asked = request(cluster(python=sys.executable), command=recording(tmp_path), instances=2)
     paths, ranks = run(tmp_path, asked, CDPATH=str(decoy))
     assert [rank["folder"] for rank in ranks] == [str(paths.project)] * 2
 
 
+def test_a_cluster_called_anything_stays_in_its_comment(tmp_path: Path) -> None:
+    plain = request(cluster(python=sys.executable), command=recording(tmp_path), instances=2)
+    odd = dataclasses.replace(plain.plan, cluster="x\n touch canary #\r touch canary")
+    run(tmp_path, dataclasses.replace(plain, plan=odd))
+    assert list(tmp_path.rglob("*canary*")) == []
+
+
 def test_ranks_start_where_the_command_was_given(tmp_path: Path) -> None:
     plain = request(cluster(python=sys.executable), command=recording(tmp_path), instances=2)
-    asked = Request(plain.cluster, plain.cluster_origin, plain.job, {}, plain.plan, "src/-deep er'")
+    asked = dataclasses.replace(plain, project_folder="src/-deep er'")
     paths, ranks = run(tmp_path, asked)
     assert [rank["folder"] for rank in ranks] == [str(paths.project / "src/-deep er'")] * 2
 

@@ -92,7 +92,25 @@ def test_closing_waits_for_the_value_that_is_being_made():
     assert not closing.is_alive()
 
 
-def test_a_program_ends_though_nobody_closed():
-    program = "from trainjob.train.ahead import Ahead; import itertools; print(next(Ahead(itertools.count(), 2)))"
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"0\n", b"")
+PROGRAM = """
+import threading, time
+from trainjob.train.ahead import Ahead
+
+begun = threading.Event()
+
+def values():
+    yield 0
+    begun.set()
+    time.sleep(0.3)
+    print("made", flush=True)
+    yield 1
+    yield from range(1000)
+
+print(next(Ahead(values(), 2)), flush=True)
+begun.wait()
+"""
+
+
+def test_a_program_ends_though_nobody_closed_and_not_amid_a_value():
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"0\nmade\n", b"")

@@ -78,8 +78,9 @@ def test_strides_make_the_sizes_of_the_paper(models):
 
 def test_at_first_a_block_passes_its_input_and_more_on():
     # He's rule over what goes out: the variance of a convolution's weights is 2 ÷ (outputs × kernel).
-    weight = Cifar10ResNet50().build_model().layer3[1].conv2.weight
-    assert weight.std().item() == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.02)
+    block = Cifar10ResNet50().build_model().layer3[1]
+    assert block.conv2.weight.std().item() == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.02)
+    assert block.conv3.weight.std().item() == pytest.approx((2 / 1024) ** 0.5, rel=0.02)
 
 
 # -- data --------------------------------------------------------------------------------------
