@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,6 +16,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from trainjob.cli import complete
+
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 class JobFlags(NamedTuple):
@@ -138,9 +143,7 @@ def _pair(text: str, name: str) -> tuple[str, Any]:
 def _scalar(text: str) -> str | int | float | bool:
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    # 007 is as likely a name as a number, and so are nan and inf.
+    return float(text) if _FRACTION.fullmatch(text) else text

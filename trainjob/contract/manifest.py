@@ -13,6 +13,8 @@ FILE_NAME = "manifest.json"
 FORMAT = 1
 # Data sets small enough to travel with the package lie beside the code that reads them.
 SHIPPED = Path(__file__).resolve().parent.parent / "data"
+# The data set that needs no preparing: where it is not there, the runtime makes one up that fits the task.
+MADE_UP = "synthetic"
 
 
 class ManifestError(UserError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import SHIPPED, Manifest, read_manifest
+from trainjob.contract.manifest import MADE_UP, SHIPPED, Manifest, read_manifest
 from trainjob.data.checking import check_folder, files_of
 from trainjob.data.sizes import Sizes, describe
 from trainjob.data.writing import write_data_set
@@ -47,7 +47,7 @@ def _make_synthetic(staging: Path, say: Say, **sizes: Any) -> Manifest:  # noqa:
 WAYS: Dict[str, Way] = {
     "digits": Way(_copy_shipped),
     "cifar10": Way(_make_cifar10, ("source", "sha256")),
-    "synthetic": Way(_make_synthetic, ("samples", "held_out", "shape", "classes", "seed")),
+    MADE_UP: Way(_make_synthetic, ("samples", "held_out", "shape", "classes", "seed")),
 }
 # As they are asked for on the command line.
 FLAGS: Dict[str, str] = {"source": "--from", "held_out": "--held-out"}
@@ -65,7 +65,7 @@ def prepare(name: str, data_dir: Path, again: bool = False, say: Say = lambda _l
     prepared = None if again else read_manifest(folder)
     if prepared is None:
         _write(folder, lambda staging: way.fill(staging, say, **given), again)
-    elif name == "synthetic" and given:
+    elif name == MADE_UP and given:
         _refuse_other_sizes(folder, prepared, given)
     check_folder(folder)
     return folder

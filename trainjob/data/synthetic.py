@@ -8,12 +8,11 @@ from typing import Any, Dict, Iterator
 
 import numpy as np
 
-from trainjob.contract.manifest import FileFacts, Manifest, SplitFacts
+from trainjob.contract.manifest import MADE_UP, FileFacts, Manifest, SplitFacts
 from trainjob.data.shards import Split, split_facts
 from trainjob.data.sizes import Sizes, check, describe
 from trainjob.data.writing import write_array, write_file
 
-NAME = "synthetic"
 _CHUNK = 4096  # samples made at once: 12 MB of 32 × 32 colour images
 # A split's stream of random numbers; the patterns of the classes have stream 0, a split's noise another still.
 _STREAMS = {"train": 1, "test": 2}
@@ -30,7 +29,7 @@ def manifest(sizes: Sizes, splits: Dict[str, SplitFacts]) -> Manifest:
     """Return the manifest of a synthetic data set."""
     channels = sizes.shape[0]
     return Manifest(
-        name=NAME,
+        name=MADE_UP,
         shape=sizes.shape,
         dtype="uint8",
         label_dtype="uint16",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, NamedTuple, Tuple
+from typing import Any, Generator, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 from torch.utils.data import DataLoader
@@ -33,7 +33,7 @@ class Block(NamedTuple):
 
 def blocks(
     source: Source, counts: Arithmetic, instance: int, start: int, end: int, workers: int = 0, pin: bool = False
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     """Yield this instance's blocks for updates `start` to `end`, in order; only a user's Dataset has `workers`.
 
     `pin`: in memory that a GPU copies from while it computes. Closing the iterator ends the thread behind it.
@@ -43,7 +43,9 @@ def blocks(
     return _gathered(source, counts, instance, start, end, pin)
 
 
-def _gathered(source: Source, counts: Arithmetic, instance: int, start: int, end: int, pin: bool) -> Iterator[Block]:
+def _gathered(
+    source: Source, counts: Arithmetic, instance: int, start: int, end: int, pin: bool
+) -> Generator[Block, None, None]:
     chunks = _Chunks(source, counts, instance, start, end, pin)
     if source.sample_bytes is None:  # a user's Dataset may draw on generators that the training uses: not beside it
         for chunk in chunks:
@@ -124,7 +126,7 @@ def _draws(counts: Arithmetic, instance: int, first: int, updates: int) -> Draws
 
 def _from_workers(
     source: DatasetSource, counts: Arithmetic, instance: int, start: int, end: int, workers: int
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     asked = _Asked(counts, instance, start, end)
     loader: DataLoader[Any] = DataLoader(
         SeededDataset(source.dataset),  # type: ignore[arg-type]

@@ -173,7 +173,13 @@ def _record(paths: RunPaths, rank: Rank, code: int) -> None:
         command=list(rank.command),
         tail=lines,
     )
-    if record_first(paths, failure):
+    try:
+        first = record_first(paths, failure)
+    except OSError as error:
+        # A full disk must not end the watch over the other ranks, nor hide how this one ended.
+        first = True
+        sys.stderr.write("trainjob: failure.json can't be written: %s\n" % error)
+    if first:
         sys.stderr.write("trainjob: rank %d failed with exit code %d\n" % (rank.ranking.rank, code))
 
 

@@ -38,7 +38,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple, U
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import find
+from trainjob.contract.manifest import MADE_UP, find
 from trainjob.data import synthetic
 from trainjob.data.checking import check_at_start
 from trainjob.data.shards import DataSet, open_by_name
@@ -103,7 +103,7 @@ class DataPlace:
         """
         if self.name is None:
             raise UserError("this task needs a prepared data set and the job names none: give --data NAME")
-        if self.name == synthetic.NAME and find(self.name, self.folder) is None:
+        if self.name == MADE_UP and find(self.name, self.folder) is None:
             return self._made_up(shape, classes)
         data_set = open_by_name(self.name, self.folder)
         # One rank of each host reads every byte, so that hosts with disks of their own are each looked at.
