@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,27 +73,24 @@ def _command(request: Request, working_folder: Path) -> Iterator[Problem]:
 
 
 def _left_behind(request: Request, project: Project, selection: Selection | None) -> Iterator[Problem]:
-    """Yield the script that the command starts, where it is here and the run would not have it."""
-    word = _script(request.job.command or [], project)
-    if word is None:
-        return
-    name = os.path.normpath(os.path.join(project.start, word))
+    """Yield the files that the command names, that are there, and that the run would not have."""
+    copied = frozenset(selection.files if selection else ())
     reasons = dict(selection.left_out if selection else ())
-    if name in reasons:
-        cure = "Give its absolute path, or read it from TRAINJOB_DATA_DIR"
-        yield Problem("left-out", f"{word} is not copied into the run: {reasons[name]}", cure)
-    elif selection is None or name not in selection.files:
-        cure = f"Run: git add {word}, or give --untracked"
-        yield Problem("untracked", f"{word} is not copied into the run: git does not track it", cure)
+    for number, word in enumerate(dict.fromkeys(request.job.command or ())):
+        name = os.path.normpath(os.path.join(project.start, word))
+        if os.path.isabs(word) or name in copied or not os.path.isfile(project.top / name):
+            continue
+        if name in reasons:
+            cure = "Give its absolute path, or read it from TRAINJOB_DATA_DIR"
+            yield Problem("left-out", f"{word} is not copied into the run: {reasons[name]}", cure)
+        elif _is_script(number, word):
+            cure = f"Run: git add {word}, or give --untracked"
+            yield Problem("untracked", f"{word} is not copied into the run: git does not track it", cure)
 
 
-def _script(command: Sequence[str], project: Project) -> str | None:
-    # Only the script: a file that the command would write, such as a log, may well be here from last time.
-    for number, word in enumerate(command):
-        is_program = number < 2 or word.endswith((".py", ".sh"))
-        if is_program and not os.path.isabs(word) and (project.top / project.start / word).is_file():
-            return word
-    return None
+def _is_script(number: int, word: str) -> bool:
+    # A file that the command writes, such as a log, may well lie here from last time: that is no mistake.
+    return number < 2 or word.endswith((".py", ".sh"))
 
 
 def _data(request: Request) -> Iterator[Problem]:
