@@ -18,7 +18,7 @@ begin_attempt() {
   local last=0
   if [[ -s attempt ]]; then read -r last <attempt; fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f requeue failure.json exit_code
+  rm -f state requeue failure.json exit_code
   write_word attempt "$TRAINJOB_ATTEMPT"
   write_word state RUNNING
 }

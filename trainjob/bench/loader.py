@@ -54,10 +54,11 @@ def verdict(rows: Sequence[Loading], appetite_per_instance: float) -> str:
             best[row.instances] = row
     for instances in sorted(best):
         fastest = best[instances]
-        if fastest.samples_per_s < instances * appetite_per_instance:
+        taken = instances * appetite_per_instance
+        if fastest.samples_per_s < taken:
             return (
-                f"loader-bound from {instances} instances a host on: they take {instances * appetite_per_instance:,.0f} "
-                f"samples/s and {fastest.samples_per_s:,.0f} come. {_knob(rows, instances)}"
+                f"loader-bound from {instances} instances a host on: they take {taken:,.0f} samples/s and "
+                f"{fastest.samples_per_s:,.0f} come. {_knob(rows, instances)}"
             )
     most = max(best)
     return (

@@ -79,6 +79,13 @@ class Job(Strict):
     keep_checkpoints: Count = Field(3, description="Checkpoints kept.")
     log_every: Count = Field(10, description="Updates between two lines of metrics.jsonl.")
     allow_unused_parameters: bool = Field(False, description="Let parameters get no gradient.")
+    clip_norm: float | None = Field(
+        None, gt=0, description="Largest norm of the reduced gradient; a larger one is scaled down to it."
+    )
+    stall_timeout_s: float = Field(
+        600.0, gt=0, description="Seconds after which a rank that does not go on is named and the run ended."
+    )
+    trace: bool = Field(False, description="Write gradients, weights and sample digests of every update.")
     env: Environment = Field({}, description="Environment of every rank, over the cluster file's.")
 
     @model_validator(mode="after")

@@ -30,6 +30,8 @@ class Engine:
 ENGINES = {
     "single": Engine(("CPU", "GPU"), ("32.32", "64.64"), one_instance=True),
     "ddp": Engine(("CPU", "GPU"), ("32.32", "64.64")),
+    "naive": Engine(("CPU", "GPU"), ("32.32", "64.64")),
+    "parameter-averaging": Engine(("CPU", "GPU"), ("32.32", "64.64")),
     "ipu": Engine(("IPU",), ("32.32", "16.32", "16.16")),  # IPUs have no float64
 }
 

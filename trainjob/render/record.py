@@ -79,5 +79,8 @@ def _settings(job: Job, plan: Plan, batch: Batch) -> TrainSettings:
         keep_checkpoints=job.keep_checkpoints,
         log_every=job.log_every,
         allow_unused_parameters=job.allow_unused_parameters,
+        clip_norm=job.clip_norm,
+        stall_timeout_s=job.stall_timeout_s,
+        trace=job.trace,
         loss_is_summed=job.loss_is_summed or facts.loss_is_summed,
     )

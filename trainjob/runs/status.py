@@ -83,7 +83,9 @@ def statuses(runs: Iterable[RunPaths]) -> list[Status]:
 
 
 def _look(paths: RunPaths) -> _Seen:
-    return _Seen(paths, read_submission(paths), read_word(paths.state), attempts.current(paths))
+    submission, attempt = read_submission(paths), attempts.current(paths)
+    # The state last: a script removes it before it claims a new attempt, and writes the new one after.
+    return _Seen(paths, submission, read_word(paths.state), attempt)
 
 
 def _ask(unsure: Sequence[_Seen]) -> dict[object, Liveness]:

@@ -20,6 +20,7 @@ from trainjob.train.stalling import Watch
 from trainjob.train.stopping import Requests
 from trainjob.train.tasks.base import Task, TaskData
 from trainjob.train.tasks.loading import load
+from trainjob.train.trace import Trace
 from trainjob.train.world import World
 
 
@@ -81,6 +82,7 @@ def build_engine(run: Run, opened: Opened) -> Engine:
             world=run.world,
             learning_rate=opened.schedule,
             trial=trial_inputs(opened.train, opened.counts),
+            trace=Trace(run.paths, run.world.rank, run.attempt) if run.settings.trace else None,
         )
     )
 

@@ -115,9 +115,9 @@ def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
     first = evidence.several.update(evidence.first.update)
     if first.ranks_agree:
         return
-    averaged = len(set(first.parameter_digests)) <= 1
+    averaged = any(evidence.several.ranks_end_equal(number) for number in evidence.several.updates)
     text = (
-        "each instance steps with gradients of its own, and the weights are averaged afterwards"
+        "each instance steps with gradients of its own, and the weights are averaged now and then"
         if averaged
         else "each instance steps with gradients of its own: nothing brings the instances together"
     )

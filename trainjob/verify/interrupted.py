@@ -12,6 +12,7 @@ from typing import Any
 
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.trace import TracePaths
 from trainjob.render.rendered import Rendered
@@ -125,20 +126,21 @@ def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[In
 
 
 def _until(paths: RunPaths, update: int) -> int | None:
-    """Return the update that the run has reached once it is at least `update`; None when it ended before."""
+    """Return the update that this attempt has made once it is at least `update`; None when it ended before."""
     while True:
-        if status(paths).state not in states.ACTIVE:
+        now = status(paths)
+        if now.state not in states.ACTIVE:
             return None
-        reached = _reached(paths)
+        reached = _reached(paths, now.attempt)
         if reached >= update:
             return reached
         time.sleep(_POLL_S)
 
 
-def _reached(paths: RunPaths) -> int:
+def _reached(paths: RunPaths, attempt: int) -> int:
     # progress.json is written once a second, the trace with every update.
-    names = (path.stem for path in TracePaths(paths).folder.glob("update-*.safetensors"))
-    return max((int(name.partition("-")[2]) for name in names), default=0)
+    lines = read_json_lines(TracePaths(paths).rank(0))
+    return max((line["update"] for line in lines if line["attempt"] == attempt), default=0)
 
 
 def _strike(paths: RunPaths, way: str, chance: random.Random) -> None:

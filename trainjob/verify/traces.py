@@ -68,6 +68,10 @@ class Trace:
             parameter_digests=tuple(line[number]["parameters"] for line in self.lines if number in line),
         )
 
+    def ranks_end_equal(self, number: int) -> bool:
+        """Return whether every rank has the same weights after update `number`."""
+        return len({line[number]["parameters"] for line in self.lines if number in line}) == 1
+
     def samples(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Return the digests of one update's samples by micro batch, without reading its tensors."""
         parts = [line[number]["samples"] for line in self.lines if number in line]

@@ -10,6 +10,7 @@ from trainjob.contract.job import TrainSettings
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.batches import Block
 from trainjob.train.tasks.base import Task
+from trainjob.train.trace import Trace
 from trainjob.train.world import World
 
 
@@ -24,6 +25,7 @@ class Parts(NamedTuple):
     world: World
     learning_rate: Callable[[int], float]  # of an update
     trial: Tuple[Any, Any]  # inputs and targets of one micro batch, equal on every rank and in every attempt
+    trace: Optional[Trace] = None  # told of every update, where a run is to be compared
 
 
 class Flags(NamedTuple):

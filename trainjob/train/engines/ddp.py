@@ -75,6 +75,8 @@ class DdpEngine(TorchEngine):
             loss.backward()
             return
         self._last_gradient_at = 0.0
+        # No optimizer holds this parameter, so nobody else forgets what the update before has told.
+        self._with_told.told.grad = None
         torch.autograd.backward([loss, self._told], [None, self._tell()])
         if self._last_gradient_at:
             # All that is left once the last gradient is there is waiting for the other instances.

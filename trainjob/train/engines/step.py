@@ -12,7 +12,7 @@ from trainjob.train.draws import micro_batch_seed
 from trainjob.train.engines.base import Flags, Parts, Pending, State
 from trainjob.train.engines.outcome import Known, Shared, as_vector
 from trainjob.train.engines.state import load_model, load_optimizer, model_tensors, optimizer_tensors
-from trainjob.train.engines.trial import refuse_unused, try_out
+from trainjob.train.engines.trial import is_repeatable, refuse_unused, try_out
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.precision import floating_type
 
@@ -24,6 +24,7 @@ class TorchEngine:
         self.parts = parts
         self.settings = parts.settings
         self.world = parts.world
+        self.trace = parts.trace
         self.device = parts.world.device
         self.dtype = floating_type(parts.settings.precision)
         self.model = parts.model.to(self.device, self.dtype)
@@ -79,9 +80,18 @@ class TorchEngine:
         self._sums, self._flags = [], flags
         self._micro_batches(block)
         self.reduce_gradients()
+        self._clip()
+        if self.trace is not None:
+            self.trace.gradients(self.model)
         self.optimizer.step()
         self.after_step(update)
+        if self.trace is not None:
+            self.trace.weights(update + 1, self.model)
         return self.share(self._sums, flags)
+
+    def _clip(self) -> None:
+        if self.settings.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
 
     def _micro_batches(self, block: Block) -> None:
         """Add up gradients, and in `_sums` loss and metrics, over this instance's micro batches."""
@@ -90,12 +100,12 @@ class TorchEngine:
         for number in range(count):
             seed = micro_batch_seed(self.settings.seed, block.first_update, self._first_micro_batch + number)
             self._seed_device(seed)
-            if count == 1:
-                self._one_micro_batch(inputs, targets, last=True)
-            else:
-                begin = number * size
-                rows = nested.rows((inputs, targets), begin, begin + size)
-                self._one_micro_batch(rows[0], rows[1], last=number == count - 1)
+            rows = inputs, targets
+            if count > 1:
+                rows = nested.rows(rows, number * size, (number + 1) * size)
+            if self.trace is not None:
+                self.trace.micro_batch(self._first_micro_batch + number, *rows)
+            self._one_micro_batch(*rows, last=number == count - 1)
 
     def _one_micro_batch(self, inputs: Any, targets: Any, last: bool) -> None:
         context = None if last else self.holding_back()
@@ -187,6 +197,8 @@ class TorchEngine:
     def _try_out(self) -> None:
         tried = try_out(self.parts.task, self.model, *self.trial_batch())
         self.metric_names = tried.metric_names
+        if self.trace is not None:
+            self.trace.model(self.model, is_repeatable(self.model, lambda: self.trial_batch()[0]))
         if tried.unused and not self.settings.allow_unused_parameters:
             raise refuse_unused(tried.unused)
 

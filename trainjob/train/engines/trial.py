@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import torch
 
@@ -56,6 +56,17 @@ def _checked_metrics(metrics: Any, outputs: Any, targets: Any) -> Dict[str, Any]
         )
     found: Dict[str, Any] = metrics
     return found
+
+
+def is_repeatable(model: torch.nn.Module, inputs: Callable[[], Any]) -> bool:
+    """Return whether the same inputs, the generators seeded the same by `inputs`, give the same outputs twice."""
+    buffers = kept_buffers(model)
+    outputs: List[List[Any]] = []
+    with torch.no_grad():
+        for _ in range(2):
+            outputs.append(list(nested.tensors(model(inputs()))))
+            restore_buffers(model, buffers)
+    return all(torch.equal(first, second) for first, second in zip(*outputs))
 
 
 def kept_buffers(model: torch.nn.Module) -> Dict[str, Any]:
