@@ -1,6 +1,6 @@
 """What a weight update costs here, beside a hand-written torch DDP loop: same net, batches and order, in one run.
 
-    python tests/bench/overhead.py [--instances 2] [--rounds 15] [--engine ddp]
+    python tests/bench/overhead.py [--instances 2] [--rounds 30] [--engine ddp]
 
 The two take turns of some updates each in the same processes, so that whatever else the machine does meets both. The
 figure is the median over turns, and the ratio is the median of the turns' ratios.
@@ -23,7 +23,7 @@ sys.path[:0] = [str(TESTS / "unit/train"), str(TESTS.parent)]
 import runs_at_work
 
 NETS = {  # width, hidden layers, updates a turn
-    "40 k parameters": (100, 3, 400),
+    "40 k parameters": (100, 3, 200),
     "7.9 M parameters": (500, 31, 12),
 }
 MICRO_BATCH = 32
@@ -43,7 +43,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--instances", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--engine", default="ddp")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--updates", type=int, help=argparse.SUPPRESS)

@@ -10,6 +10,7 @@ from typing import Any
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
 from trainjob.runs.experiment import Workbench
+from trainjob.runs.prune import remove_run
 
 MODULE = "trainjob.train.measure.collective"
 MEASUREMENT = "measurement.json"
@@ -39,4 +40,5 @@ def collective(workbench: Workbench, *, instances: int, megabytes: Sequence[floa
     measured = read_json(paths.folder / MEASUREMENT)
     if not isinstance(measured, dict):
         raise UserError(f"run {paths.id} left no {MEASUREMENT}: look at `trainjob logs {paths.id}`")
+    remove_run(paths)
     return [Reduction(**row) for row in measured["rows"]]

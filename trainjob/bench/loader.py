@@ -10,6 +10,7 @@ from typing import Any
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
 from trainjob.runs.experiment import Workbench
+from trainjob.runs.prune import remove_run
 
 MODULE = "trainjob.train.measure.loader"
 MEASUREMENT = "measurement.json"
@@ -40,6 +41,7 @@ def _of(workbench: Workbench, instances: int, workers: Sequence[int], seconds: f
     measured = read_json(paths.folder / MEASUREMENT)
     if not isinstance(measured, dict):
         raise UserError(f"run {paths.id} left no {MEASUREMENT}: look at `trainjob logs {paths.id}`")
+    remove_run(paths)
     return [Loading(instances, row["workers"], row["samples_per_s"]) for row in measured["rows"]]
 
 

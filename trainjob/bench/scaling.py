@@ -11,6 +11,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
 from trainjob.runs.experiment import Workbench
+from trainjob.runs.prune import remove_run
 
 _WARM_UP_EPOCHS = 1
 
@@ -71,9 +72,11 @@ def _row(workbench: Workbench, instances: int, epochs: int, first: Scale | None)
     batch = request.plan.batch
     if batch is None:
         raise UserError("bench scaling trains tasks of the runtime: a command's epochs can't be seen from outside")
-    measured = list(epochs_of(workbench.run(request), batch.global_batch))[_WARM_UP_EPOCHS:]
+    paths = workbench.run(request)
+    measured = list(epochs_of(paths, batch.global_batch))[_WARM_UP_EPOCHS:]
     if not measured:
-        raise UserError(f"{instances} instances left no epoch to measure after the warm-up: give more --epochs")
+        raise UserError(f"run {paths.id} left no epoch to measure after the warm-up: look at `trainjob logs {paths.id}`")
+    remove_run(paths)
     return _scale(instances, batch.global_batch, measured, first)
 
 

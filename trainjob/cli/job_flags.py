@@ -17,7 +17,6 @@ import typer
 
 from trainjob.cli import complete
 
-
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "export": "Write the trained model as plain weights.",
     "prune": "Remove old runs, by choice.",
     "verify": "Show that N instances train as one, or that an interrupted run ends as an uninterrupted one.",
+    "bench": "Measure the loader, the collectives, and how a job scales, on this machine.",
     "report": "Show what a run has done, from its folder alone.",
     "data": "Prepare, list and check data sets.",
     "cluster": "List, show, make and check cluster files.",

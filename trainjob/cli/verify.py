@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainjob.contract.paths import RunPaths
-    from trainjob.runs.experiment import Workbench
     from trainjob.verify.instances import Verdict
     from trainjob.verify.interrupted import ResumeVerdict
 
@@ -29,7 +28,9 @@ _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
 def verify(
     flags: JobFlags,
     dtype: Annotated[str, typer.Option("--dtype", help="float64 | float32.")] = "float64",
-    resume: Annotated[bool, typer.Option("--resume", help="Interrupt, resume, and compare with no interruption.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Interrupt, resume, and compare with no interruption.")
+    ] = False,
     interruptions: Annotated[int, typer.Option("--interruptions", min=1, help="How often (with --resume).")] = 3,
     other_instances: Annotated[
         int | None, typer.Option("--other-instances", min=1, help="Go on with another number (with --resume).")
@@ -56,13 +57,16 @@ def verify(
 
 
 def _compared(flags: JobFlags, dtype: str) -> Verdict:
+    from trainjob.cli.workbench import workbench
     from trainjob.verify.instances import verify as compared
 
     instances = flags.values.get("instances", _INSTANCES)
-    return compared(_workbench(flags), instances=instances, updates=flags.values.get("updates", _UPDATES), dtype=dtype)
+    updates = flags.values.get("updates", _UPDATES)
+    return compared(workbench(flags), instances=instances, updates=updates, dtype=dtype)
 
 
 def _resumed(flags: JobFlags, dtype: str, interruptions: int, other_instances: int | None) -> ResumeVerdict:
+    from trainjob.cli.workbench import workbench
     from trainjob.verify.interrupted import Ordeal, verify_resume
 
     updates = flags.values.get("updates", _RESUME_UPDATES)
@@ -75,28 +79,7 @@ def _resumed(flags: JobFlags, dtype: str, interruptions: int, other_instances: i
         dtype=dtype,
         seed=flags.values.get("seed", 0),
     )
-    return verify_resume(_workbench(flags), ordeal)
-
-
-def _workbench(flags: JobFlags) -> Workbench:
-    from trainjob.cli.prepared import our_templates, prepare, selected, site_templates
-    from trainjob.contract.errors import UserError
-    from trainjob.render.rendered import render
-    from trainjob.runs.experiment import Workbench
-
-    prepared = prepare(flags)
-    if prepared.found.cluster.kind != "local":
-        raise UserError(
-            f"verify trains on this machine's CPUs and cluster {prepared.found.name} is of kind "
-            f"{prepared.found.cluster.kind}: leave --cluster out; the job's settings decide what is compared"
-        )
-    return Workbench(
-        request=prepared.request,
-        render=lambda request: render(request, our_templates(), site_templates()),
-        runs_dir=prepared.runs_dir,
-        project=prepared.project,
-        selection=selected(prepared, untracked=flags.untracked),
-    )
+    return verify_resume(workbench(flags), ordeal)
 
 
 def _print_instances(verdict: Verdict) -> None:

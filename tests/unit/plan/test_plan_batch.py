@@ -112,7 +112,7 @@ def test_samples(job, samples):
 @pytest.mark.parametrize(
     ("job", "epochs", "updates", "total"),
     [
-        ({}, 20, None, 20 * 359),
+        ({}, 14, None, 14 * 359),
         ({"epochs": 2}, 2, None, 2 * 359),
         ({"updates": 50}, None, 50, 50),
         ({"task": OWN}, 1, None, None),

@@ -69,7 +69,7 @@ def test_arithmetic_of_pod64():
         ("samples", "1,437"),
         ("updates per epoch", "5 = floor(1,437 ÷ 256)"),
         ("dropped", "157 samples of every epoch"),
-        ("updates", "100 = 20 epochs × 5"),
+        ("updates", "70 = 14 epochs × 5"),
         ("learning rate", "× 1: mean over samples, micro batches and replicas"),
         ("partition", "64 of 64 IPUs, 1 IPU-Link domain"),
         ("auto_select_ipus", "8 = 8 replicas × 1 IPU (TensorFlow, in each instance)"),

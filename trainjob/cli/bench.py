@@ -1,0 +1,124 @@
+"""trainjob bench: loader, collective, scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainjob.cli import show
+from trainjob.cli.app import new
+from trainjob.cli.job_flags import JobFlags, takes_a_job
+
+if TYPE_CHECKING:
+    from trainjob.bench.scaling import Scale
+
+app = new(no_args_is_help=True, help="Measure the loader, the collectives, and how a job scales, on this machine.")
+
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the figures as JSON, too.")]
+Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances; may be repeated.")]
+
+
+@app.command()
+@takes_a_job
+def scaling(
+    flags: JobFlags,
+    at: Numbers = None,
+    measured_epochs: Annotated[int, typer.Option("--measured-epochs", min=1, help="After one that warms up.")] = 3,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    output: Output = None,
+    as_json: show.AsJson = False,
+) -> None:
+    """Train on several numbers of instances: time an epoch, efficiency, share of time waiting for data."""
+    from trainjob.bench.scaling import scaling as measured
+    from trainjob.cli.workbench import workbench
+
+    rows = list(measured(workbench(flags), at or [1, 2], epochs=measured_epochs))
+    _print(rows, _SCALING_HEAD, _scaling_line, output, as_json=as_json)
+    if plot is not None:
+        from trainjob.bench.plots import draw_scaling
+
+        draw_scaling(rows, plot)
+
+
+_SCALING_HEAD = ("INSTANCES", "S/EPOCH", "MIN", "MAX", "SAMPLES/S", "EFFICIENCY", "DATA", "COMMUNICATION")
+
+
+def _scaling_line(row: Scale) -> tuple[str, ...]:
+    return (
+        str(row.instances),
+        f"{row.seconds_per_epoch:.3f}",
+        f"{row.fastest_epoch_s:.3f}",
+        f"{row.slowest_epoch_s:.3f}",
+        f"{row.samples_per_s:,.0f}",
+        f"{100 * row.efficiency:.0f} %",
+        f"{100 * row.data_share:.1f} %",
+        f"{100 * row.communication_share:.1f} %",
+    )
+
+
+@app.command()
+@takes_a_job
+def collective(
+    flags: JobFlags,
+    megabytes: Annotated[list[float] | None, typer.Option("--megabytes", help="A size; may be repeated.")] = None,
+    tensors: Annotated[int, typer.Option("--tensors", min=1, help="Tensors a size is divided into.")] = 32,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    output: Output = None,
+    as_json: show.AsJson = False,
+) -> None:
+    """Measure all-reduce by size: tensor by tensor, in one flat buffer, in buckets."""
+    from trainjob.bench.collective import Reduction
+    from trainjob.bench.collective import collective as measured
+    from trainjob.cli.workbench import workbench
+
+    def line(row: Reduction) -> tuple[str, ...]:
+        return (show.size(row.bytes), row.way, f"{1000 * row.seconds:.3f}", f"{show.size(int(row.bytes_per_s))}/s")
+
+    sizes = megabytes or [0.004, 0.064, 1.0, 16.0, 64.0]
+    instances = flags.values.get("instances", 2)
+    rows = measured(workbench(flags), instances=instances, megabytes=sizes, tensors=tensors)
+    _print(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, as_json=as_json)
+    if plot is not None:
+        from trainjob.bench.plots import draw_collective
+
+        draw_collective(rows, plot)
+
+
+@app.command()
+@takes_a_job
+def loader(
+    flags: JobFlags,
+    at: Numbers = None,
+    loaders: Annotated[list[int] | None, typer.Option("--loaders", help="Loader workers; may be repeated.")] = None,
+    appetite: Annotated[
+        float | None, typer.Option("--appetite", help="Samples/s one instance's devices take; then it says what binds.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Of each measurement.")] = 2.0,
+    output: Output = None,
+    as_json: show.AsJson = False,
+) -> None:
+    """Measure how fast a job's data comes when nobody trains, by instances and loader workers."""
+    from trainjob.bench.loader import Loading, loading, verdict
+    from trainjob.cli.workbench import workbench
+
+    def line(row: Loading) -> tuple[str, ...]:
+        return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
+
+    rows = loading(workbench(flags), at or [1, 2], loaders or [0], seconds=seconds)
+    _print(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, as_json=as_json)
+    if appetite is not None and not as_json:
+        typer.echo(f"\n{verdict(rows, appetite)}")
+
+
+def _print(rows: Sequence[Any], head: Sequence[str], line: Any, output: Path | None, *, as_json: bool) -> None:
+    if output is not None:
+        from trainjob.contract.files import write_json
+
+        write_json(output, [row.as_json() for row in rows])
+    if as_json:
+        show.as_json([row.as_json() for row in rows])
+    else:
+        show.table(head, (line(row) for row in rows))
