@@ -192,7 +192,7 @@ class Here:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=150,
         )
         assert ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
         return ended
