@@ -46,6 +46,8 @@ golden: .venv/installed-dev ## Write the golden scripts anew; read the differenc
 
 bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one run
 	$(BIN)/python tests/bench/startup.py
+	$(BIN)/python tests/bench/loader.py
+	$(BIN)/python tests/bench/overhead.py
 
 clean: ## Remove what make made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -20,7 +20,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "unit/train"), str(TESTS.parent)]
 
-import runs_at_work
+import runs_at_work  # noqa: E402 - a helper of the tests, found by the path above
 
 NETS = {  # width, hidden layers, updates a turn
     "40 k parameters": (100, 3, 200),

@@ -54,6 +54,7 @@ def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int) -> Ite
 
     Raises Refusal for a number that can't be planned, UserError when a run fails.
     """
+    workbench.refuse_command()
     first: Scale | None = None
     for instances in numbers:
         row = _row(workbench, instances, epochs, first)
@@ -75,7 +76,7 @@ def _row(workbench: Workbench, instances: int, epochs: int, first: Scale | None)
     paths = workbench.run(request)
     measured = list(epochs_of(paths, batch.global_batch))[_WARM_UP_EPOCHS:]
     if not measured:
-        raise UserError(f"run {paths.id} left no epoch to measure after the warm-up: look at `trainjob logs {paths.id}`")
+        raise UserError(f"run {paths.id} left no epoch to measure: look at `trainjob logs {paths.id}`")
     remove_run(paths)
     return _scale(instances, batch.global_batch, measured, first)
 

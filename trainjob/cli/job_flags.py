@@ -68,7 +68,7 @@ FIELDS: dict[str, tuple[type, str]] = {
     "log_every": (int, "Updates between two lines of metrics.jsonl."),
     "clip_norm": (float, "Largest norm of the reduced gradient."),
     "stall_timeout_s": (float, "Seconds after which a rank that does not go on is named."),
-    "trace": (bool, "Write gradients, weights and sample digests of every update."),
+    "trace": (bool, "Write gradients, weights and sample digests of every update; evaluate nothing."),
     "allow_unused_parameters": (bool, "Let parameters get no gradient."),
 }
 

@@ -32,10 +32,11 @@ def verify(
         bool, typer.Option("--resume", help="Interrupt, resume, and compare with no interruption.")
     ] = False,
     interruptions: Annotated[int, typer.Option("--interruptions", min=1, help="How often (with --resume).")] = 3,
+    by: Annotated[str | None, typer.Option("--by", help="signal | kill; both in turn otherwise (--resume).")] = None,
     other_instances: Annotated[
         int | None, typer.Option("--other-instances", min=1, help="Go on with another number (with --resume).")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the runs that were compared.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the runs, which are removed when they are equal.")] = False,
     as_json: show.AsJson = False,
 ) -> None:
     """Show that N instances train as one, or that an interrupted run ends as an uninterrupted one."""
@@ -43,15 +44,18 @@ def verify(
 
     if dtype not in PRECISION:
         raise typer.BadParameter(f"--dtype {dtype}: expected {' or '.join(PRECISION)}")
-    verdict = _resumed(flags, dtype, interruptions, other_instances) if resume else _compared(flags, dtype)
+    verdict = _resumed(flags, dtype, interruptions, by, other_instances) if resume else _compared(flags, dtype)
+    kept = keep or not verdict.equal
     if as_json:
-        show.as_json(verdict.as_json())
+        show.as_json({**verdict.as_json(), "kept": kept})
     elif isinstance(verdict, Verdict):
         _print_instances(verdict)
     else:
         _print_resume(verdict)
-    if not keep:
+    if not kept:
         _remove(verdict.runs)
+    elif not as_json:
+        typer.echo("\nkept, to be looked at: " + " ".join(str(paths.folder) for paths in verdict.runs))
     if not verdict.equal:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
@@ -60,26 +64,31 @@ def _compared(flags: JobFlags, dtype: str) -> Verdict:
     from trainjob.cli.workbench import workbench
     from trainjob.verify.instances import verify as compared
 
-    instances = flags.values.get("instances", _INSTANCES)
-    updates = flags.values.get("updates", _UPDATES)
-    return compared(workbench(flags), instances=instances, updates=updates, dtype=dtype)
+    bench = workbench(flags)
+    instances, updates = bench.request.job.instances or _INSTANCES, flags.values.get("updates", _UPDATES)
+    return compared(bench, instances=instances, updates=updates, dtype=dtype)
 
 
-def _resumed(flags: JobFlags, dtype: str, interruptions: int, other_instances: int | None) -> ResumeVerdict:
+def _resumed(
+    flags: JobFlags, dtype: str, interruptions: int, by: str | None, other_instances: int | None
+) -> ResumeVerdict:
     from trainjob.cli.workbench import workbench
-    from trainjob.verify.interrupted import Ordeal, verify_resume
+    from trainjob.verify.interrupted import WAYS, Ordeal, verify_resume
 
-    updates = flags.values.get("updates", _RESUME_UPDATES)
+    if by not in (None, *WAYS):
+        raise typer.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
+    bench, updates = workbench(flags), flags.values.get("updates", _RESUME_UPDATES)
     ordeal = Ordeal(
-        instances=flags.values.get("instances", _INSTANCES),
+        instances=bench.request.job.instances or _INSTANCES,
         other_instances=other_instances,
         updates=updates,
         checkpoint_every=flags.values.get("checkpoint_every", max(1, updates // 10)),
         interruptions=min(interruptions, updates - 1),
+        ways=WAYS if by is None else (by,),
         dtype=dtype,
         seed=flags.values.get("seed", 0),
     )
-    return verify_resume(workbench(flags), ordeal)
+    return verify_resume(bench, ordeal)
 
 
 def _print_instances(verdict: Verdict) -> None:

@@ -85,7 +85,9 @@ class Job(Strict):
     stall_timeout_s: float = Field(
         600.0, gt=0, description="Seconds after which a rank that does not go on is named and the run ended."
     )
-    trace: bool = Field(False, description="Write gradients, weights and sample digests of every update.")
+    trace: bool = Field(
+        False, description="Write gradients, weights and sample digests of every update; evaluate nothing."
+    )
     env: Environment = Field({}, description="Environment of every rank, over the cluster file's.")
 
     @model_validator(mode="after")

@@ -54,7 +54,7 @@ class TrainSettings:
     allow_unused_parameters: bool
     loss_is_summed: bool = False  # the task's loss sums over a micro batch's samples: reported per sample
     clip_norm: Optional[float] = None  # of the reduced gradient
-    trace: bool = False  # write gradients, weights and sample digests of every update
+    trace: bool = False  # write gradients, weights and sample digests of every update; evaluate nothing
     stall_timeout_s: float = 600.0  # a rank whose training has not gone on for so long is named, and all end
 
 

@@ -38,6 +38,13 @@ class Workbench:
         planned = plan(self.request.plan.cluster, self.request.cluster, job)
         return dataclasses.replace(self.request, job=job, plan=planned)
 
+    def refuse_command(self) -> None:
+        """Raise UserError for a job that is a command of the user's own."""
+        if self.request.job.command:
+            raise UserError(
+                "this trains tasks of the runtime, and a command's updates can't be seen from outside: give --task"
+            )
+
     def begin(self, request: Request) -> RunPaths:
         """Return the run of one variation, which has begun."""
         return start.submit(

@@ -96,7 +96,8 @@ def _is_script(number: int, word: str) -> bool:
 def _data(request: Request) -> Iterator[Problem]:
     facts = tasks.facts(request.job.task or "digits-cnn")
     name = request.job.data or (facts.data if facts else None)
-    if request.job.command or name is None:
+    # A task makes up what is called synthetic where none is prepared.
+    if request.job.command or name in (None, manifest.MADE_UP):
         return
     data_dir = request.cluster.data_dir
     if manifest.find(name, Path(data_dir).expanduser() if data_dir else None) is None:

@@ -41,6 +41,10 @@ class CheckpointWriter:
         """
         return self._under_way is None or self._under_way.result()
 
+    def close(self) -> None:
+        """Wait for the checkpoint under way, and write no more."""
+        self._writer.shutdown()
+
     def _write(self, update: int, state: State, facts: Dict[str, Any]) -> bool:
         """Write one checkpoint; False, with a loud warning and the older ones untouched, where the disk refuses."""
         folder = self._paths.checkpoint(update)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Any, Generator, Iterator, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import write_atomically
@@ -46,6 +47,12 @@ class Stage(NamedTuple):
     progress: Progress
     watch: Watch
 
+    def close(self) -> None:
+        """Bring what is being written to its end."""
+        self.writer.close()
+        self.recorder.close()
+        self.progress.close()
+
 
 class Loop:
     """One attempt, from update `start` on."""
@@ -65,9 +72,12 @@ class Loop:
 
     def run(self) -> str:
         """Train until the end or until asked to stop; return which. Raises UserError, StaleAttemptError."""
-        stage = self.stage
-        upcoming = self._blocks()
-        while self.update < stage.end:
+        # Closed even where an update fails: a thread may be making the next blocks.
+        with contextlib.closing(self._blocks()) as upcoming:
+            return self._run(upcoming)
+
+    def _run(self, upcoming: Iterator[Block]) -> str:
+        while self.update < self.stage.end:
             block = self._next(upcoming)
             self._train(block)
             if self._flags.stop or self._flags.stale:
@@ -82,7 +92,7 @@ class Loop:
 
     # -- one block -----------------------------------------------------------------------------
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Generator[Block, None, None]:
         stage = self.stage
         return blocks(stage.train, stage.counts, stage.world.rank, self.update, stage.end, stage.settings.workers)
 
@@ -106,7 +116,7 @@ class Loop:
     def _note(self, outcome: Outcome) -> None:
         for number, loss in enumerate(outcome.loss):
             if not math.isfinite(loss):
-                raise self._not_finite(self._read + number, loss)
+                raise self._not_finite(self._read + number + 1, loss)
         self._read += len(outcome.loss)
         self._flags = Flags(self._flags.stop or outcome.flags.stop, self._flags.stale or outcome.flags.stale)
         self.stage.recorder.note(outcome)

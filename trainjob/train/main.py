@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -49,8 +50,8 @@ def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
     world = worlds.join(here, environ, settings.stall_timeout_s + _LONGER_THAN_A_STALL_S)
     with Watch(paths, world, attempt, settings.stall_timeout_s) as watch:
         stage, start = open_stage(Run(paths, settings, attempt, world, environ, watch))
-        ending = Loop(stage, start).run()
-        stage.progress.close()
+        with contextlib.closing(stage):
+            ending = Loop(stage, start).run()
     world.close()
     return exits.CHECKPOINTED if ending == STOPPED else exits.DONE
 

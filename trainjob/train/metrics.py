@@ -88,9 +88,14 @@ class Lines:
             return
         line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
         if self._stream.write(line) != len(line):
+            self.close()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def close(self) -> None:
+        """Close the file, if it was opened."""
+        if self._stream is not None:
             self._stream.close()
             self._stream = None
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
 
 class Recorder:
@@ -136,6 +141,10 @@ class Recorder:
     def end_line(self, epoch: int, update: int, training_seconds: float) -> None:
         """Write the line that ends an attempt which made all its updates."""
         self._line("end", epoch, update, {"training_seconds": round(training_seconds, 6)})
+
+    def close(self) -> None:
+        """Write no more."""
+        self._lines.close()
 
     def _line(self, kind: str, epoch: int, update: int, values: Dict[str, Any]) -> None:
         if not self._writes:

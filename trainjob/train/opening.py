@@ -90,8 +90,8 @@ def build_engine(run: Run, opened: Opened) -> Engine:
 def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
     leads = run.world.rank == 0
     end = setup.end_of_run(opened.planned, run.environ)
-    progress = Progress(run.paths, run.attempt, end, leads)
     requests = Requests(run.paths, run.attempt)
+    progress = Progress(run.paths, run.attempt, end, leads, requests)
     return Stage(
         paths=run.paths,
         settings=run.settings,
@@ -101,7 +101,8 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
         world=run.world,
         engine=engine,
         train=opened.train,
-        held_out=opened.held_out,
+        # A trace is for comparing updates: evaluating would take most of the time of a few of them.
+        held_out=None if run.settings.trace else opened.held_out,
         schedule=opened.schedule,
         requests=requests,
         writer=CheckpointWriter(run.paths, run.settings.keep_checkpoints, requests.refuse_stale, progress.say),

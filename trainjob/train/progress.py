@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict
 
 from trainjob.contract.paths import RunPaths
+from trainjob.train.stopping import Requests
 
 _EVERY_SECONDS = 1.0
 
@@ -16,10 +17,11 @@ _EVERY_SECONDS = 1.0
 class Progress:
     """Rank 0's word on how far the run is; on other ranks it is silent."""
 
-    def __init__(self, paths: RunPaths, attempt: int, total_updates: int, speaks: bool) -> None:
+    def __init__(self, paths: RunPaths, attempt: int, total_updates: int, speaks: bool, requests: Requests) -> None:
         self._path = paths.progress
         self._facts: Dict[str, Any] = {"attempt": attempt, "epoch": 0, "update": 0, "total_updates": total_updates}
         self._speaks = speaks
+        self._requests = requests
         self._next_write = 0.0
         self._bar = _bar(total_updates) if speaks else None
 
@@ -37,7 +39,7 @@ class Progress:
 
     def write(self) -> None:
         """Write progress.json now; readers see the old one or the new one."""
-        if not self._speaks:
+        if not self._speaks or self._requests.now().stale:
             return
         staging = self._path.with_name(".progress.%d.part" % os.getpid())
         try:

@@ -23,7 +23,7 @@ from trainjob.train.world import World
 def open_data(task: Task, settings: TrainSettings, environ: Mapping[str, str], local_rank: int) -> TaskData:
     """Return the task's data, whatever form the task gives it in."""
     folder = environment.redirect(environ, "TRAINJOB_DATA_DIR")
-    place = DataPlace(settings.data, Path(folder) if folder else None, settings.seed, local_rank == 0)
+    place = DataPlace(settings.data, Path(folder) if folder else None, settings.seed, local_rank == 0, settings.samples)
     given: Any = task.open_data(place)
     if isinstance(given, TaskData):
         return given

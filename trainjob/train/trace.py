@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -26,11 +27,15 @@ class Trace:
         self._gradients: Dict[str, Any] = {}
         self._files.folder.mkdir(exist_ok=True)
 
-    def model(self, model: torch.nn.Module, repeatable: bool) -> None:
-        """Note the kinds of layer, and whether a forward pass with the same seed gives the same outputs."""
+    def model(self, model: torch.nn.Module, repeatable: bool, reads_buffers: bool) -> None:
+        """Note the kinds of layer, and what a second forward pass with the same seed has shown.
+
+        `repeatable`: it gave the same outputs; `reads_buffers`: not so with the buffers that the first pass left.
+        """
         if self._rank == 0:
             kinds = sorted({type(layer).__name__ for layer in model.modules()})
-            write_json(self._files.model, {"layers": kinds, "repeatable": repeatable})
+            noted = {"layers": kinds, "repeatable": repeatable, "reads_buffers": reads_buffers}
+            write_json(self._files.model, noted)
 
     def micro_batch(self, number: int, inputs: Any, targets: Any) -> None:
         """Note the samples of micro batch `number` of the global batch, as they come from the loader."""
@@ -92,4 +97,6 @@ def _digest(tensors: Dict[str, Any]) -> str:
 
 
 def _bytes(tensor: Any) -> bytes:
-    return bytes(tensor.detach().cpu().contiguous().numpy().tobytes())
+    values = tensor.detach().cpu().contiguous()
+    # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
+    return ctypes.string_at(values.data_ptr(), values.numel() * values.element_size())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,11 +53,18 @@ def difference(several: Update, one: Update) -> Difference:
         gradients=relative(several.gradients, one.gradients),
         parameters=relative(several.parameters, one.parameters),
         buffers=relative(several.buffers, one.buffers),
-        loss=abs(several.loss - one.loss) if several.loss is not None and one.loss is not None else math.nan,
+        loss=_loss_apart(several.loss, one.loss),
         same_samples=several.samples == one.samples,
         gradient_factor=factor,
         gradient_residual=residual,
     )
+
+
+def _loss_apart(found: float | None, expected: float | None) -> float:
+    if found is None or expected is None:
+        return math.nan
+    # A loss near 0 is a difference of larger numbers, and their rounding stays.
+    return abs(found - expected) / max(1.0, abs(expected))
 
 
 def relative(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
@@ -70,11 +76,10 @@ def relative(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float
 
 
 def _multiple(found: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, float]:
-    if found.keys() != expected.keys():
-        return math.nan, math.inf
-    product = math.fsum(float((found[name] * expected[name]).sum()) for name in expected)
     squares = _squares(expected)
-    factor = product / squares if squares else math.nan
+    if found.keys() != expected.keys() or not squares:
+        return math.nan, math.inf
+    factor = math.fsum(float((found[name] * expected[name]).sum()) for name in expected) / squares
     left = math.fsum(float(((found[name] - factor * expected[name]) ** 2).sum()) for name in expected)
     return factor, _ratio(left, _squares(found))
 
@@ -87,16 +92,3 @@ def _ratio(apart: float, whole: float) -> float:
     if apart == 0.0:
         return 0.0
     return math.sqrt(apart / whole) if whole else math.inf
-
-
-def sample_counts(trace: Trace, number: int) -> Counter[str]:
-    """Return how often each sample is seen in update `number`."""
-    return Counter(sample for micro_batch in trace.samples(number) for sample in micro_batch)
-
-
-def all_samples(trace: Trace) -> Counter[str]:
-    """Return how often each sample is seen in the whole trace."""
-    total: Counter[str] = Counter()
-    for number in trace.updates:
-        total += sample_counts(trace, number)
-    return total

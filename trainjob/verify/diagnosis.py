@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from trainjob.verify.compare import Difference, all_samples, relative, sample_counts
+from trainjob.verify.compare import Difference
 from trainjob.verify.traces import Trace
+
+# Parts of the samples out of place. Padding repeats samples that are seen at their own place, too; ranks that shuffle
+# each for itself meet half of each other's by chance.
+_AGAIN = 0.75
+# Samples in another order are met at another time, in a part of an epoch a part of them; changed ones hardly ever.
+_MOVED = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,59 +62,81 @@ def _samples(evidence: Evidence) -> Iterator[Finding]:
     number = _first_with_other_samples(evidence)
     if number is None:
         return
-    several, one = sample_counts(evidence.several, number), sample_counts(evidence.one, number)
-    sizes = [len(rows) for rows in evidence.several.samples(number)]
-    if len(set(sizes)) > 1 or sum(sizes) != sum(one.values()):
-        yield _uneven(number, sizes)
-    elif max(several.values()) > max(one.values()):
-        yield _padded(number, several.most_common(1)[0][1], one.most_common(1)[0][1])
-    elif all_samples(evidence.several) == all_samples(evidence.one):
-        yield _ordered_otherwise(number, len(several - one), sum(one.values()))
-    else:
-        yield _other_values(number, len(several - one), sum(one.values()))
+    sizes = _sizes(evidence.several, number)
+    yield _uneven(number, sizes) if sizes != _sizes(evidence.one, number) else _displaced(evidence, number)
+
+
+def _sizes(trace: Trace, number: int) -> list[int]:
+    return [len(rows) for rows in trace.samples(number)]
+
+
+def _displaced(evidence: Evidence, number: int) -> Finding:
+    """Return what the samples tell that stand where one instance has others."""
+    pairs = list(_pairs(evidence))
+    strays = [ours for ours, theirs in pairs if ours != theirs]
+    in_place = {ours for ours, theirs in pairs if ours == theirs}
+    known = {theirs for _, theirs in pairs}
+    again, moved = (sum(sample in others for sample in strays) for others in (in_place, known))
+    where = f"from update {number} on, {len(strays)} samples are not where one instance has them"
+    if again > _AGAIN * len(strays):
+        return _padded(f"{where}; {again} of these are seen at their own place as well")
+    if moved > _MOVED * len(strays):
+        return _ordered_otherwise(f"{where}; it takes {moved} of these at another time")
+    return _other_values(f"{where}; it takes {moved} of these at all")
+
+
+def _pairs(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield each sample, and the one that one instance has at its place."""
+    for number in _shared(evidence):
+        for ours, theirs in zip(evidence.several.samples(number), evidence.one.samples(number), strict=False):
+            yield from zip(ours, theirs, strict=False)
 
 
 def _first_with_other_samples(evidence: Evidence) -> int | None:
-    shared = sorted(set(evidence.several.updates) & set(evidence.one.updates))
-    for number in shared:
+    for number in _shared(evidence):
         if evidence.several.samples(number) != evidence.one.samples(number):
             return number
     return None
+
+
+def _shared(evidence: Evidence) -> list[int]:
+    return sorted(set(evidence.several.updates) & set(evidence.one.updates))
 
 
 def _uneven(number: int, sizes: Sequence[int]) -> Finding:
     return Finding(
         "uneven-batch",
         "the instances' batches are not equally large, and a mean of their means is not the mean",
-        f"update {number}: micro batches of {', '.join(str(size) for size in sorted(set(sizes)))} samples",
-        "Drop or pad the last batch (--remainder), or give the data set a length that every instance agrees on",
+        f"update {number}: micro batches of {', '.join(str(size) for size in sizes)} samples",
+        "A data set must give every sample it is asked for, on every rank; --remainder drops or pads the last batch",
     )
 
 
-def _padded(number: int, several: int, one: int) -> Finding:
+def _padded(figures: str) -> Finding:
     return Finding(
         "padding",
         "instances see samples again to fill their share",
-        f"update {number}: one sample is seen {several} times, and {one} times by one instance",
+        figures,
         "Let the runtime divide the data: a Dataset must not pad or repeat by rank",
     )
 
 
-def _ordered_otherwise(number: int, other: int, samples: int) -> Finding:
+def _ordered_otherwise(figures: str) -> Finding:
     return Finding(
         "sample-order",
         "the same samples come in another order",
-        f"update {number}: {other} of {samples} samples are others; over all updates they are the same",
+        figures,
         "A Dataset must give sample i for index i on every rank, whatever was asked before",
     )
 
 
-def _other_values(number: int, other: int, samples: int) -> Finding:
+def _other_values(figures: str) -> Finding:
     return Finding(
         "sample-values",
         "samples have other values: the data set, or the stream its augmentation draws from, depends on the rank",
-        f"update {number}: {other} of {samples} samples have values that one instance never sees",
-        "Draw from torch, numpy or random as the runtime seeds them for each sample, not from a generator of its own",
+        figures,
+        "Draw from torch, numpy or random as the runtime seeds them for each sample, not from a generator of its own; "
+        "--updates of a whole epoch would show samples that are only in another order",
     )
 
 
@@ -119,7 +148,7 @@ def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
     text = (
         "each instance steps with gradients of its own, and the weights are averaged now and then"
         if averaged
-        else "each instance steps with gradients of its own: nothing brings the instances together"
+        else "each instance steps with gradients of its own, and in these updates nothing brings their weights together"
     )
     different = len(set(first.gradient_digests))
     yield Finding(
@@ -132,12 +161,30 @@ def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
 
 def _scaled(evidence: Evidence) -> Iterator[Finding]:
     first = evidence.first
-    if first.gradient_residual > evidence.tolerance or abs(first.gradient_factor - 1.0) <= evidence.tolerance:
+    if not first.gradient_residual <= evidence.tolerance:
         return
-    yield Finding(
+    if abs(first.gradient_factor - 1.0) > evidence.tolerance:
+        yield _summed(
+            f"{evidence.instances} instances' gradients are {first.gradient_factor:.6g} × one's", first.update
+        )
+    elif _losses_are_a_multiple(evidence):
+        yield _summed("clipping makes the gradients equal, and one loss is the other × the instances", first.update)
+
+
+def _losses_are_a_multiple(evidence: Evidence) -> bool:
+    number = evidence.first.update
+    several, one = evidence.several.losses.get(number, 0.0), evidence.one.losses.get(number, 0.0)
+    return any(
+        math.isclose(larger, evidence.instances * smaller, rel_tol=evidence.tolerance) and larger != smaller
+        for larger, smaller in ((several, one), (one, several))
+    )
+
+
+def _summed(figures: str, number: int) -> Finding:
+    return Finding(
         "mean-against-sum",
         "the gradients point the same way and have another length: one side sums where the other takes the mean",
-        f"update {first.update}: {evidence.instances} instances' gradients are {first.gradient_factor:.6g} × one's",
+        f"update {number}: {figures}",
         "Divide the loss by the samples of the micro batch alone; the runtime divides by micro batches and replicas",
     )
 
@@ -147,7 +194,7 @@ def _random_stream(evidence: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         "dropout-stream",
-        "the model draws random numbers that the seed of a micro batch does not decide",
+        "the model draws random numbers that the seed of a micro batch does not decide, or counts its own calls",
         "the same micro batch, seeded the same, gave other outputs the second time",
         "Draw from torch's default generator (nn.Dropout does); the runtime seeds it for every micro batch",
     )
@@ -164,16 +211,15 @@ def _batch_norm(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _buffers(evidence: Evidence) -> Iterator[Finding]:
-    before = evidence.first.update - 1
-    if before < 1 or evidence.first.gradients <= evidence.tolerance:
-        return
-    apart = relative(evidence.several.update(before).buffers, evidence.one.update(before).buffers)
-    if apart > evidence.tolerance:
+    # A model with draws of its own gives other outputs anyway: that says nothing about its buffers.
+    if evidence.several.reads_buffers and evidence.several.repeatable:
+        first = evidence.first
         yield Finding(
             "batch-norm-not-synchronised",
             "training reads buffers that differ between instances: running statistics of each instance's own samples",
-            f"buffers are {apart:.2g} apart after update {before}, gradients differ from update {before + 1} on",
-            "Normalise with the micro batch's own statistics while training, or synchronise the buffers",
+            f"update {first.update}: buffers are {first.buffers:.2g} apart; left as one micro batch makes them, they "
+            "change what the next gives",
+            "Normalise with the micro batch's own statistics while training, as nn.BatchNorm does",
         )
 
 
@@ -181,9 +227,10 @@ def _unknown(evidence: Evidence) -> Finding:
     first = evidence.first
     return Finding(
         "unknown",
-        "the samples are the same and the gradients are not; none of the usual causes fits",
-        f"update {first.update}: gradients {first.gradients:.2g} apart, layers: {', '.join(evidence.one.layers)}",
-        "Compare the two traces (--keep): which parameter's gradient differs first tells the layer",
+        "the samples are the same and the training is not; none of the usual causes fits",
+        f"update {first.update}: gradients {first.gradients:.2g}, parameters {first.parameters:.2g}, loss "
+        f"{first.loss:.2g} apart; layers: {', '.join(evidence.one.layers)}",
+        "Compare the two runs' trace/ folders: which parameter's gradient differs first tells the layer",
     )
 
 

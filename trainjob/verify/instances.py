@@ -93,10 +93,10 @@ def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> t
         "trace": True,
         "env": {**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
     }
+    workbench.refuse_command()
     several = workbench.vary(**shared, instances=instances)
-    if several.plan.batch is None:
-        raise UserError("verify compares tasks of the runtime: a command's updates can't be seen from outside")
     batch = several.plan.batch
+    assert batch is not None  # noqa: S101 - only a command has none
     alone = {"micro_batch": batch.micro_batch, "accumulation": batch.accumulation * instances, "global_batch": None}
     return several, workbench.vary(**shared, **alone, instances=1, replicas=None, engine="single")
 

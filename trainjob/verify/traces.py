@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float64]
 
 # safetensors' names of the types that a trace holds -> numpy's
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_WHOLE = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1"}
+_TYPES = {**_FLOATS, **_WHOLE, "BOOL": "?"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Trace:
     updates: tuple[int, ...]
     layers: tuple[str, ...]
     repeatable: bool
+    reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
     lines: tuple[Mapping[int, Mapping[str, Any]], ...]  # by rank, by update; the last attempt of an update counts
     losses: Mapping[int, float]
 
@@ -88,7 +91,7 @@ def read(paths: RunPaths) -> Trace:
         raise UserError(f"run {paths.id} left no trace to compare: it ended before its first update")
     lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
     losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
-    return Trace(paths, updates, tuple(model["layers"]), bool(model["repeatable"]), lines, losses)
+    return Trace(paths, updates, tuple(model["layers"]), model["repeatable"], model["reads_buffers"], lines, losses)
 
 
 def _last_attempts(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[int, Mapping[str, Any]], ...]:
@@ -108,12 +111,13 @@ def _named(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
 def _tensors(path: Path) -> Iterator[tuple[str, Array]]:
     import numpy as np
 
-    content = path.read_bytes()
-    (length,) = struct.unpack_from("<Q", content)
-    header = json.loads(content[8 : 8 + length])
+    # Mapped, not read: of a large model only what is compared at the moment is in memory.
+    content = np.memmap(path, dtype=np.uint8, mode="r")
+    (length,) = struct.unpack("<Q", content[:8].tobytes())
+    header = json.loads(content[8 : 8 + length].tobytes())
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         begin, end = (8 + length + offset for offset in entry["data_offsets"])
-        raw = np.frombuffer(content[begin:end], dtype=_TYPES[entry["dtype"]])
-        yield name, raw.reshape(entry["shape"]).astype(np.float64)
+        values = content[begin:end].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
+        yield name, values.astype(np.float64, copy=False)

@@ -165,3 +165,26 @@ def final_bytes(paths: RunPaths) -> dict:
 def copy_run(paths: RunPaths, folder: Path) -> RunPaths:
     shutil.copytree(paths.folder, folder, symlinks=True)
     return RunPaths(folder)
+
+
+def train_here(paths: RunPaths, attempt: int = 1, **environ) -> int:
+    """Return the exit code of one rank that trains in this very process: a second sooner than another one."""
+    from trainjob.train.main import main
+
+    told = {"TRAINJOB_ATTEMPT": attempt, "TRAINJOB_RANK_DEVICE": "cpu", **environ}
+    folder, path, modules = Path.cwd(), list(sys.path), set(sys.modules)
+    try:
+        return main(["train", str(paths.folder)], {name: str(value) for name, value in told.items()})
+    finally:
+        os.chdir(folder)
+        sys.path[:] = path
+        for name in set(sys.modules) - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(paths.folder)):
+                del sys.modules[name]
+
+
+def tensors(paths: RunPaths) -> dict:
+    """Return the weights of the newest checkpoint."""
+    from trainjob.train import safetensors
+
+    return safetensors.load(checkpoints.folders(paths.checkpoints)[0] / checkpoints.MODEL)

@@ -12,9 +12,10 @@ from trainjob.train.draws import micro_batch_seed
 from trainjob.train.engines.base import Flags, Parts, Pending, State
 from trainjob.train.engines.outcome import Known, Shared, as_vector
 from trainjob.train.engines.state import load_model, load_optimizer, model_tensors, optimizer_tensors
-from trainjob.train.engines.trial import is_repeatable, refuse_unused, try_out
+from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, refuse_unused, try_out
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.precision import floating_type
+from trainjob.train.trace import Trace
 
 
 class TorchEngine:
@@ -33,11 +34,13 @@ class TorchEngine:
         self._seed_device = _seeder(self.device)
         self._sums: List[Any] = []
         self._flags = Flags()
-        self._try_out()
-        self.optimizer = build_optimizer(self.model.parameters(), parts.settings)
+        self._on_cpu = self.device.type == "cpu"
+        self.model.train()
+        tried = self._try_out()
+        self.optimizer = build_optimizer(self.model.parameters(), parts.settings, tried.sparse)
+        self._weights = list(self.model.parameters())
         self._loss_scale = self.loss_scale()
         self._first_micro_batch = parts.counts.first_micro_batch(parts.world.rank)
-        self.model.train()
 
     # -- hooks ---------------------------------------------------------------------------------
 
@@ -76,7 +79,8 @@ class TorchEngine:
         """Make the one update of `block`."""
         update = block.first_update
         self._set_learning_rate(update)
-        self.optimizer.zero_grad(set_to_none=True)
+        for weight in self._weights:  # what the optimizer's zero_grad does, at a tenth of the time
+            weight.grad = None
         self._sums, self._flags = [], flags
         self._micro_batches(block)
         self.reduce_gradients()
@@ -132,7 +136,7 @@ class TorchEngine:
             with torch.no_grad():
                 metrics = self.parts.task.metrics(outputs, targets)
             values += [metrics[name] for name in self.metric_names]
-        return [float(value) for value in values] if self.device.type == "cpu" else values
+        return [float(value) for value in values] if self._on_cpu else values
 
     def _set_learning_rate(self, update: int) -> None:
         rate = self.parts.learning_rate(update)
@@ -140,7 +144,7 @@ class TorchEngine:
             group["lr"] = rate
 
     def _to_device(self, value: Any) -> Any:
-        if self.device.type == "cpu":
+        if self._on_cpu:
             return value
         return nested.convert(lambda tensor: tensor.to(self.device, non_blocking=True), value)
 
@@ -194,13 +198,20 @@ class TorchEngine:
         inputs, targets = self._to_device(self.parts.trial)
         return self._normalised(inputs), targets
 
-    def _try_out(self) -> None:
+    def _try_out(self) -> Tried:
         tried = try_out(self.parts.task, self.model, *self.trial_batch())
         self.metric_names = tried.metric_names
         if self.trace is not None:
-            self.trace.model(self.model, is_repeatable(self.model, lambda: self.trial_batch()[0]))
+            self._note_model(self.trace)
         if tried.unused and not self.settings.allow_unused_parameters:
             raise refuse_unused(tried.unused)
+        return tried
+
+    def _note_model(self, trace: Trace) -> None:
+        def inputs() -> Any:
+            return self.trial_batch()[0]
+
+        trace.model(self.model, is_repeatable(self.model, inputs), reads_buffers(self.model, inputs))
 
 
 def _seeder(device: torch.device) -> Any:

@@ -16,6 +16,7 @@ class Tried(NamedTuple):
 
     metric_names: List[str]
     unused: List[str]  # parameters that got no gradient
+    sparse: bool  # whether some gradients are sparse
 
 
 def try_out(task: Task, model: torch.nn.Module, inputs: Any, targets: Any) -> Tried:
@@ -30,9 +31,10 @@ def try_out(task: Task, model: torch.nn.Module, inputs: Any, targets: Any) -> Tr
         metrics = _checked_metrics(task.metrics(outputs, targets), outputs, targets)
     loss.backward()
     unused = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
+    sparse = any(weight.grad is not None and weight.grad.is_sparse for weight in model.parameters())
     model.zero_grad(set_to_none=True)
     restore_buffers(model, buffers)
-    return Tried(sorted(metrics), unused)
+    return Tried(sorted(metrics), unused, sparse)
 
 
 def checked_loss(task: Task, outputs: Any, targets: Any) -> Any:
@@ -60,13 +62,22 @@ def _checked_metrics(metrics: Any, outputs: Any, targets: Any) -> Dict[str, Any]
 
 def is_repeatable(model: torch.nn.Module, inputs: Callable[[], Any]) -> bool:
     """Return whether the same inputs, the generators seeded the same by `inputs`, give the same outputs twice."""
+    return _same_twice(model, inputs, lambda buffers: restore_buffers(model, buffers))
+
+
+def reads_buffers(model: torch.nn.Module, inputs: Callable[[], Any]) -> bool:
+    """Return whether the buffers that one forward pass leaves change the outputs of the next."""
+    return not _same_twice(model, inputs, lambda _buffers: None)
+
+
+def _same_twice(model: torch.nn.Module, inputs: Callable[[], Any], between: Callable[[Dict[str, Any]], None]) -> bool:
     buffers = kept_buffers(model)
-    outputs: List[List[Any]] = []
     with torch.no_grad():
-        for _ in range(2):
-            outputs.append(list(nested.tensors(model(inputs()))))
-            restore_buffers(model, buffers)
-    return all(torch.equal(first, second) for first, second in zip(*outputs))
+        first = list(nested.tensors(model(inputs())))
+        between(buffers)
+        second = list(nested.tensors(model(inputs())))
+        restore_buffers(model, buffers)
+    return all(torch.equal(one, other) for one, other in zip(first, second))
 
 
 def kept_buffers(model: torch.nn.Module) -> Dict[str, Any]:

@@ -1,0 +1,175 @@
+"""Tasks that are wrong in one way each, and two that are right though they look suspicious.
+
+Copied into the project of a test: `--task wrong_tasks:Augmented`.
+"""
+
+import os
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+SAMPLES = 32
+
+
+class Numbers(Dataset):
+    """Sample i is drawn from i alone."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(6, generator=generator, dtype=torch.float64), index % 3
+
+
+class Right:
+    """Nothing is wrong with this one: BatchNorm and dropout."""
+
+    def build_model(self):
+        return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 3))
+
+    def open_data(self, place):
+        return Numbers(), None
+
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+
+
+class Shuffled(Right):
+    """Every rank shuffles for itself."""
+
+    class Data(Numbers):
+        order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(RANK)).tolist()
+
+        def __getitem__(self, index):
+            return super().__getitem__(self.order[index])
+
+    def open_data(self, place):
+        return self.Data(), None
+
+
+class Padded(Right):
+    """Rank 1 fills up its share with samples of the beginning."""
+
+    class Data(Numbers):
+        def __getitem__(self, index):
+            return super().__getitem__(index - 24 if RANK and index >= 24 else index)
+
+    def open_data(self, place):
+        return self.Data(), None
+
+
+class Uneven(Right):
+    """Rank 1 gives a sample less than it is asked for."""
+
+    class Data:
+        sample_bytes = None
+
+        def __len__(self):
+            return SAMPLES
+
+        def gather(self, indices, draws):
+            rows = [Numbers()[index] for index in indices.tolist()]
+            inputs, targets = zip(*rows[: len(rows) - RANK], strict=True)
+            return torch.stack(inputs), torch.tensor(targets)
+
+    def open_data(self, place):
+        return self.Data(), None
+
+
+class Augmented(Right):
+    """The augmentation draws from a generator that every rank seeds for itself."""
+
+    class Data(Numbers):
+        generator = torch.Generator().manual_seed(RANK)
+
+        def __getitem__(self, index):
+            inputs, target = super().__getitem__(index)
+            return inputs + torch.rand(6, generator=self.generator), target
+
+    def open_data(self, place):
+        return self.Data(), None
+
+
+class Scaled(Right):
+    """The loss is multiplied for DDP's division, which the runtime has already thought of."""
+
+    def loss(self, outputs, targets):
+        return super().loss(outputs, targets) * WORLD_SIZE
+
+
+class OwnDropout(Right):
+    """Dropout by a generator of the layer's own."""
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.generator = torch.Generator().manual_seed(0)
+
+        def forward(self, inputs):
+            return inputs * torch.rand(inputs.shape, generator=self.generator).round().to(inputs.dtype)
+
+    def build_model(self):
+        return nn.Sequential(nn.Linear(6, 8), self.Layer(), nn.Linear(8, 3))
+
+
+class SyncBatchNorm(nn.Module):
+    """torch's of this name takes no CPU tensors: the same statistics, over all ranks."""
+
+    def forward(self, inputs):
+        mean = inputs.detach().mean(0) / WORLD_SIZE
+        if WORLD_SIZE > 1:
+            torch.distributed.all_reduce(mean)
+        return inputs - mean
+
+
+class Synchronised(Right):
+    def build_model(self):
+        return nn.Sequential(nn.Linear(6, 8), SyncBatchNorm(), nn.Tanh(), nn.Linear(8, 3))
+
+
+class RunningNorm(nn.Module):
+    """Normalises by running statistics while training."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(features))
+
+    def forward(self, inputs):
+        if self.training:
+            with torch.no_grad():
+                self.mean = self.mean * 0.9 + inputs.mean(0) * 0.1
+        return inputs - self.mean
+
+
+class Running(Right):
+    def build_model(self):
+        return nn.Sequential(nn.Linear(6, 8), RunningNorm(8), nn.Tanh(), nn.Linear(8, 3))
+
+
+class ByRank(Right):
+    """A model that asks which rank it is on: no clue fits."""
+
+    class Layer(nn.Module):
+        def forward(self, inputs):
+            return inputs.sin() if RANK else inputs.tanh()
+
+    def build_model(self):
+        return nn.Sequential(nn.Linear(6, 8), self.Layer(), nn.Linear(8, 3))
+
+
+class Counting(Right):
+    """Counts updates where no checkpoint keeps the number."""
+
+    calls = 0
+
+    def loss(self, outputs, targets):
+        Counting.calls += 1
+        return super().loss(outputs, targets) * (1 + Counting.calls % 7)
+
+
+class Failing(Right):
+    def loss(self, outputs, targets):
+        raise RuntimeError("the loss is out of stock")

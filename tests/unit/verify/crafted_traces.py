@@ -1,0 +1,56 @@
+"""Trace folders as a run leaves them, with whatever in them a test needs."""
+
+import json
+
+import torch
+
+from trainjob.contract.paths import RunPaths
+from trainjob.contract.trace import TracePaths
+from trainjob.train import safetensors
+from trainjob.verify import traces
+
+GRADIENT = (1.0, 2.0, -3.0)
+# One update's micro batches by rank.
+SAMPLES = [{"0": ["a", "b"]}, {"1": ["c", "d"]}]
+
+
+class Crafted:
+    """A run directory with a trace."""
+
+    def __init__(self, folder, layers=("Linear",), *, repeatable=True, reads_buffers=False):
+        self.paths = RunPaths(folder)
+        self.files = TracePaths(self.paths)
+        self.files.folder.mkdir(parents=True)
+        noted = {"layers": layers, "repeatable": repeatable, "reads_buffers": reads_buffers}
+        self.files.model.write_text(json.dumps(noted))
+
+    def update(
+        self,
+        number=1,
+        *,
+        gradient=GRADIENT,
+        parameter=GRADIENT,
+        buffer=(0.0,),
+        loss=0.5,
+        samples=SAMPLES,
+        gradients=("g", "g"),
+        parameters=("p", "p"),
+        attempt=1,
+    ):
+        """Write one update of as many ranks as `samples` has, and return self."""
+        for rank, rows in enumerate(samples):
+            line = {"attempt": attempt, "update": number, "samples": rows}
+            self.line(rank, json.dumps({**line, "gradients": gradients[rank], "parameters": parameters[rank]}))
+        values = {"gradient/w": gradient, "parameter/w": parameter, "buffer/mean": buffer}
+        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+        safetensors.save(self.files.update(number), tensors)
+        with open(self.paths.metrics, "a") as stream:
+            stream.write(json.dumps({"kind": "train", "update": number, "loss": loss}) + "\n")
+        return self
+
+    def line(self, rank, text):
+        with open(self.files.rank(rank), "a") as stream:
+            stream.write(text + "\n")
+
+    def read(self):
+        return traces.read(self.paths)

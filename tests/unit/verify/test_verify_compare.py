@@ -1,0 +1,52 @@
+"""How far apart two updates are, and which figures decide."""
+
+import math
+
+import numpy as np
+import pytest
+from crafted_traces import GRADIENT, Crafted
+
+from trainjob.verify.compare import differences, relative
+from trainjob.verify.instances import is_apart
+
+
+def apart(tmp_path, **several):
+    one = Crafted(tmp_path / "one").update(1).read()
+    (found,) = differences(Crafted(tmp_path / "several").update(1, **several).read(), one)
+    return found
+
+
+def test_relative_is_of_the_norm_over_all_tensors():
+    expected = {"a": np.array([3.0]), "b": np.array([4.0])}
+    assert relative({"a": np.array([3.0]), "b": np.array([4.5])}, expected) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("found", [{}, {"a": np.zeros(2)}, {"b": np.zeros(1)}])
+def test_other_names_or_shapes_are_infinitely_apart(found):
+    assert relative(found, {"a": np.zeros(1)}) == math.inf
+
+
+def test_equal_zeros_are_equal():
+    assert relative({"a": np.zeros(1)}, {"a": np.zeros(1)}) == 0.0
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"gradient": (1.0, 2.0, -3.1)}, {"parameter": (1.0, 2.0, math.nan)}, {"loss": 0.5001}, {"loss": None}],
+)
+def test_gradients_parameters_and_loss_decide(tmp_path, changed):
+    assert is_apart(apart(tmp_path, **changed), "float64")
+
+
+def test_buffers_and_rounding_do_not_decide(tmp_path):
+    assert not is_apart(apart(tmp_path, buffer=(9.0,), gradient=(1.0 + 1e-14, *GRADIENT[1:])), "float64")
+
+
+def test_float32_is_judged_by_the_first_updates_gradients(tmp_path):
+    found = apart(tmp_path, gradient=(1.001, *GRADIENT[1:]), loss=9.0)
+    assert is_apart(found, "float32")
+    assert not is_apart(apart(tmp_path / "loss", loss=9.0), "float32")
+
+
+def test_infinities_are_text_in_json(tmp_path):
+    assert apart(tmp_path, loss=None).as_json()["loss"] == "nan"
