@@ -26,6 +26,7 @@ install: .venv/installed-train ## Make .venv with trainjob and what training nee
 
 demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
+	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
 test: .venv/installed-dev ## Run the tests
 	$(BIN)/pytest -n 2 -m "not full"

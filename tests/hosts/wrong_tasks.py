@@ -21,7 +21,7 @@ class Numbers(Dataset):
 
     def __getitem__(self, index):
         generator = torch.Generator().manual_seed(index)
-        return torch.randn(6, generator=generator, dtype=torch.float64), index % 3
+        return torch.randn(6, generator=generator), index % 3
 
 
 class Right:

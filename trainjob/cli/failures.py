@@ -40,6 +40,9 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
         sys.exit(exits.INTERRUPTED)
     except (BrokenPipeError, ReaderLeftError):
         _leave_the_pipe()
+    except PermissionError as error:
+        _say(arguments, f"{error.filename} can't be read or written ({error.strerror}): ask whoever owns it")
+        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
     except Exception as error:  # noqa: BLE001 - whatever is left is our bug, and says so
         _say(arguments, f"BUG: {type(error).__name__}: {error}. What happened is in {_write_log(arguments)}")
         sys.exit(exits.OUR_BUG)

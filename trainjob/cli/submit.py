@@ -63,8 +63,8 @@ def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
 
     start.refuse_redirects(os.environ)
     prepared = prepare(flags)
-    refuse_missing_facts(prepared.found.name, prepared.found.cluster)
     rendered = prepared.render()
+    refuse_missing_facts(prepared.found.name, prepared.found.cluster)
     chosen = selected(prepared, untracked=flags.untracked)
     refuse_problems(prepared, chosen)
     warnings(prepared.request.plan.warnings)

@@ -21,7 +21,7 @@ def refuse_missing_facts(name: str, cluster: Cluster) -> None:
     missing = missing_facts(cluster)
     if missing:
         raise ClusterError(
-            f"cluster {name} can be planned, rendered and rehearsed. To submit, its file lacks {', '.join(missing)}: "
+            f"cluster {name} can be planned. To submit, its file lacks {', '.join(missing)}: "
             f"fill them in, or draft a file that shows where: trainjob cluster init NAME --kind {cluster.kind}"
         )
 

@@ -60,7 +60,7 @@ def _lost(batch: Batch, samples: int, lost: int, code: str, what: str) -> Iterat
         yield values.Warning(
             code,
             f"{number(lost)} of {quantity(samples, 'sample')} are {what} in every epoch",
-            f"a block smaller than {number(batch.block)} samples, or one that divides the data set better",
+            f"take a block smaller than {number(batch.block)} samples, or one that divides the data set better",
         )
 
 

@@ -75,7 +75,8 @@ def every_run() -> Iterator[RunPaths]:
     """Yield the runs whose folders are there."""
     for run_id in ids():
         paths = _target(run_id)
-        if paths is not None and paths.folder.is_dir():
+        # A colleague's run on shared storage may be closed to us, and is not ours to list.
+        if paths is not None and paths.folder.is_dir() and os.access(paths.folder, os.R_OK | os.X_OK):
             yield paths
 
 

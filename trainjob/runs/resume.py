@@ -10,7 +10,7 @@ from trainjob.contract import job as jobs
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import remove_if_there
-from trainjob.contract.job import JobRecord
+from trainjob.contract.job import JobRecord, TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.plan.build import plan
 from trainjob.render.request import Request
@@ -45,12 +45,24 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
     cluster = CLUSTER.validate_python(record.asked["cluster"]["file"])
     job = Job.model_validate(_asked_with(record, instances))
     name = record.asked["cluster"]["name"]
+    _refuse_uneven(record.train, instances)
     return Request(
         cluster=cluster,
         cluster_origin=record.asked["cluster"]["from"],
         job=job,
         origins={**record.asked["origins"], "instances": "flag --instances"},
         plan=plan(name, cluster, job),
+    )
+
+
+def _refuse_uneven(train: TrainSettings, instances: int) -> None:
+    micro_batches = train.accumulation * train.replicas
+    if instances >= 1 and micro_batches % instances == 0:
+        return
+    fitting = [number for number in range(1, micro_batches + 1) if micro_batches % number == 0]
+    raise UserError(
+        f"the global batch stays {micro_batches} micro batches of {train.micro_batch} samples, which every instance "
+        f"shares equally: {instances} instances. Those that can: {', '.join(str(number) for number in fitting[:16])}"
     )
 
 

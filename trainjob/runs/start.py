@@ -129,8 +129,7 @@ def next_attempt(paths: RunPaths, **changes: Any) -> Submission:
     last = read_submission(paths)
     if last is None:
         raise UserError(f"run {paths.id} was started by hand: run its job script again by hand")
-    fresh = {"native": None, "cancelled_at": None, "submitted_at": _now().isoformat(timespec="seconds")}
-    return dataclasses.replace(last, **{**fresh, **changes})
+    return dataclasses.replace(last, **{"native": None, "cancelled_at": None, **changes})
 
 
 def cancelled_now(paths: RunPaths, submission: Submission) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainjob.contract import manifest, ports, secrets, tasks
+from trainjob.submit import process
 from trainjob.submit.process import search_path
 
 if TYPE_CHECKING:
@@ -52,6 +53,19 @@ def _interpreter(request: Request) -> Iterator[Problem]:
             f"python: {asked} is not an interpreter that can be started",
             "Give the path of one that has torch, or take the key out",
         )
+    elif not request.job.command and not _has_torch(os.path.expanduser(asked or "python3")):
+        yield Problem(
+            "torch",
+            f"{asked or 'python3'} has no torch, which a task needs",
+            "Install trainjob's extra `train` there, or name another interpreter (python: in the cluster file)",
+        )
+
+
+def _has_torch(interpreter: str) -> bool:
+    # Looked for and not imported: importing torch takes a second or two.
+    program = shutil.which(interpreter, path=search_path()) or interpreter
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return process.run([program, "-c", look], check=False).code == 0
 
 
 def _command(request: Request, working_folder: Path) -> Iterator[Problem]:
@@ -64,12 +78,20 @@ def _command(request: Request, working_folder: Path) -> Iterator[Problem]:
     else:
         found = shutil.which(program, path=search_path()) is not None
         where = "on PATH"
+    yield from _missing_script(request.job.command, working_folder)
     if not found:
         yield Problem(
             "command",
             f"command {program!r} is not an executable file {where}",
             "After -- comes a program and its arguments, as in: -- python train.py",
         )
+
+
+def _missing_script(command: Sequence[str], working_folder: Path) -> Iterator[Problem]:
+    # Only what can't be anything else: an interpreter's first word that ends like a script.
+    if len(command) > 1 and command[1].endswith((".py", ".sh")) and not os.path.exists(working_folder / command[1]):
+        text = f"{command[1]} is not there: looked in {working_folder}"
+        yield Problem("script", text, "Give its path from the folder that you are in")
 
 
 def _left_behind(request: Request, project: Project, selection: Selection | None) -> Iterator[Problem]:
@@ -129,4 +151,4 @@ def _port(request: Request) -> Iterator[Problem]:
 
 def _two_sentences(message: str) -> tuple[str, str]:
     text, _, cure = message.partition(": ")
-    return text, cure
+    return text, cure[:1].upper() + cure[1:]

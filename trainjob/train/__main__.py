@@ -19,7 +19,8 @@ def _start() -> int:
             raise
         print(  # noqa: T201
             "trainjob: %s is not installed in this Python (%s): install trainjob's extra `train` into it, "
-            "or name another interpreter (python: in the cluster file)" % (error.name, sys.executable),
+            "or name another interpreter (python: in the cluster file, or TRAINJOB_PYTHON where you start it by hand)"
+            % (error.name, sys.executable),
             file=sys.stderr,
         )
         return exits.USER_OR_CLUSTER_CAN_FIX

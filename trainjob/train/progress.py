@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -52,10 +53,12 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Print one line, beside the bar where there is one."""
-        if self._bar is not None:
-            self._bar.write(line, file=sys.stderr)
-        else:
-            print(line, flush=True)  # noqa: T201 - a rank's log is its standard output
+        # A full disk must not end the training for a line of its log.
+        with contextlib.suppress(OSError):
+            if self._bar is not None:
+                self._bar.write(line, file=sys.stderr)
+            else:
+                print(line, flush=True)  # noqa: T201 - a rank's log is its standard output
 
     def close(self) -> None:
         """Write the last word."""

@@ -65,7 +65,7 @@ def test_the_refusal_names_what_is_missing_and_the_command_that_helps():
     with pytest.raises(ClusterError) as caught:
         refuse_missing_facts("slurm-gpu", CATALOG["slurm-gpu"].read().cluster)
     assert str(caught.value) == (
-        "cluster slurm-gpu can be planned, rendered and rehearsed. To submit, its file lacks directives.partition, "
+        "cluster slurm-gpu can be planned. To submit, its file lacks directives.partition, "
         "directives.account: fill them in, or draft a file that shows where: trainjob cluster init NAME --kind slurm"
     )
 

@@ -97,10 +97,23 @@ def test_a_file_that_is_left_out(tmp_path: Path, name: str, reason: str) -> None
     assert texts(tmp_path, command=["sh", name, name]) == [("left-out", expected)]
 
 
-@pytest.mark.parametrize("word", ["", "-", "--x=y", "x" * 5000, "a\nb", "folder", "/etc/passwd", "nowhere.py"])
+@pytest.mark.parametrize("word", ["", "-", "--x=y", "x" * 5000, "a\nb", "folder", "/etc/passwd", "nowhere"])
 def test_words_that_name_no_file_of_the_project_are_the_commands_own(tmp_path: Path, word: str) -> None:
     write(tmp_path, "folder/x")
     assert found(tmp_path, command=["sh", word]) == []
+
+
+def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+    expected = f"nowhere.py is not there: looked in {tmp_path}. Give its path from the folder that you are in"
+    assert texts(tmp_path, command=["sh", "nowhere.py"]) == [("script", expected)]
+
+
+def test_an_interpreter_without_torch(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    ((code, text),) = texts(tmp_path, {"python": str(bare)})
+    assert (code, "has no torch" in text) == ("torch", True)
 
 
 def test_data_that_is_not_prepared(tmp_path: Path) -> None:
@@ -118,8 +131,8 @@ def test_a_command_needs_no_data_of_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "text"),
     [
-        (0o644, "has mode 0644. others may read it; needed is 0600. Run: chmod 600 {}"),
-        (None, "does not exist. make it with one NAME=VALUE a line, or take the key out"),
+        (0o644, "has mode 0644. Others may read it; needed is 0600. Run: chmod 600 {}"),
+        (None, "does not exist. Make it with one NAME=VALUE a line, or take the key out"),
     ],
 )
 def test_a_secrets_file_that_cannot_be_used(tmp_path: Path, mode: int | None, text: str) -> None:

@@ -36,7 +36,8 @@ class WithTold(nn.Module):
 
     def forward(self, inputs: Any) -> Tuple[Any, Any]:
         """Return the model's outputs, and the parameter."""
-        return self.model(inputs), self.told
+        # A view: DDP looks for used parameters behind the outputs, and would not find one that is an output itself.
+        return self.model(inputs), self.told.view_as(self.told)
 
 
 class DdpEngine(TorchEngine):
