@@ -164,7 +164,7 @@ def test_a_newer_attempt_that_begins_while_one_is_written_keeps_it_from_appearin
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"task_options": {"width": 8}}, "is of another model: 0.weight is (24, 1, 3, 3) there and (8, 1, 3, 3) here"),
+        ({"task_options": {"width": 8}}, "is of another model: 0.bias is (24,) there and (8,) here, 0.weight"),
         ({"seed": 1}, "was made with seed 0 and this job has 1"),
         ({"micro_batch": 8}, "was made with global batch 4 and this job has 8"),
         ({"remainder": "pad"}, "was made with remainder drop and this job has pad"),

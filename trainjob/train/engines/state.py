@@ -31,15 +31,16 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: torch.nn.Module) 
 def load_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module, tensors: Dict[str, Any]) -> None:
     """Give the optimizer the state in `tensors`, as `optimizer_tensors` names it."""
     parameters = dict(model.named_parameters())
+    fused = bool(optimizer.param_groups[0].get("fused"))
     optimizer.state.clear()
     for key, value in tensors.items():
         name, _, what = key.rpartition(":")
         parameter = parameters[name]
-        optimizer.state.setdefault(parameter, {})[what] = _taken_up(what, value, parameter)
+        optimizer.state.setdefault(parameter, {})[what] = _taken_up(what, value, parameter, fused)
 
 
-def _taken_up(what: str, value: Any, parameter: Any) -> Any:
-    if what == "step":
+def _taken_up(what: str, value: Any, parameter: Any, fused: bool) -> Any:
+    if what == "step" and not fused:  # a fused optimizer keeps it beside the parameter
         return value.clone() if _STEPS_ARE_TENSORS else int(value.item())
     return value.to(parameter.device, copy=True)
 

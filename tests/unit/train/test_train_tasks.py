@@ -1,0 +1,284 @@
+"""A user's own task: found, built with its options, refused by name where it can't train, blamed where it fails."""
+
+import pytest
+import torch
+from runs_at_work import final_bytes, lines, log, make_run, train, train_here, updates
+
+from trainjob.contract import exits
+from trainjob.contract.errors import UserError
+from trainjob.train.tasks import loading, options
+from trainjob.train.tasks.digits_cnn import DigitsCnn
+from trainjob.train.tasks.ffnet_toy import FfnetToy
+
+TASK = """
+import random
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        drawn = [float(torch.rand(())), float(np.random.rand()), random.random()]
+        return torch.tensor(drawn + [float(index)]), index % 2
+
+
+class Task:
+    def __init__(self, width: int = 4, part: str = "nothing"):
+        self.width, self.part = width, part
+        self.fails("__init__")
+
+    def fails(self, part):
+        if self.part == part:
+            raise RuntimeError("as it was told to")
+
+    def build_model(self):
+        self.fails("build_model")
+        return nn.Sequential(nn.Linear(4, self.width), nn.Dropout(0.5), nn.Linear(self.width, 2))
+
+    def open_data(self, place):
+        self.fails("open_data")
+        return Noisy(), Noisy()
+
+    def loss(self, outputs, targets):
+        self.fails("loss")
+        return nn.functional.cross_entropy(outputs, targets)
+"""
+
+
+def own(folder, code=TASK, entry="mine:Task", **changes):
+    job = {"task": entry, "entry": entry, "data": None, "samples": None, "updates": 12, "learning_rate": 0.01}
+    return make_run(folder, {"mine.py": code}, **{**job, **changes})
+
+
+def refused(run, capfd) -> str:
+    assert train_here(run) == exits.USER_OR_CLUSTER_CAN_FIX
+    said = capfd.readouterr().err
+    assert updates(run) == []
+    return said
+
+
+def test_a_map_style_dataset_trains_with_the_same_bits_in_workers_and_after_an_interruption(tmp_path):
+    here, workers, cut = (
+        own(tmp_path / "here"),
+        own(tmp_path / "workers", workers=2),
+        own(tmp_path / "cut"),
+    )
+    assert train_here(here) == 0
+    assert train(workers) == [0], log(workers)
+    cut.stop.touch()
+    assert train_here(cut) == exits.CHECKPOINTED
+    cut.stop.unlink()
+    assert train_here(cut, attempt=2) == 0
+    assert final_bytes(here) == final_bytes(workers) == final_bytes(cut)
+    evaluated = lines(here, "evaluation")
+    assert evaluated[-1]["samples"] == 64
+    assert evaluated[-1]["accuracy"] is None
+
+
+def test_instances_with_a_dataset_of_the_users_train_as_one(tmp_path):
+    job = {"precision": "64.64", "micro_batch": 4}
+    one, two = own(tmp_path / "one", accumulation=2, **job), own(tmp_path / "two", instances=2, workers=1, **job)
+    assert train_here(one) == 0
+    assert train(two, 2) == [0, 0], log(two)
+    assert lines(two, "train")[-1]["loss"] == pytest.approx(lines(one, "train")[-1]["loss"], rel=1e-12)
+    assert lines(two, "evaluation")[-1]["loss"] == pytest.approx(lines(one, "evaluation")[-1]["loss"], rel=1e-9)
+
+
+@pytest.mark.parametrize("part", ["__init__", "build_model", "open_data", "loss"])
+def test_a_task_that_raises_is_named_before_its_traceback(tmp_path, capfd, part):
+    said = refused(own(tmp_path / "run", task_options={"part": part}), capfd)
+    first, _, traceback = said.partition("\n")
+    assert first.startswith("trainjob: task mine:Task raised RuntimeError in fails (mine.py, line ")
+    assert "the traceback follows" in first
+    assert 'raise RuntimeError("as it was told to")' in traceback
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("mien:Task", "the task's module mien is not found: looked in the project "),
+        ("mien:Task", "did you mean mine?"),
+        ("mine:Tsak", "has no Tsak; did you mean Task?"),
+        ("mine:random", "task mine:random is module: name a class or a function that builds the task"),
+        ("mine:Noisy", "task mine:Noisy has no build_model, open_data, loss"),
+        ("nothing", "a task is a built-in name or module:attribute, and this is 'nothing'"),
+    ],
+)
+def test_a_task_that_cannot_be_found_is_refused(tmp_path, capfd, entry, said):
+    assert said in refused(own(tmp_path / "run", entry=entry), capfd)
+
+
+def test_a_module_that_the_task_itself_lacks_is_another_matter(tmp_path, capfd):
+    said = refused(own(tmp_path / "run", "import no_such_module\n" + TASK), capfd)
+    assert "raised ModuleNotFoundError" in said
+    assert "No module named 'no_such_module'" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"widht": 3}, "task mine:Task has no option widht; did you mean width? It has: width, part"),
+        ({"width": "wide"}, "option width of task mine:Task takes int and was given 'wide' (str)"),
+        ({"width": 2.5}, "option width of task mine:Task takes int and was given 2.5 (float)"),
+        ({"width": True}, "option width of task mine:Task takes int and was given True (bool)"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, capfd, given, said):
+    assert said in refused(own(tmp_path / "run", task_options=given), capfd)
+
+
+def test_options_take_what_is_meant():
+    def build(rate: float = 0.1, name: str = "a", deep: bool = False, size: "int | None" = None, free=None):
+        return None
+
+    given = {"rate": 1, "name": 7, "deep": True, "size": 4, "free": [1]}
+    assert options.check("t", build, given) == {"rate": 1.0, "name": "7", "deep": True, "size": 4, "free": [1]}
+    assert type(options.check("t", build, {"rate": 1})["rate"]) is float
+    with pytest.raises(UserError, match="option size of task t takes int and was given 'x'"):
+        options.check("t", build, {"size": "x"})
+
+
+def test_an_option_that_is_needed_is_asked_for():
+    def build(width: int):
+        return None
+
+    with pytest.raises(UserError, match="task t needs its option width: give --set width="):
+        options.check("t", build, {})
+    assert options.check("t", lambda **anything: None, {"any": 1}) == {"any": 1}
+    with pytest.raises(UserError, match="task t has no options, and was given width"):
+        options.check("t", lambda: None, {"width": 1})
+
+
+UNUSED = TASK.replace(
+    "return nn.Sequential(nn.Linear(4, self.width)",
+    "class Partly(nn.Sequential):\n"
+    "            def __init__(self, *layers):\n"
+    "                super().__init__(*layers)\n"
+    "                self.spare = nn.Linear(2, 2)\n"
+    "            def forward(self, inputs):\n"
+    "                for layer in list(self)[:3]:\n"
+    "                    inputs = layer(inputs)\n"
+    "                return inputs\n"
+    "        return Partly(nn.Linear(4, self.width)",
+)
+
+
+def test_parameters_without_a_gradient_are_refused_by_name(tmp_path):
+    run = own(tmp_path / "run", UNUSED, instances=2)
+    assert train(run, 2) == [exits.USER_OR_CLUSTER_CAN_FIX] * 2
+    for rank in (0, 1):
+        said = log(run, rank)
+        assert "every parameter must get a gradient, and 2 get none: spare.weight, spare.bias." in said
+        assert "--allow-unused-parameters" in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("engine", ["ddp", "naive"])
+def test_parameters_without_a_gradient_may_be_allowed(tmp_path, engine):
+    run = own(tmp_path / "run", UNUSED, instances=2, engine=engine, allow_unused_parameters=True)
+    assert train(run, 2) == [0, 0], log(run)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            "return nn.functional.cross_entropy(outputs, targets, reduction='none')",
+            "the task's loss must be a tensor of no dimensions with a gradient, and is (4,) float32 "
+            "(outputs: (4, 2) float32; targets: (4,) int64)",
+        ),
+        ("return 1.0", "the task's loss must be a tensor of no dimensions with a gradient, and is float"),
+        ("return outputs.detach().sum()", "and is () float32 (outputs: (4, 2) float32"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_on_is_refused(tmp_path, capfd, body, said):
+    code = TASK.replace("return nn.functional.cross_entropy(outputs, targets)", body)
+    assert said in refused(own(tmp_path / "run", code), capfd)
+
+
+def test_outputs_of_the_wrong_shape_are_shown(tmp_path, capfd):
+    code = TASK.replace("nn.Linear(self.width, 2)", "nn.Linear(self.width, 2), nn.Flatten(0)")
+    said = refused(own(tmp_path / "run", code), capfd)
+    assert "outputs: (8,) float32; targets: (4,) int64" in said
+
+
+def test_a_metric_of_the_wrong_shape_is_refused(tmp_path, capfd):
+    code = (
+        TASK + "\n    def metrics(self, outputs, targets):\n        return {'accuracy': outputs.argmax(1) == targets}\n"
+    )
+    said = refused(own(tmp_path / "run", code), capfd)
+    assert "the task's metrics must be means over the micro batch, one number each, and accuracy is (4,) bool" in said
+
+
+def test_further_metrics_have_a_place_of_their_own(tmp_path):
+    code = (
+        TASK
+        + "\n    def metrics(self, outputs, targets):\n        return {'largest': outputs.max(), 'accuracy': 0.25}\n"
+    )
+    run = own(tmp_path / "run", code)
+    assert train_here(run) == 0
+    for line in (lines(run, "train")[0], lines(run, "evaluation")[-1]):
+        assert set(line["metrics"]) == {"largest"}
+        assert line["accuracy"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("None", "open_data gave NoneType, which has no __len__ and __getitem__"),
+        ("[torch.ones(4)] * 64", "a Dataset must give (input, target) for each sample, and this one gives Tensor"),
+        ("[(torch.ones(4), 0)] * 3", "batch = 4 samples, and the data set has 3"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_is_refused(tmp_path, capfd, given, said):
+    code = TASK.replace("return Noisy(), Noisy()", f"return {given}, None")
+    assert said in refused(own(tmp_path / "run", code), capfd)
+
+
+def test_a_model_that_is_none_is_refused(tmp_path, capfd):
+    code = TASK.replace("return nn.Sequential", "nn.Sequential")
+    assert "build_model must return a torch.nn.Module, and returned NoneType" in refused(
+        own(tmp_path / "r", code), capfd
+    )
+
+
+def test_another_number_of_samples_than_planned_is_refused(tmp_path, capfd):
+    said = refused(own(tmp_path / "run", samples=100), capfd)
+    assert (
+        "the plan counted with 100 training samples and the task's data has 64: submit again with --samples 64" in said
+    )
+
+
+def test_inputs_may_be_dictionaries(tmp_path):
+    code = TASK.replace("drawn + [float(index)]), index % 2", "drawn + [float(index)])}, index % 2").replace(
+        "return torch.tensor(", "return {'x': torch.tensor("
+    )
+    code = code.replace("return nn.Sequential(", "return Reads(").replace(
+        "class Task:",
+        "class Reads(nn.Sequential):\n    def forward(self, inputs):\n        return super().forward(inputs['x'])\n\n\nclass Task:",
+    )
+    assert train_here(own(tmp_path / "run", code, accumulation=2, precision="64.64")) == 0
+
+
+def test_built_in_options_that_make_no_net_are_refused():
+    with pytest.raises(UserError, match="0 ≤ dropout < 1.*dropout=1"):
+        DigitsCnn(dropout=1.0)
+    with pytest.raises(UserError, match="samples ≥ 1 and layers ≥ 0.*width=0"):
+        FfnetToy(width=0)
+
+
+def test_the_toy_net_has_the_sizes_asked_for():
+    model = FfnetToy(inputs=7, layers=2, width=5, outputs=3).build_model()
+    assert [tuple(weight.shape) for weight in model.parameters()] == [(5, 7), (5,), (5, 5), (5,), (3, 5), (3,)]
+    assert model(torch.zeros(4, 7)).shape == (4, 3)
+
+
+def test_the_project_comes_after_what_is_installed(tmp_path):
+    (tmp_path / "json.py").write_text("raise AssertionError('the standard library comes first')\n")
+    (tmp_path / "task_of_test.py").write_text("import json\n" + TASK)
+    assert loading.load("task_of_test:Task", {}, tmp_path).width == 4
