@@ -9,16 +9,22 @@ from typing import Optional
 from trainjob.contract import job as contract_job
 from trainjob.contract.paths import RunPaths
 
+_HINT = "_trainjob_hint"
 _OURS = str(Path(__file__).resolve().parent.parent)
 
 
 def describe_task_failure(error: BaseException, paths: RunPaths) -> str:
     """Return one line for an error that nothing of ours expected: the task, the place in its file, the error."""
     place = _place_in_project(error, paths) or _place_in_task(error)
-    kind = type(error).__name__
+    kind, hint = type(error).__name__, getattr(error, _HINT, "")
     if place is None:
-        return "task %s: %s while training; the traceback follows" % (_task(paths), kind)
-    return "task %s raised %s in %s; the traceback follows" % (_task(paths), kind, place)
+        return "task %s: %s while training%s; the traceback follows" % (_task(paths), kind, hint)
+    return "task %s raised %s in %s%s; the traceback follows" % (_task(paths), kind, place, hint)
+
+
+def add_hint(error: BaseException, hint: str) -> None:
+    """Give an error that passes through what its description shall say beside it."""
+    setattr(error, _HINT, " (%s)" % hint)
 
 
 def _task(paths: RunPaths) -> str:

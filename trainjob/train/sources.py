@@ -10,7 +10,7 @@ import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.data.shards import Split
-from trainjob.train.draws import Draws
+from trainjob.train.draws import HELD_OUT, Draws, key
 
 # Gathers samples and changes them by draws of their own, before they go to the device: takes all images (samples,
 # channels, height, width) uint8 as a map, the numbers of those wanted (n,), and n draws; gives (n, …) uint8.
@@ -87,10 +87,14 @@ class DatasetSource:
         return len(self.dataset)
 
     def gather(self, indices: Any, draws: Optional[Draws]) -> Tuple[Any, Any]:
-        """Return the samples collated; with `draws`, each after seeding torch, numpy and random for it alone."""
-        keys: List[Any] = [None] * len(indices) if draws is None else draws.integers(0, 2**32).tolist()
+        """Return the samples collated, each after seeding torch, numpy and random for it alone.
+
+        Without `draws` the seed is the sample's number: a Dataset that draws is evaluated on the same values each time.
+        """
+        asked = indices.tolist()
+        seeds = [key(HELD_OUT, index) >> 32 for index in asked] if draws is None else draws.integers(0, 2**32).tolist()
         seeded = SeededDataset(self.dataset)
-        return collate([seeded[(key, index)] for key, index in zip(keys, indices.tolist())])
+        return collate([seeded[pair] for pair in zip(seeds, asked)])
 
 
 class SeededDataset:
@@ -99,11 +103,10 @@ class SeededDataset:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, asked: Tuple[Optional[int], int]) -> Any:
+    def __getitem__(self, asked: Tuple[int, int]) -> Any:
         """Return the sample, after seeding every generator that it may use."""
         seed, index = asked
-        if seed is not None:
-            seed_everything(seed)
+        seed_everything(seed)
         return self._dataset[index]
 
 

@@ -21,7 +21,7 @@ PATIENCE_S = 100
 
 def settings(**changes) -> TrainSettings:
     task = changes.setdefault("task", "digits-cnn")
-    facts = tasks.facts(task)
+    facts = tasks.facts(task) or tasks.UNKNOWN
     instances = changes.setdefault("instances", 1)
     options = changes.setdefault("task_options", {})
     values = {
@@ -76,12 +76,24 @@ def write_job(paths: RunPaths, **changes) -> None:
     paths.job.write_text(record.to_json())
 
 
-def start(paths: RunPaths, instances: int = 1, attempt: int = 1, python: str = sys.executable, command=(), **environ):
-    """Start all ranks of one attempt and return their processes."""
+def start(
+    paths: RunPaths,
+    instances: int = 1,
+    attempt: int = 1,
+    python: str = sys.executable,
+    command=(),
+    by_rank=None,
+    **environ,
+):
+    """Start all ranks of one attempt and return their processes; `by_rank`: more environment for each."""
     command = command or [python, "-W", "error", "-m", "trainjob.train", str(paths.folder)]
     paths.attempt.write_text(f"{attempt}\n")
     port = free_port()
-    return [_start_rank(paths, rank, instances, attempt, port, command, environ) for rank in range(instances)]
+    own = by_rank or [{}] * instances
+    return [
+        _start_rank(paths, rank, instances, attempt, port, command, {**environ, **own[rank]})
+        for rank in range(instances)
+    ]
 
 
 def _start_rank(paths, rank, instances, attempt, port, command, environ):

@@ -254,21 +254,41 @@ def test_another_number_of_samples_than_planned_is_refused(tmp_path, capfd):
     )
 
 
+NAMED_INPUTS = """
+from mine_too import Noisy, Task as Plain
+from torch import nn
+
+
+class Named(Noisy):
+    def __getitem__(self, index):
+        values, target = super().__getitem__(index)
+        return {"values": values}, target
+
+
+class Reads(nn.Sequential):
+    def forward(self, inputs):
+        return super().forward(inputs["values"])
+
+
+class Task(Plain):
+    def build_model(self):
+        return Reads(*super().build_model())
+
+    def open_data(self, place):
+        return Named(), Named()
+"""
+
+
 def test_inputs_may_be_dictionaries(tmp_path):
-    code = TASK.replace("drawn + [float(index)]), index % 2", "drawn + [float(index)])}, index % 2").replace(
-        "return torch.tensor(", "return {'x': torch.tensor("
-    )
-    code = code.replace("return nn.Sequential(", "return Reads(").replace(
-        "class Task:",
-        "class Reads(nn.Sequential):\n    def forward(self, inputs):\n        return super().forward(inputs['x'])\n\n\nclass Task:",
-    )
-    assert train_here(own(tmp_path / "run", code, accumulation=2, precision="64.64")) == 0
+    run = own(tmp_path / "run", NAMED_INPUTS, accumulation=2, precision="64.64")
+    (run.project / "mine_too.py").write_text(TASK)
+    assert train_here(run) == 0
 
 
 def test_built_in_options_that_make_no_net_are_refused():
-    with pytest.raises(UserError, match="0 ≤ dropout < 1.*dropout=1"):
+    with pytest.raises(UserError, match=r"0 ≤ dropout < 1.*dropout=1"):
         DigitsCnn(dropout=1.0)
-    with pytest.raises(UserError, match="samples ≥ 1 and layers ≥ 0.*width=0"):
+    with pytest.raises(UserError, match=r"samples ≥ 1 and layers ≥ 0.*width=0"):
         FfnetToy(width=0)
 
 

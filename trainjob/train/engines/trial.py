@@ -8,6 +8,7 @@ import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.train import nested
+from trainjob.train.blame import add_hint
 from trainjob.train.tasks.base import Task
 
 
@@ -39,7 +40,12 @@ def try_out(task: Task, model: torch.nn.Module, inputs: Any, targets: Any) -> Tr
 
 def checked_loss(task: Task, outputs: Any, targets: Any) -> Any:
     """Return the task's loss. Raises UserError unless it is one number with a gradient."""
-    loss = task.loss(outputs, targets)
+    try:
+        loss = task.loss(outputs, targets)
+    except Exception as error:
+        # Most often because model and loss don't fit: the shapes say so.
+        add_hint(error, "outputs: %s; targets: %s" % (nested.describe(outputs), nested.describe(targets)))
+        raise
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
         raise UserError(
             "the task's loss must be a tensor of no dimensions with a gradient, and is %s (outputs: %s; targets: %s)"
