@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs_at_work import PACKAGE, finish, lines, log, make_run, start, train, train_here, updates, wait_for
+from runs_at_work import PACKAGE, finish, lines, log, make_run, start, train, train_here, wait_for
 
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
@@ -44,7 +44,7 @@ def test_a_port_in_use_is_named(monkeypatch):
 def test_a_gpu_that_is_not_there_is_refused():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    with pytest.raises(UserError, match="TRAINJOB_RANK_DEVICE is cuda:0, and this torch .* sees no GPU"):
+    with pytest.raises(UserError, match=r"TRAINJOB_RANK_DEVICE is cuda:0, and this torch .* sees no GPU"):
         world.place({"TRAINJOB_RANK_DEVICE": "cuda:0"})
     assert world.place({"TRAINJOB_RANK_DEVICE": "cuda:0", "TRAINJOB_DEVICE": "cpu"}).device.type == "cpu"
 
