@@ -14,6 +14,9 @@ from trainjob.contract.paths import RunPaths
 from trainjob.train import safetensors
 from trainjob.train.engines.base import State
 
+# In training.safetensors, before the names of what belongs to the precision; all others are the optimizer's.
+PRECISION = "precision/"
+
 
 class CheckpointWriter:
     """Writes behind the training: what is saved is copied at once, and reaches the disk while updates go on."""
@@ -31,7 +34,7 @@ class CheckpointWriter:
     def save(self, update: int, state: State, facts: Dict[str, Any]) -> None:
         """Begin to write the checkpoint of `update`, after the one before it is done."""
         self.finish()
-        copied = State(_copies(state.model), _copies(state.optimizer))
+        copied = State(*[_copies(tensors) for tensors in state])
         self._under_way = self._writer.submit(self._write, update, copied, facts)
 
     def finish(self) -> bool:
@@ -88,7 +91,8 @@ def _fill(staging: Path, state: State, facts: Dict[str, Any]) -> None:
     staging.parent.mkdir(exist_ok=True)
     staging.mkdir()
     files: Dict[str, Any] = {}
-    for name, tensors in ((checkpoints.MODEL, state.model), (checkpoints.TRAINING, state.optimizer)):
+    training = {**state.optimizer, **{PRECISION + name: tensor for name, tensor in state.precision.items()}}
+    for name, tensors in ((checkpoints.MODEL, state.model), (checkpoints.TRAINING, training)):
         path = staging / name
         safetensors.save(path, tensors, {"update": str(facts["update"])})
         _sync_file(path)

@@ -7,10 +7,11 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import List, Mapping, Optional
+from typing import List, Mapping
 
 from trainjob.contract import environment, exits
 from trainjob.contract import job as contract_job
+from trainjob.contract.attempts import is_stale
 from trainjob.contract.errors import UserError
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
@@ -18,7 +19,7 @@ from trainjob.train import world as worlds
 from trainjob.train.blame import describe_task_failure
 from trainjob.train.loop import STOPPED, Loop
 from trainjob.train.opening import Run, open_stage
-from trainjob.train.stalling import Watch
+from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
 
 # A collective gives up only after the watch has had the time to say which rank is missing.
@@ -31,7 +32,6 @@ def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
         print("usage: python -m trainjob.train RUN_DIR", file=sys.stderr)  # noqa: T201
         return exits.USAGE
     paths = RunPaths(Path(argv[1]).resolve())
-    rank = environ.get(environment.RANK, "0")
     try:
         return _run(paths, environ)
     except StaleAttemptError as error:
@@ -39,13 +39,13 @@ def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
     except (UserError, contract_job.ContractError) as error:
         return _fail(str(error))
     except Exception as error:  # noqa: BLE001 - the last one who can say whose error it is
-        return _fail_unexpectedly(error, paths, int(rank))
+        return _fail_unexpectedly(error, paths, environ)
 
 
 def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
     settings = _settings(paths)
     here = worlds.place(environ)
-    attempt = int(environ.get(environment.ATTEMPT) or 1)
+    attempt = _attempt(environ)
     _enter_project(paths)
     world = worlds.join(here, environ, settings.stall_timeout_s + _LONGER_THAN_A_STALL_S)
     with Watch(paths, world, attempt, settings.stall_timeout_s) as watch:
@@ -75,10 +75,21 @@ def _fail(message: str, code: int = exits.USER_OR_CLUSTER_CAN_FIX) -> int:
     return code
 
 
-def _fail_unexpectedly(error: Exception, paths: RunPaths, rank: int) -> int:
-    lost: Optional[str] = worlds.describe_lost_peer(error, rank)
+def _fail_unexpectedly(error: Exception, paths: RunPaths, environ: Mapping[str, str]) -> int:
+    lost = worlds.describe_lost_peer(error, int(environ.get(environment.RANK) or 0))
     if lost is not None:
-        return _fail(lost)
+        return _fail_without_the_others(lost, paths, _attempt(environ))
     code = _fail(describe_task_failure(error, paths))
     traceback.print_exception(type(error), error, error.__traceback__)
     return code
+
+
+def _fail_without_the_others(lost: str, paths: RunPaths, attempt: int) -> int:
+    if is_stale(paths, attempt):
+        return _fail("%s; a newer attempt has begun" % lost, exits.STALE_ATTEMPT)
+    hung = who_hung(paths, attempt)
+    return _fail("%s: %s" % (lost, hung or "that rank ended or hangs, its log says why"))
+
+
+def _attempt(environ: Mapping[str, str]) -> int:
+    return int(environ.get(environment.ATTEMPT) or 1)

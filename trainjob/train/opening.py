@@ -50,9 +50,12 @@ class Opened(NamedTuple):
 def open_stage(run: Run) -> Tuple[Stage, int]:
     """Return all that the loop works with, and the number of updates already made. Raises UserError."""
     setup.refuse_other_world(run.settings, run.world, run.paths)
+    run.watch.doing("opening the task and its data", 0)
     opened = open_task(run)
+    run.watch.doing("building the model", 0)
     engine = build_engine(run, opened)
     stage = _stage(run, opened, engine)
+    run.watch.doing("looking for a checkpoint", 0)
     start = _resume(run, stage)
     return stage, start
 

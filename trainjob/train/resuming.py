@@ -11,6 +11,7 @@ from trainjob.contract.job import CONTRACT, TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.train import safetensors
 from trainjob.train.arithmetic import Arithmetic
+from trainjob.train.checkpoint import PRECISION
 from trainjob.train.engines.base import Engine, State
 from trainjob.train.world import World
 
@@ -81,14 +82,17 @@ def check_fits(checkpoint: Checkpoint, settings: TrainSettings, counts: Arithmet
 
 def load(checkpoint: Checkpoint, engine: Engine, settings: TrainSettings, warn: Callable[[str], None]) -> None:
     """Give the engine the checkpoint's weights, and its optimizer state where the optimizer is the same."""
-    optimizer: Dict[str, Any] = safetensors.load(checkpoint.training)
+    training = safetensors.load(checkpoint.training)
+    cut = len(PRECISION)
+    precision = {name[cut:]: tensor for name, tensor in training.items() if name.startswith(PRECISION)}
+    optimizer = {name: tensor for name, tensor in training.items() if not name.startswith(PRECISION)}
     if _optimizer_differs(checkpoint, settings):
         warn(
             "checkpoint %s has the state of optimizer %s and this job uses %s: the optimizer starts afresh"
             % (checkpoint.folder, checkpoint.facts.get("optimizer"), settings.optimizer)
         )
         optimizer = {}
-    engine.load(State(safetensors.load(checkpoint.model), optimizer))
+    engine.load(State(safetensors.load(checkpoint.model), optimizer, precision))
 
 
 def _optimizer_differs(checkpoint: Checkpoint, settings: TrainSettings) -> Optional[bool]:

@@ -101,14 +101,24 @@ class Watch:
         )
 
     def _read(self, rank: int) -> Optional[Stalled]:
-        fields = read_json(_file(self._paths, rank))
-        if not isinstance(fields, dict) or fields.pop("attempt", None) != self._attempt:
-            return None
-        return Stalled(**fields)
+        return _read(_file(self._paths, rank), self._attempt)
+
+
+def who_hung(paths: RunPaths, attempt: int) -> str:
+    """Return which ranks of `attempt` were found hanging by themselves, as clauses; empty where none was."""
+    found = [_read(path, attempt) for path in sorted(paths.logs.glob("stalled-*.json"))]
+    return "; ".join(str(stalled) for stalled in found if stalled and not stalled.waits)
 
 
 def _file(paths: RunPaths, rank: int) -> Path:
     return paths.logs / ("stalled-%04d.json" % rank)
+
+
+def _read(path: Path, attempt: int) -> Optional[Stalled]:
+    fields = read_json(path)
+    if not isinstance(fields, dict) or fields.pop("attempt", None) != attempt:
+        return None
+    return Stalled(**fields)
 
 
 def _say(line: str) -> None:

@@ -199,10 +199,7 @@ def describe_lost_peer(error: BaseException, rank: int) -> Optional[str]:
     text = str(error).lower()
     if not isinstance(error, RuntimeError) or not any(words in text for words in _LOST_PEER):
         return None
-    return "rank %d lost its connection to another rank (%s): that rank ended or hangs, its log says why" % (
-        rank,
-        _first_line(error),
-    )
+    return "rank %d lost its connection to another rank (%s)" % (rank, _first_line(error))
 
 
 def _first_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from runs_at_work import final_bytes, lines, make_run, tensors, train_here, upda
 from trainjob.contract import checkpoints, exits
 from trainjob.contract.checkpoints import NewerContractError
 from trainjob.train import checkpoint, safetensors
+from trainjob.train.engines.base import State
 
 
 def finished(folder, **changes):
@@ -132,15 +133,12 @@ def test_writing_goes_on_behind_the_training(tmp_path, monkeypatch):
 
 
 def test_what_is_saved_does_not_change_while_it_is_written(tmp_path):
-    class State:
-        model = {"weight": torch.zeros(3)}  # noqa: RUF012 - a stand-in
-        optimizer = {}  # noqa: RUF012
-
+    state = State({"weight": torch.zeros(3)}, {}, {})
     run = make_run(tmp_path / "run")
     go_on = threading.Event()
     writer = checkpoint.CheckpointWriter(run, 3, lambda: go_on.wait() and None, print)
-    writer.save(5, State, {"update": 5})
-    State.model["weight"] += 1
+    writer.save(5, state, {"update": 5})
+    state.model["weight"] += 1
     go_on.set()
     assert writer.finish()
     writer.close()

@@ -1,8 +1,12 @@
 """Interrupted equals uninterrupted, bit for bit; and what a resumed run refuses."""
 
+import random
 import signal
+import subprocess
+import time
 
 import pytest
+import torch
 from runs_at_work import (
     final_bytes,
     finish,
@@ -10,12 +14,17 @@ from runs_at_work import (
     log,
     make_run,
     start,
+    tensors,
     train,
+    train_here,
     updates,
     wait_for,
+    write_job,
 )
 
 from trainjob.contract import exits
+
+FAILED = exits.USER_OR_CLUSTER_CAN_FIX
 
 # Several buckets of 1 MB, and three ranks: where the order of a sum shows.
 WIDE = {
@@ -43,6 +52,76 @@ def test_a_run_stopped_by_the_file_and_resumed_ends_with_the_same_bits(tmp_path,
     assert f"from the checkpoint of update {stopped_at}" in log(cut)
     assert final_bytes(cut) == final_bytes(whole)
     assert cut.checkpoint(updates(whole)[0]).is_dir()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"optimizer": "adamw", "learning_rate": 0.001, "weight_decay": 0.1},
+        {"precision": "16.16", "clip_norm": 0.5},
+        {"precision": "bf16", "reduction": "sum"},
+        {"remainder": "pad", "micro_batch": 1000, "warmup_updates": 3, "updates": 6, "checkpoint_every": 1},
+        {"task": "ffnet-toy", "task_options": {"samples": 100}, "momentum": 0.0, "updates": 40},
+    ],
+)
+def test_whatever_is_trained_a_resumed_run_ends_with_the_same_bits(tmp_path, job):
+    job = {"updates": 60, "accumulation": 2, "checkpoint_every": 7, "keep_checkpoints": 2, **job}
+    whole, cut = make_run(tmp_path / "whole", **job), make_run(tmp_path / "cut", **job)
+    assert train_here(whole) == 0
+    cut.stop.touch()
+    assert train_here(cut) == exits.CHECKPOINTED
+    # The stop file is still there: each attempt makes two updates.
+    assert train_here(cut, attempt=2) == exits.CHECKPOINTED
+    assert int(cut.requeue.read_text()) == 4
+    cut.stop.unlink()
+    assert train_here(cut, attempt=3) == 0
+    assert final_bytes(cut) == final_bytes(whole)
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.timeout(600)
+def test_kills_at_random_moments_lose_nothing_but_time(tmp_path, kills):
+    job = {"instances": 2, "updates": 700, "checkpoint_every": 15, "keep_checkpoints": 2, "log_every": 5}
+    whole, cut = make_run(tmp_path / "whole", **job), make_run(tmp_path / "cut", **job)
+    assert train(whole, 2) == [0, 0]
+    chance = random.Random(kills)
+    for attempt in range(1, kills + 1):
+        ranks = start(cut, 2, attempt)
+        time.sleep(chance.uniform(0.0, 4.0))  # at any moment: while starting, training, writing
+        for rank in chance.choice([ranks, ranks[:1], ranks[1:]]):
+            rank.kill()
+        assert all(code in (0, FAILED, -signal.SIGKILL) for code in _ended(ranks)), log(cut)
+    assert train(cut, 2, kills + 1) == [0, 0], log(cut)
+    assert final_bytes(cut) == final_bytes(whole)
+    # The last attempt of each update is what counts, and every update is there.
+    losses = {line["update"]: line["loss"] for line in lines(cut, "train")}
+    assert losses == {line["update"]: line["loss"] for line in lines(whole, "train")}
+
+
+def _ended(ranks):
+    """Return the exit codes, after ending those that wait for a rank which is gone: as launch.py does."""
+    for rank in ranks:
+        try:
+            rank.wait(5)
+        except subprocess.TimeoutExpired:
+            rank.kill()
+    return finish(ranks)
+
+
+def test_another_number_of_instances_goes_on_with_the_same_training(tmp_path):
+    job = {"precision": "64.64", "updates": 24, "log_every": 1}
+    whole, cut = make_run(tmp_path / "whole", accumulation=4, **job), make_run(tmp_path / "cut", accumulation=4, **job)
+    assert train_here(whole) == 0
+    assert train_here(cut, TRAINJOB_MAX_UPDATES=8) == 0
+    for attempt, instances in ((2, 2), (3, 4)):
+        write_job(cut, instances=instances, accumulation=4 // instances, **job)
+        most = {"TRAINJOB_MAX_UPDATES": 16} if attempt == 2 else {}
+        assert train(cut, instances, attempt, **most) == [0] * instances, log(cut)
+    expected = tensors(whole)
+    for name, value in tensors(cut).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-12)
+    losses = [line["loss"] for line in lines(cut, "train")]
+    assert losses == pytest.approx([line["loss"] for line in lines(whole, "train")], rel=1e-9)
 
 
 @pytest.mark.parametrize("instances", [1, 2])

@@ -124,6 +124,28 @@ def test_several_instances_train_as_one(tmp_path, engine, reduction):
     assert held_out[1]["accuracy"] == pytest.approx(held_out[0]["accuracy"], rel=1e-6)
 
 
+@pytest.mark.parametrize("precision", ["16.32", "16.16", "bf16"])
+def test_sixteen_bits_train_on_several_instances(tmp_path, precision):
+    run = make_run(tmp_path / "run", instances=2, precision=precision, accumulation=2, updates=80)
+    assert train(run, 2) == [0, 0], log(run)
+    losses = [line["loss"] for line in lines(run, "train")]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("engine", ["ddp", "naive"])
+def test_the_norm_of_the_reduced_gradient_is_clipped(tmp_path, engine):
+    job = {"precision": "64.64", "updates": 10, "clip_norm": 0.05, "momentum": 0.0, "schedule": "constant"}
+    one, two = (
+        make_run(tmp_path / "one", accumulation=2, **job),
+        make_run(tmp_path / "two", instances=2, engine=engine, **job),
+    )
+    assert train_here(one) == 0
+    assert train(two, 2) == [0, 0], log(two)
+    expected = tensors(one)
+    for name, value in tensors(two).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-12)
+
+
 def test_parameter_averaging_is_not_the_training_of_one(tmp_path):
     job = {"precision": "64.64", "updates": 30}
     one = make_run(tmp_path / "one", accumulation=2, **job)

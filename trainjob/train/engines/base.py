@@ -55,6 +55,7 @@ class State(NamedTuple):
 
     model: Dict[str, Any]
     optimizer: Dict[str, Any]  # "parameter:what" → tensor
+    precision: Dict[str, Any]  # the gradient scaler's, where there is one
 
 
 class Engine(Protocol):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ContextManager, List, Optional
+from typing import Any, Callable, ContextManager, List, Optional
 
 import torch
 
-from trainjob.train import nested
+from trainjob.train import nested, precision
 from trainjob.train.batches import Block
 from trainjob.train.draws import micro_batch_seed
 from trainjob.train.engines.base import Flags, Parts, Pending, State
@@ -14,7 +14,6 @@ from trainjob.train.engines.outcome import Known, Shared, as_vector
 from trainjob.train.engines.state import load_model, load_optimizer, model_tensors, optimizer_tensors
 from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, refuse_unused, try_out
 from trainjob.train.optimizers import build as build_optimizer
-from trainjob.train.precision import floating_type
 from trainjob.train.trace import Trace
 
 
@@ -27,8 +26,9 @@ class TorchEngine:
         self.world = parts.world
         self.trace = parts.trace
         self.device = parts.world.device
-        self.dtype = floating_type(parts.settings.precision)
+        self.dtype = precision.floating_type(parts.settings.precision)
         self.model = parts.model.to(self.device, self.dtype)
+        self.numerics = precision.build(parts.settings.precision, self.model, self.device)
         self.communication_seconds = 0.0
         self.metric_names: List[str] = []
         self._seed_device = _seeder(self.device)
@@ -39,6 +39,8 @@ class TorchEngine:
         tried = self._try_out()
         self.optimizer = build_optimizer(self.model.parameters(), parts.settings, tried.sparse)
         self._weights = list(self.model.parameters())
+        looks = parts.settings.clip_norm is not None or parts.trace is not None
+        self._before_step: Optional[Callable[[], None]] = self._clip_and_trace if looks else None
         self._loss_scale = self.loss_scale()
         self._first_micro_batch = parts.counts.first_micro_batch(parts.world.rank)
 
@@ -82,20 +84,20 @@ class TorchEngine:
         for weight in self._weights:  # what the optimizer's zero_grad does, at a tenth of the time
             weight.grad = None
         self._sums, self._flags = [], flags
-        self._micro_batches(block)
+        with self.numerics.during_update():
+            self._micro_batches(block)
         self.reduce_gradients()
-        self._clip()
-        if self.trace is not None:
-            self.trace.gradients(self.model)
-        self.optimizer.step()
+        self.numerics.step(self.optimizer, self._before_step)
         self.after_step(update)
         if self.trace is not None:
             self.trace.weights(update + 1, self.model)
         return self.share(self._sums, flags)
 
-    def _clip(self) -> None:
+    def _clip_and_trace(self) -> None:
         if self.settings.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+            torch.nn.utils.clip_grad_norm_(self._weights, self.settings.clip_norm)
+        if self.trace is not None:
+            self.trace.gradients(self.model)
 
     def _micro_batches(self, block: Block) -> None:
         """Add up gradients, and in `_sums` loss and metrics, over this instance's micro batches."""
@@ -120,10 +122,12 @@ class TorchEngine:
                 self._forward_and_backward(inputs, targets, last)
 
     def _forward_and_backward(self, inputs: Any, targets: Any, last: bool) -> None:
-        outputs = self.forward(self._normalised(inputs))
-        loss = self.parts.task.loss(outputs, targets)
+        with self.numerics.during_forward():
+            outputs = self.forward(self._normalised(inputs))
+            loss = self.parts.task.loss(outputs, targets)
         values = self._values(loss, outputs, targets)
         self._sums = [total + value for total, value in zip(self._sums, values)] if self._sums else values
+        loss = self.numerics.scaled(loss)
         self.backward(loss if self._loss_scale == 1.0 else loss * self._loss_scale, last)
 
     def _values(self, loss: Any, outputs: Any, targets: Any) -> List[Any]:
@@ -150,10 +154,13 @@ class TorchEngine:
 
     def _normalised(self, inputs: Any) -> Any:
         if self.parts.normalise is not None:
-            return self.parts.normalise(inputs, self.dtype)
-        if self.dtype is torch.float32:
-            return inputs
-        return nested.convert(lambda tensor: tensor.to(self.dtype) if tensor.is_floating_point() else tensor, inputs)
+            inputs = self.parts.normalise(inputs, self.dtype)
+        elif self.dtype is not torch.float32:
+            inputs = nested.convert(self._as_weights, inputs)
+        return self.numerics.inputs(inputs)
+
+    def _as_weights(self, tensor: Any) -> Any:
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     # -- evaluation ----------------------------------------------------------------------------
 
@@ -161,7 +168,7 @@ class TorchEngine:
         """Return loss and metrics of some held-out samples, means over them."""
         self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self.numerics.during_update(), self.numerics.during_forward():
                 targets = self._to_device(targets)
                 outputs = self.model(self._normalised(self._to_device(inputs)))
                 values = self._values(self.parts.task.loss(outputs, targets), outputs, targets)
@@ -177,12 +184,14 @@ class TorchEngine:
 
     def state(self) -> State:
         """Return the model's and the optimizer's tensors, by name."""
-        return State(model_tensors(self.model), optimizer_tensors(self.optimizer, self.model))
+        optimizer = optimizer_tensors(self.optimizer, self.model)
+        return State(model_tensors(self.model), optimizer, self.numerics.state())
 
     def load(self, state: State) -> None:
         """Take up training from `state`."""
         load_model(self.model, state.model)
         load_optimizer(self.optimizer, self.model, state.optimizer)
+        self.numerics.load(state.precision)
 
     def is_finite(self) -> bool:
         """Return whether no weight is infinite or not a number."""
