@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import services
 
-_KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV")
+_KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV", "TRAINJOB_HOROVOD_VENV")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -40,7 +40,9 @@ def _found(name: str) -> Path | None:
 
 
 def _program(name: str) -> Path | None:
-    found = shutil.which(name, path=os.pathsep.join([str(_VENV), os.environ.get("PATH", os.defpath)]))
+    # Debian keeps daemons (sshd, slurmd) in folders that not every PATH has.
+    folders = [str(_VENV), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]
+    found = shutil.which(name, path=os.pathsep.join(folders))
     return Path(found) if found else None
 
 
@@ -73,6 +75,31 @@ def _mount() -> Path | None:
     return _program("mount")
 
 
+def _namespaces() -> Path | None:
+    """Return `unshare` where namespaces of hosts, processes and networks can be made: as root."""
+    return _program("unshare") if _works(Path("unshare"), "--net", "--mount", "--pid", "--fork", "true") else None
+
+
+def _slurm() -> Path | None:
+    found = [_program(name) for name in ("slurmctld", "slurmd", "sbatch", "srun", "munged")]
+    return found[0] if all(found) and _namespaces() else None
+
+
+def _docker() -> Path | None:
+    """Return the engine's own program; the tests start one of their own, which takes root."""
+    return _program("dockerd") if _program("docker") and os.geteuid() == 0 else None
+
+
+def _horovod() -> Path | None:
+    """Return an interpreter that has torch and Horovod."""
+    python = Path(os.environ.get("TRAINJOB_HOROVOD_VENV", "/nowhere")) / "bin/python"
+    return python if _program("mpirun") and _works(python, "-c", "import horovod.torch") else None
+
+
+def _ansible() -> Path | None:
+    return _program("ansible-playbook") if _program("ansible-doc") else None
+
+
 def _registry() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
         asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "typer")
@@ -94,6 +121,16 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "floor": _floor,
     "mount": _mount,
     "registry": _registry,
+    "namespaces": _namespaces,
+    "ip": lambda: _program("ip") if _namespaces() else None,
+    "slurm": _slurm,
+    "sshd": lambda: _program("sshd"),
+    "rsync": lambda: _program("rsync"),
+    "mpirun": lambda: _program("mpirun"),
+    "horovod": _horovod,
+    "docker": _docker,
+    "mmdebstrap": lambda: _program("mmdebstrap"),
+    "ansible": _ansible,
 }
 _CURES = {
     "git": "install git",
@@ -102,4 +139,14 @@ _CURES = {
     "floor": "set TRAINJOB_FLOOR_VENV to a Python 3.8 virtualenv with torch 1.10 (.ci/run makes one)",
     "mount": "it takes root to mount a small tmpfs",
     "registry": "pip reaches no package index from here",
+    "namespaces": "it takes root and unshare (util-linux) to make namespaces",
+    "ip": "install iproute2, and run as root",
+    "slurm": "install slurm-wlm and munge, and run as root",
+    "sshd": "install openssh-server",
+    "rsync": "install rsync",
+    "mpirun": "install openmpi-bin",
+    "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
+    "docker": "install docker.io, and run as root",
+    "mmdebstrap": "install mmdebstrap",
+    "ansible": "pip install 'trainjob[provision]'",
 }

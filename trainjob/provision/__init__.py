@@ -1,0 +1,1 @@
+"""Drives the playbooks; the inventory is the cluster file."""
