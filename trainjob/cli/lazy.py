@@ -34,6 +34,11 @@ COMMANDS: dict[str, str] = {
 class LazyGroup(TyperGroup):
     """A group whose commands are named by COMMANDS and built on use."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        # Read for "did you mean" alone: what is behind a name comes from get_command.
+        self.commands: Any = dict.fromkeys(COMMANDS)
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base class's signature
         """Return the names, in the order in which a user meets them."""
         return list(COMMANDS)

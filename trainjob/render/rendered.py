@@ -13,6 +13,7 @@ from trainjob.contract.errors import UserError
 from trainjob.render import environment
 from trainjob.render.context import context
 from trainjob.render.environment import TemplateError
+from trainjob.render.overrides import refuse_unknown_blocks
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
@@ -78,7 +79,9 @@ def _template_of(request: Request) -> tuple[str, str]:
 def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
     values = context(request)
     try:
-        return environment.make(ours, site, explain=explain).get_template(template).render(values)
+        made = environment.make(ours, site, explain=explain)
+        refuse_unknown_blocks(made, template)
+        return made.get_template(template).render(values)
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a template raises, the template is at fault

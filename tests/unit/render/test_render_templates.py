@@ -117,6 +117,13 @@ def test_a_site_adds_to_a_block_of_ours(tmp_path: Path) -> None:
     assert [line for line in ours if line not in theirs] == []
 
 
+def test_a_block_within_a_block_is_a_sites_own(tmp_path: Path) -> None:
+    site = site_template(
+        tmp_path, EXTENDS + "{% block setting %}{% block limits %}ulimit -n 4\n{% endblock %}{% endblock %}"
+    )
+    assert "ulimit -n 4" in script(request(), site)
+
+
 def test_a_block_of_ours_is_not_quoted_again(tmp_path: Path) -> None:
     site = site_template(tmp_path, EXTENDS + "{% block record %}{{ super() }}{% endblock %}")
     assert script(request(), site) == script(request())
@@ -169,6 +176,11 @@ def test_explaining_a_sites_template_gives_its_very_lines(tmp_path: Path) -> Non
         ("a\n{% if %}", "template jobs/local.sh.j2, line 2: Expected an expression"),
         ('{% extends "jobs/mine.sh.j2" %}', "template jobs/mine.sh.j2 is not there; it was named by jobs/local.sh.j2"),
         ('{% extends "jobs/local.sh.j2" %}', "extends or includes itself: ours is called trainjob/jobs/local.sh.j2"),
+        (
+            EXTENDS + "{% block seting %}x{% endblock %}",
+            "template jobs/local.sh.j2 fills block seting, which trainjob/jobs/local.sh.j2 does not have: "
+            "did you mean setting? It has launch, record, setting, wait",
+        ),
         ("{{ 1 / 0 }}", "template jobs/local.sh.j2: ZeroDivisionError: division by zero"),
         ("{{ title(1) }}", "template jobs/local.sh.j2: TypeError: 'Sourced' object is not callable"),
         ("{{ 'a\\0b' }}", "holds a NUL character"),
