@@ -41,6 +41,7 @@ def run(
     *,
     timeout_s: float = 60.0,
     folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> Completed:
     """Return what the command left when it has ended.
@@ -49,17 +50,29 @@ def run(
     """
     try:
         ended = subprocess.run(
-            list(arguments), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, cwd=folder, check=False
+            list(arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            cwd=folder,
+            env=None if environment is None else dict(environment),
+            check=False,
         )
     except OSError as error:
         raise CommandError(_why_not_started(arguments[0], folder, error)) from None
     except subprocess.TimeoutExpired:
         raise CommandError(f"`{shlex.join(arguments)}` gave no answer in {timeout_s:g} s") from None
     completed = Completed(tuple(arguments), ended.returncode, ended.stdout, ended.stderr.decode(errors="replace"))
-    if check and completed.code != 0:
-        said = completed.stderr.strip() or completed.text.strip()
-        raise CommandError(f"`{shlex.join(arguments)}` exited with {completed.code}: {said}", completed)
+    if check:
+        refuse_failure(completed)
     return completed
+
+
+def refuse_failure(completed: Completed) -> None:
+    """Raise CommandError, with what it said, for a command that exited non-zero."""
+    if completed.code != 0:
+        said = completed.stderr.strip() or completed.text.strip()
+        raise CommandError(f"`{shlex.join(completed.arguments)}` exited with {completed.code}: {said}", completed)
 
 
 def _why_not_started(program: str, folder: Path | None, error: OSError) -> str:
@@ -90,3 +103,55 @@ def start_detached(arguments: Sequence[str], *, folder: Path, log: Path, environ
     # Nobody here waits for it: its files say how it ends. Without this, Popen warns when it is collected.
     process.returncode = 0
     return process.pid
+
+
+def ask_for_password() -> None:
+    """Return when sudo will run commands without asking. Raises CommandError when it refuses."""
+    said = ["sudo", "--validate", *([] if sys.stdin.isatty() else ["--non-interactive"])]
+    # The user's own terminal: sudo asks there, and remembers for the commands that follow.
+    if subprocess.run(said, check=False).returncode != 0:
+        raise CommandError(
+            "root's rights are needed and sudo refused them: run the command as root, or ask your administrator"
+        )
+
+
+class Kept:
+    """A command that lives as long as we do: its standard input ends with us, however we end, and so should it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process.poll() is not None
+
+    def end(self, timeout_s: float = 30.0) -> None:
+        """Close its input and return when it has ended; it is killed where that takes longer than `timeout_s`."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(timeout_s)
+
+
+def keep(arguments: Sequence[str], *, log: Path) -> Kept:
+    """Return the command, started with its input held open by us and its output appended to `log`.
+
+    Raises CommandError when it can't be started. Ctrl-C does not reach it: whoever keeps it ends it.
+    """
+    with log.open("ab", buffering=0) as stream:
+        try:
+            process = subprocess.Popen(
+                list(arguments), stdin=subprocess.PIPE, stdout=stream, stderr=stream, process_group=0
+            )
+        except OSError as error:
+            raise CommandError(_why_not_started(arguments[0], None, error)) from None
+    return Kept(process)

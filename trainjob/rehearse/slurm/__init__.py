@@ -1,0 +1,1 @@
+"""A private Slurm: the digital twin of a slurm cluster file."""

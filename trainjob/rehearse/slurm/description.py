@@ -1,0 +1,106 @@
+"""What a private Slurm is made of, and how a cluster file describes one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainjob.cluster.models import SlurmCluster
+from trainjob.contract.errors import UserError
+
+_MB_PER_GB = 1024  # as sbatch reads --mem=1G
+_PLENTY_MB = 1024 * _MB_PER_GB
+_SPARE_NODES = 1  # for a job that comes back after a node has failed
+_WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+DEFAULT_PARTITION = "rehearsal"
+PREEMPTING_PARTITION = "urgent"
+# How a site's word for preemption is set up: PreemptMode, and whether the job's own signal is sent.
+_PREEMPTION = {"requeue": ("REQUEUE", False), "cancel": ("CANCEL", False), "user-signal": ("CANCEL", True)}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition over all nodes."""
+
+    name: str
+    max_nodes: int | None = None
+    max_time: str | None = None
+    priority_tier: int = 1
+    preempt_mode: str = "OFF"
+    grace_s: int = 0
+
+
+@dataclass(frozen=True)
+class Description:
+    """Nodes, resources, partitions and limits. CPUs and memory are what jobs may ask for, not what there is."""
+
+    nodes: int = 2
+    daemons: int | None = None  # nodes that get a daemon; the others are DOWN. None: all
+    cpus: int = 4
+    memory_mb: int = 16 * _MB_PER_GB
+    gres: str | None = None  # gpu, ipu
+    gres_type: str | None = None
+    gres_count: int = 0
+    partitions: Sequence[Partition] = (Partition(DEFAULT_PARTITION),)
+    features: Sequence[str] = ()
+    licenses: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """All nodes, in order."""
+        return tuple(f"node{number}" for number in range(1, self.nodes + 1))
+
+    @property
+    def nodes_at_work(self) -> tuple[str, ...]:
+        """The nodes that have a daemon."""
+        return self.node_names[: self.daemons]
+
+
+def twin_of(name: str, cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60) -> Description:
+    """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits.
+
+    Raises UserError for what a stock Slurm can't be made to have.
+    """
+    _refuse_own_options(name, cluster)
+    nodes = cluster.nodes
+    mode, user_signal = _PREEMPTION[cluster.preemption]
+    return Description(
+        nodes=nodes.count,
+        daemons=min(nodes.count, nodes_needed + _SPARE_NODES),
+        cpus=nodes.cpus,
+        memory_mb=_PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB,
+        gres=None if nodes.accelerator == "cpu" else nodes.accelerator,
+        gres_type=nodes.type,
+        gres_count=nodes.accelerators,
+        partitions=_partitions(cluster, mode, grace_s),
+        features=_words(cluster, "constraint"),
+        licenses=_text(cluster, "licenses"),
+        settings={"PreemptParameters": "send_user_signal"} if user_signal else {},
+    )
+
+
+def _refuse_own_options(name: str, cluster: SlurmCluster) -> None:
+    if cluster.request == "ipus":
+        raise UserError(
+            f"cluster {name} asks for IPUs by sbatch's --ipus, which only Graphcore's own Slurm knows, and a rehearsal "
+            "runs a stock Slurm: rehearse with request: gres, which asks for the same number"
+        )
+
+
+def _partitions(cluster: SlurmCluster, mode: str, grace_s: int) -> tuple[Partition, ...]:
+    limits = cluster.limits
+    names = (_text(cluster, "partition") or DEFAULT_PARTITION).split(",")
+    theirs = [Partition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s) for name in names]
+    return (*theirs, Partition(PREEMPTING_PARTITION, priority_tier=10))
+
+
+def _words(cluster: SlurmCluster, option: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_WORDS.findall(_text(cluster, option) or "")))
+
+
+def _text(cluster: SlurmCluster, option: str) -> str | None:
+    value = cluster.directives.get(option)
+    return None if value is None or isinstance(value, bool) else str(value)
