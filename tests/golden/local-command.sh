@@ -52,6 +52,7 @@ trap 'cancelled=1; exit 143' TERM INT HUP
 
 # What the job sets, PATH or any other name, holds for its ranks and not for this script, which keeps the record.
 (
+trap '' USR1
 export EPOCHS=3
 export GREETING=mine
 export OMP_NUM_THREADS=2

@@ -52,6 +52,7 @@ trap 'cancelled=1; exit 143' TERM INT HUP
 
 # What the job sets, PATH or any other name, holds for its ranks and not for this script, which keeps the record.
 (
+trap '' USR1
 if [[ -z "${TRAINJOB_DATA_DIR:-}" ]]; then TRAINJOB_DATA_DIR="$HOME"/.local/share/trainjob/data; fi
 export TRAINJOB_DATA_DIR
 if [[ -z "${TRAINJOB_PYTHON:-}" ]]; then TRAINJOB_PYTHON=python3; fi

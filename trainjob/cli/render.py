@@ -61,7 +61,13 @@ def _say_where(paths: RunPaths, rendered: Rendered, *, as_json: bool) -> None:
         show.as_json({"folder": str(paths.folder), "script": rendered.script, "files": sorted(rendered.files)})
     else:
         script = paths.folder / rendered.script
-        typer.echo(f"{script} is written: run it with `bash {shlex.quote(str(script))}`")
+        typer.echo(f"{script} is written: run it with `{_by_hand(script)}`")
+
+
+def _by_hand(script: Path) -> str:
+    if script.suffix == ".sbatch":
+        return f"cd {shlex.quote(str(script.parent))} && sbatch {script.name}"
+    return f"bash {shlex.quote(str(script))}"
 
 
 def _explain(explained: str, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from trainjob.cluster.common import (
     Line,
     OptionName,
     PlainText,
+    SlurmTime,
     Strict,
     WrittenText,
     breach,
@@ -87,6 +88,12 @@ class Job(Strict):
     )
     trace: bool = Field(
         False, description="Write gradients, weights and sample digests of every update; evaluate nothing."
+    )
+    time_limit: SlurmTime | None = Field(
+        None, description='Time limit under Slurm, as "04:00:00". Absent: the cluster file\'s.'
+    )
+    max_attempts: Count = Field(
+        50, description="Starts that a job may have by itself under Slurm, the first and every requeue."
     )
     env: Environment = Field({}, description="Environment of every rank, over the cluster file's.")
 

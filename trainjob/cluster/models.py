@@ -104,6 +104,17 @@ class Limits(Strict):
     max_time: SlurmTime | None = Field(None, description='Longest time limit, as Slurm writes it: "24:00:00".')
 
 
+class TimeLimitSignal(Strict):
+    """The signal that asks a job to checkpoint before its time limit."""
+
+    to: Literal["steps", "batch"] = Field(
+        "steps", description="steps: to the ranks; batch: to the job script, which passes it on."
+    )
+    margin_s: Count = Field(
+        120, le=65535, description="Seconds between it and the time limit: a checkpoint's time, and a minute more."
+    )
+
+
 class SlurmCluster(Place):
     """A partition of a cluster that Slurm schedules."""
 
@@ -118,6 +129,9 @@ class SlurmCluster(Place):
     )
     required_directives: list[DirectiveName] = Field([], description="Options this site refuses to do without.")
     time_limit: SlurmTime | None = Field(None, description='Time limit of a job: "04:00:00".')
+    time_limit_signal: TimeLimitSignal = Field(
+        TimeLimitSignal(), description="The signal that asks a job to checkpoint before its time limit."
+    )
     preemption: Literal["requeue", "cancel", "user-signal"] = Field(
         "requeue", description="What this site does to preempted jobs."
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, NamedTuple, Optional
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional
 
 RUN_DIR = "TRAINJOB_RUN_DIR"
 ATTEMPT = "TRAINJOB_ATTEMPT"
@@ -56,19 +57,27 @@ LAUNCHER_NAMES: Dict[str, Dict[str, str]] = {
 }
 
 
+_TASKS_OF_NODES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
+
 def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
     """Return where `launcher` says this process stands.
 
     Raises KeyError naming the variable that the launcher did not set.
     """
     names = LAUNCHER_NAMES[launcher]
-    return Ranking(**{word: _leading_number(environ[name]) for word, name in names.items()})
+    found = {word: environ[name] for word, name in names.items()}
+    if launcher == "slurm":
+        found["local_world_size"] = str(_tasks_here(found["local_world_size"], int(environ.get("SLURM_NODEID") or 0)))
+    return Ranking(**{word: int(text) for word, text in found.items()})
 
 
-def _leading_number(text: str) -> int:
-    # SLURM_STEP_TASKS_PER_NODE is "4(x2)" for four tasks on each of two nodes.
-    digits = text.split("(")[0].split(",")[0]
-    return int(digits)
+def _tasks_here(tasks_per_node: str, node: int) -> int:
+    """Return the tasks on the node of that number: Slurm writes "4(x2),1" for four on each of two nodes and one."""
+    counts: List[int] = []
+    for tasks, times in _TASKS_OF_NODES.findall(tasks_per_node):
+        counts += [int(tasks)] * int(times or 1)
+    return counts[node]
 
 
 def set_redirects(environ: Mapping[str, str]) -> Dict[str, str]:

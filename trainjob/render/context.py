@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.models import PodCluster
+from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract.errors import UserError
-from trainjob.render import quoting
+from trainjob.render import directives, quoting
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
@@ -21,7 +21,7 @@ class PlaceError(UserError):
 
 
 def context(request: Request) -> dict[str, Any]:
-    """Return the names a template may use: title, environment, data_dir, prologue, python, launch_options, command."""
+    """Return the names a template may use: CONTRIBUTING.md lists them."""
     cluster, origin = request.cluster, request.cluster_origin
     return {
         "title": Sourced(quoting.one_line(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
@@ -31,6 +31,18 @@ def context(request: Request) -> dict[str, Any]:
         "python": _python(request),
         "launch_options": list(_launch_options(request)),
         "command": _command(request),
+        **(_of_slurm(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
+    }
+
+
+def _of_slurm(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    network, origin = cluster.network, request.cluster_origin
+    cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
+    return {
+        "directives": directives.lines(request, cluster),
+        "cpus_per_task": Sourced(cpus, origin),
+        "interface": Sourced(network.interface or "", origin if network.interface else "default"),
+        "port": Sourced(network.port or 0, origin if network.port else "default"),
     }
 
 
@@ -60,11 +72,12 @@ def _place(request: Request, key: str, path: str) -> SourcedShell:
 
 def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
     cluster, plan = request.cluster, request.plan
-    yield Shell("--instances"), Sourced(plan.topology.instances, request.origin("instances"))
+    if isinstance(cluster, LocalCluster):
+        yield Shell("--instances"), Sourced(plan.topology.instances, request.origin("instances"))
     yield Shell("--accelerator"), Sourced(plan.topology.device_word.lower(), request.cluster_origin)
     if request.job.command:
         yield Shell("--working-folder"), Sourced(_working_folder(request), "where the command was given")
-    if cluster.network.port:
+    if cluster.network.port and isinstance(cluster, LocalCluster):
         yield Shell("--port"), Sourced(cluster.network.port, request.cluster_origin)
     if cluster.network.interface:
         yield Shell("--interface"), Sourced(cluster.network.interface, request.cluster_origin)

@@ -18,7 +18,7 @@ from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
 # kind of cluster -> template, and the name of the script it makes
-JOBS = {"local": ("jobs/local.sh.j2", "job.sh")}
+JOBS = {"local": ("jobs/local.sh.j2", "job.sh"), "slurm": ("jobs/sbatch.sh.j2", "job.sbatch")}
 
 
 @dataclass(frozen=True)

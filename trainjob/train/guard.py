@@ -27,6 +27,8 @@ def guarded(work: Callable[[], int]) -> int:
     """Return, twice, an exit code: in a new process what `work` returns, in this one what became of that process."""
     # Signals are taken by sigtimedwait, one at a time, so that none can arrive between two lines.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    # A job script has USR1 ignored until here: sent while Python starts, it would end this process.
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     processes.adopt_orphans()
     guard = os.getpid()
     worker = os.fork()

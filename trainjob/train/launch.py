@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-from trainjob.contract import attempts, environment, secrets
+from trainjob.contract import attempts, environment, exits, secrets
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.exits import USER_OR_CLUSTER_CAN_FIX
@@ -29,14 +29,21 @@ def main(arguments: Sequence[str]) -> int:
     asked = _parse(arguments)
     paths = RunPaths(Path(asked.run_dir).resolve())
     try:
+        rankings = _rankings(asked)
         shared = _shared_environment(asked, paths)
-        started = [_rank(asked, paths, where, shared) for where in _rankings(asked)]
+        started = [_rank(asked, paths, where, shared) for where in rankings]
         if asked.launcher == "local":
             processes.end_with_parent(parent=asked.parent)
-        return guarded(Supervisor(paths, started, grace_s=asked.grace_s).run)
+        code = guarded(Supervisor(paths, started, grace_s=asked.grace_s).run)
+        return _as_srun_must_see_it(code) if asked.launcher == "slurm" else code
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return USER_OR_CLUSTER_CAN_FIX
+
+
+def _as_srun_must_see_it(code: int) -> int:
+    # srun --kill-on-bad-exit would end the others: rank 0 may still be writing the marker that says the same.
+    return exits.DONE if code == exits.CHECKPOINTED else code
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -92,6 +99,8 @@ def _shared_environment(asked: argparse.Namespace, paths: RunPaths) -> Dict[str,
     if asked.launcher == "local":
         environ.update(ranks.rendezvous_on_this_host(asked.port))
         interface = interface or "lo"
+    elif asked.launcher == "slurm":
+        ranks.refuse_no_rendezvous(environ)
     return ranks.on_interface(environ, interface)
 
 

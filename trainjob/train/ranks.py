@@ -70,6 +70,16 @@ def rendezvous_on_this_host(port: int) -> Dict[str, str]:
     return {environment.MASTER_ADDR: ports.LOOPBACK, environment.MASTER_PORT: str(chosen)}
 
 
+def refuse_no_rendezvous(environ: Mapping[str, str]) -> None:
+    """Raise LaunchError where the job script did not say where the ranks of several hosts meet."""
+    missing = [name for name in (environment.MASTER_ADDR, environment.MASTER_PORT) if not environ.get(name)]
+    if missing:
+        raise LaunchError(
+            "%s not set: a job script sets it before srun, so start the ranks through the job script"
+            % (" and ".join(missing) + (" are" if len(missing) > 1 else " is"))
+        )
+
+
 def _checked(port: int) -> int:
     if ports.is_free(port):
         return port

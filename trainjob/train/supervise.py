@@ -149,6 +149,8 @@ def _start(rank: Rank) -> "subprocess.Popen[bytes]":
 def _in_the_child() -> None:
     # A shell's background job is born with SIGINT ignored, and so would be all that it starts.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Slurm sends it to every process of a step: a rank that does not listen yet, or at all, must live on.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     processes.end_with_parent(signal.SIGKILL)
 

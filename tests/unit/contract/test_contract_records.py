@@ -161,11 +161,21 @@ def test_a_newer_attempt_fences_an_older_one(tmp_path: Path, written: str | None
 
 
 @pytest.mark.parametrize(
-    ("local_size", "number"), [("4(x2)", 4), ("4", 4), ("2,1", 2), ("2(x3),1", 2), ("16(x128),3(x2)", 16)]
+    ("local_size", "node", "number"),
+    [
+        ("4(x2)", 1, 4),
+        ("4", 0, 4),
+        ("2,1", 0, 2),
+        ("2,1", 1, 1),
+        ("2(x3),1", 2, 2),
+        ("2(x3),1", 3, 1),
+        ("16(x128),3(x2)", 127, 16),
+        ("16(x128),3(x2)", 129, 3),
+    ],
 )
-def test_slurm(local_size: str, number: int) -> None:
+def test_slurm_says_how_many_tasks_each_node_has(local_size: str, node: int, number: int) -> None:
     said = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": local_size}
-    assert environment.ranking("slurm", said) == Ranking(5, 1, 8, number)
+    assert environment.ranking("slurm", {**said, "SLURM_NODEID": str(node)}) == Ranking(5, 1, 8, number)
 
 
 def test_open_mpi() -> None:

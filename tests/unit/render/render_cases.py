@@ -29,6 +29,20 @@ FULL = {
     "prologue": ["module load python/3.11", 'source "$HOME/site.sh"'],
     "secrets_file": "~/.config/trainjob/secrets.env",
 }
+# Everything that a cluster file of kind slurm can say to a script.
+FULL_SLURM = {
+    **FULL,
+    "kind": "slurm",
+    "nodes": {"count": 8, "accelerator": "gpu", "accelerators": 4, "type": "a100", "cpus": 64, "memory_gb": 500},
+    "python": "/shared/venvs/torch 2/bin/python",
+    "network": {"interface": "ib0", "port": 23456},
+    "limits": {"max_nodes": 4, "max_time": "24:00:00"},
+    "request": "gpus-per-node",
+    "directives": {"partition": "gpu", "account": "abc 123", "exclusive": True, "hold": False, "nice": 10},
+    "time_limit": "04:00:00",
+    "time_limit_signal": {"to": "batch", "margin_s": 300},
+    "preemption": "user-signal",
+}
 # What could be taken for something else by bash, by argparse, by Jinja or by a terminal.
 HOSTILE = [
     "",
@@ -93,7 +107,8 @@ def rendered(asked: Request, *site: Path) -> Rendered:
 
 
 def script(asked: Request, *site: Path) -> str:
-    return rendered(asked, *site).files["job.sh"].content.decode()
+    made = rendered(asked, *site)
+    return made.files[made.script].content.decode()
 
 
 def explained_script(asked: Request, *site: Path) -> str:
@@ -108,19 +123,30 @@ def site_template(folder: Path, text: str, name: str = "jobs/local.sh.j2") -> Pa
     return folder / "templates"
 
 
+def golden_script(name: str) -> Path:
+    return GOLDEN / f"{name}{'.sbatch' if name.startswith('slurm') else '.sh'}"
+
+
 def golden_requests() -> dict[str, Request]:
-    """Return the request of each pair of golden files: NAME.sh and NAME.job.json."""
-    return {"local-digits": _digits(), "local-command": _command(), "local-hostile": _hostile()}
+    """Return the request of each pair of golden files: NAME.sh (or .sbatch) and NAME.job.json."""
+    return {
+        "local-digits": _digits("local"),
+        "local-command": _command(cluster(**FULL)),
+        "local-hostile": _hostile("local"),
+        "slurm-digits": _digits("slurm-gpu"),
+        "slurm-command": _command(cluster(**FULL_SLURM)),
+        "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
+    }
 
 
-def _digits() -> Request:
-    found = find("local")
+def _digits(name: str) -> Request:
+    found = find(name)
     job = Job(instances=2)
     origins = {"instances": "flag --instances"}
     return Request(found.cluster, found.origin_word, job, origins, plan(found.name, found.cluster, job))
 
 
-def _command() -> Request:
+def _command(place: Cluster) -> Request:
     job = Job(
         name="mine",
         command=["python", "train.py", "--lr", "0.1", "--note", "a b"],
@@ -134,12 +160,13 @@ def _command() -> Request:
         "env.EPOCHS": "flag --env EPOCHS",
         "env.GREETING": "job file mine.yaml",
     }
-    place = cluster(**FULL)
     return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job), "src/deep er")
 
 
-def _hostile() -> Request:
+def _hostile(kind: str, **more: Any) -> Request:
     values = {f"V{number}": text for number, text in enumerate(HOSTILE) if len(text) < 100}
-    place = cluster(env=values)
-    job = Job(name="'; touch canary; $(touch canary) #", command=["echo", *values.values()])
+    place = cluster(kind=kind, env=values, **more)
+    # Slurm reads the name of a job in its own way, and some of it is refused.
+    name = "'; touch canary; $(touch canary) #" if kind == "local" else "; touch canary; $(touch canary) #"
+    job = Job(name=name, command=["echo", *values.values()])
     return Request(place, "cluster file bad.yaml", job, {}, plan("bad\ntouch canary\n", place, job))
