@@ -11,7 +11,7 @@ from trainjob.contract.failure import Failure, tail_of_attempt
 from trainjob.contract.files import read_json, read_number, read_word
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import backends
-from trainjob.submit.base import Liveness, Submission, read_submission
+from trainjob.submit.base import Answer, Liveness, Submission, read_submission
 
 _UNEXPLAINED = frozenset((states.FAILED, states.LOST))
 
@@ -88,21 +88,21 @@ def _look(paths: RunPaths) -> _Seen:
     return _Seen(paths, submission, read_word(paths.state), attempt)
 
 
-def _ask(unsure: Sequence[_Seen]) -> dict[object, Liveness]:
-    answers: dict[object, Liveness] = {}
+def _ask(unsure: Sequence[_Seen]) -> dict[object, Answer]:
+    answers: dict[object, Answer] = {}
     for name in {one.submission.backend for one in unsure if one.submission}:
         mine = [one for one in unsure if one.submission and one.submission.backend == name]
         natives = [one.submission.native for one in mine if one.submission and one.submission.native]
-        for one, answer in zip(mine, backends.get(name).liveness(natives), strict=True):
+        for one, answer in zip(mine, backends.get(name).ask(natives), strict=True):
             answers[one.paths.folder] = answer
     return answers
 
 
-def _status(seen: _Seen, alive: Liveness | None) -> Status:
-    if alive is Liveness.GONE:
+def _status(seen: _Seen, answer: Answer | None) -> Status:
+    if answer is not None and answer.liveness is Liveness.GONE:
         # It may have ended between the two looks: its files have the last word.
         seen = _look(seen.paths)
-    state, note = _state(seen, alive)
+    state, note = _state(seen, answer)
     progress = _mapping(seen.paths.progress)
     failed = failure.read(seen.paths) if state not in states.ACTIVE else None
     return Status(
@@ -129,21 +129,21 @@ def _mapping(path: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _state(seen: _Seen, alive: Liveness | None) -> tuple[str, str | None]:
+def _state(seen: _Seen, answer: Answer | None) -> tuple[str, str | None]:
     if not seen.is_open:
         return seen.state, None
     if seen.submission is None or seen.is_by_hand:
         return seen.state, "started by hand, so nobody can say whether it still runs"
     if seen.submission.native is None:
         return states.LOST, "recorded, and the hand-over was cut: `trainjob resume` starts it"
-    if alive is Liveness.GONE:
-        return _gone(seen)
-    if alive is Liveness.UNKNOWN:
-        return seen.state, f"started on host {seen.submission.native.get('host')}: ask there whether it still runs"
-    return seen.state, None
+    if answer is None:
+        return seen.state, None
+    return _gone(seen, answer) if answer.liveness is Liveness.GONE else (seen.state, answer.note)
 
 
-def _gone(seen: _Seen) -> tuple[str, str]:
+def _gone(seen: _Seen, answer: Answer) -> tuple[str, str | None]:
+    if answer.state is not None:
+        return answer.state, answer.note
     if seen.submission and seen.submission.cancelled_at:
         return states.CANCELLED, "its processes were killed when it was cancelled"
     return states.LOST, "its processes are gone without a word: killed, or the machine went down"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainjob.contract.files import read_json, write_json
 from trainjob.contract.paths import RunPaths
+from trainjob.submit import machines
+from trainjob.submit.machine import Machine
 
 if TYPE_CHECKING:
     from trainjob.cluster.models import Cluster
@@ -25,8 +27,21 @@ class Liveness(Enum):
     UNKNOWN = "unknown"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a back end says of one run. `state` is one of contract.states, where it knows how the run has ended."""
+
+    liveness: Liveness
+    state: str | None = None
+    note: str | None = None  # what the files can't tell, in plain words: why it waits, when it may start
+
+
 class BackEnd(Protocol):
-    """One way to hand a run directory over. Modules fit it; nothing is registered, nothing inherited."""
+    """One way to hand a run directory over. Modules fit it; nothing is registered, nothing inherited.
+
+    A run of a cluster with `ssh` has its run directory over there too: submission.json says where (`remote`), and it
+    is whole when `start` is called.
+    """
 
     def start(self, paths: RunPaths, script: str) -> Native:
         """Return the native id of the run that now has begun or waits."""
@@ -34,11 +49,28 @@ class BackEnd(Protocol):
     def argv(self, script: str) -> list[str]:
         """Return the command that `start` runs, for the record."""
 
-    def liveness(self, natives: Sequence[Native]) -> list[Liveness]:
-        """Return, for each native id, whether anything of it still runs; one question for all."""
+    def ask(self, natives: Sequence[Native]) -> list[Answer]:
+        """Return what is known of each native id; one question a machine for all.
+
+        A machine that can't be reached makes an answer UNKNOWN with a note, never an error.
+        """
 
     def cancel(self, paths: RunPaths, native: Native | None, grace_s: float) -> None:
         """End every process of the run and no other; return when none is left. `native` None: not known."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where a run's own folder is when it is not here: a host as ssh knows it, and the folder's whole path there."""
+
+    host: str
+    user: str | None
+    folder: str
+
+    @property
+    def machine(self) -> Machine:
+        """The machine, over a connection that all share."""
+        return machines.reached(self.host, self.user)
 
 
 @dataclass(frozen=True)
@@ -56,6 +88,7 @@ class Submission:
     project: Mapping[str, Any]
     image_digest: str | None = None
     cancelled_at: str | None = None
+    remote: Remote | None = None  # None: the run directory is the one that this lies in
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""
@@ -76,9 +109,19 @@ def read_submission(paths: RunPaths) -> Submission | None:
         return None
     try:
         # A newer trainjob may have written fields that this one does not know.
-        return Submission(**{name: fields[name] for name in _FIELDS if name in fields})
+        known = {name: fields[name] for name in _FIELDS if name in fields}
+        remote = known.get("remote")
+        return Submission(**{**known, "remote": None if remote is None else Remote(**remote)})
     except TypeError:
         return None
+
+
+def place_of(paths: RunPaths) -> tuple[Machine, str]:
+    """Return the machine that a run's processes are started from, and its run directory there."""
+    submission = read_submission(paths)
+    if submission is None or submission.remote is None:
+        return machines.HERE, str(paths.folder)
+    return submission.remote.machine, submission.remote.folder
 
 
 def backend_name(cluster: Cluster) -> str:

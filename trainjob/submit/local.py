@@ -15,7 +15,7 @@ from trainjob.contract.environment import RUN_DIR
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import process
-from trainjob.submit.base import Liveness, Native
+from trainjob.submit.base import Answer, Liveness, Native
 
 _PROC = Path("/proc")
 _POLL_S = 0.05
@@ -50,8 +50,19 @@ def _head(paths: RunPaths, script: str) -> None:
         stream.write(f"--- {head} ---\n")
 
 
-def liveness(natives: Sequence[Native]) -> list[Liveness]:
+def ask(natives: Sequence[Native]) -> list[Answer]:
     """Return whether each job script still runs; UNKNOWN for one that was started on another host."""
+    return [_answer(native, alive) for native, alive in zip(natives, liveness(natives), strict=True)]
+
+
+def _answer(native: Native, alive: Liveness) -> Answer:
+    if alive is Liveness.UNKNOWN:
+        return Answer(alive, note=f"started on host {native['host']}: ask there whether it still runs")
+    return Answer(alive)
+
+
+def liveness(natives: Sequence[Native]) -> list[Liveness]:
+    """Return whether each job script still runs."""
     return [_liveness(native) for native in natives]
 
 

@@ -6,9 +6,11 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 from trainjob.contract.errors import UserError
 
@@ -36,6 +38,10 @@ class CommandError(UserError):
         self.completed = completed
 
 
+class TimedOutError(CommandError):
+    """A system command gave no answer in time: what it was to do may be done or not."""
+
+
 def run(
     arguments: Sequence[str],
     *,
@@ -43,29 +49,41 @@ def run(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     check: bool = True,
+    stdin: bytes | IO[bytes] = b"",
+    stdout: IO[bytes] | None = None,
 ) -> Completed:
-    """Return what the command left when it has ended.
+    """Return what the command left when it has ended. `stdin` is what it reads, bytes or an open file.
 
-    Raises CommandError when it is missing, takes longer than `timeout_s`, or (with `check`) exits non-zero.
+    With `stdout`, its output goes into that open file, and none is in what is returned. Raises TimedOutError when it
+    takes longer than `timeout_s`, CommandError when it is missing or (with `check`) exits non-zero.
     """
-    try:
-        ended = subprocess.run(
-            list(arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            cwd=folder,
-            env=None if environment is None else dict(environment),
-            check=False,
-        )
-    except OSError as error:
-        raise CommandError(_why_not_started(arguments[0], folder, error)) from None
-    except subprocess.TimeoutExpired:
-        raise CommandError(f"`{shlex.join(arguments)}` gave no answer in {timeout_s:g} s") from None
-    completed = Completed(tuple(arguments), ended.returncode, ended.stdout, ended.stderr.decode(errors="replace"))
+    # Errors go to a file: a helper that outlives the command, as ssh's shared connection does, would hold a pipe open.
+    with tempfile.TemporaryFile() as stderr:
+        try:
+            ended = subprocess.run(
+                list(arguments),
+                **_streams(stdin, stdout),
+                stderr=stderr,
+                timeout=timeout_s,
+                cwd=folder,
+                env=None if environment is None else dict(environment),
+                check=False,
+            )
+        except OSError as error:
+            raise CommandError(_why_not_started(arguments[0], folder, error)) from None
+        except subprocess.TimeoutExpired:
+            raise TimedOutError(f"`{shlex.join(arguments)}` gave no answer in {timeout_s:g} s") from None
+        stderr.seek(0)
+        said = stderr.read().decode(errors="replace")
+    completed = Completed(tuple(arguments), ended.returncode, ended.stdout or b"", said)
     if check:
         refuse_failure(completed)
     return completed
+
+
+def _streams(stdin: bytes | IO[bytes], stdout: IO[bytes] | None) -> dict[str, Any]:
+    given = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+    return {**given, "stdout": subprocess.PIPE if stdout is None else stdout}
 
 
 def refuse_failure(completed: Completed) -> None:
