@@ -72,6 +72,8 @@ FIELDS: dict[str, tuple[type, str]] = {
     "time_limit": (str, "Time limit under Slurm: 04:00:00."),
     "max_attempts": (int, "Starts a job may have by itself under Slurm."),
     "allow_unused_parameters": (bool, "Let parameters get no gradient."),
+    "compile_first": (bool, "On IPUs: compile once, before instances start."),
+    "compile_only": (bool, "On IPUs: compile, with no IPU attached, and end."),
 }
 
 
@@ -112,6 +114,7 @@ def _parameters() -> list[inspect.Parameter]:
         *(_parameter(name, kind, typer.Option(flag(name), help=text)) for name, (kind, text) in FIELDS.items()),
         _parameter("set", list[str], typer.Option("--set", metavar="NAME=VALUE", help="An option of the task.")),
         _parameter("env", list[str], typer.Option("--env", metavar="NAME=VALUE", help="Environment of every rank.")),
+        _parameter("poprun", list[str], typer.Option("--poprun", metavar="NAME=VALUE", help="An option of poprun.")),
         _parameter("project", Path, typer.Option("--project", help="Top folder of your project.")),
         _parameter(
             "untracked", bool, typer.Option("--untracked", help="Copy files that git does not track, too."), False
@@ -131,7 +134,7 @@ def _collected(given: Mapping[str, Any]) -> JobFlags:
     words = tuple(given["words"] or ())
     if words:
         values["command"] = list(words)
-    for name in ("set", "env"):
+    for name in ("set", "env", "poprun"):
         if given[name]:
             values[name] = dict(_pair(text, name) for text in given[name])
     return JobFlags(given["cluster"], given["job_file"], values, words, given["project"], given["untracked"])

@@ -14,7 +14,7 @@ from trainjob.cluster.job import EXCLUSIVE, Job
 from trainjob.cluster.reading import read_job
 
 # These hold names of their own: flags and file are merged name by name.
-_NAMED = ("set", "env")
+_NAMED = ("set", "env", "poprun")
 _PARTNER = {one: other for pair in EXCLUSIVE for one, other in (pair, pair[::-1])}
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from trainjob.cluster.common import (
     JOB_NAME,
     Count,
+    DirectiveName,
     Environment,
     Line,
     OptionName,
@@ -21,7 +22,12 @@ from trainjob.cluster.common import (
 
 Precision = Literal["64.64", "32.32", "16.32", "16.16", "bf16"]
 # Pairs of which a job has one at most.
-EXCLUSIVE = (("task", "command"), ("accumulation", "global_batch"), ("epochs", "updates"))
+EXCLUSIVE = (
+    ("task", "command"),
+    ("accumulation", "global_batch"),
+    ("epochs", "updates"),
+    ("compile_first", "compile_only"),
+)
 
 JobName = Annotated[str, StringConstraints(pattern=JOB_NAME)]
 
@@ -94,6 +100,13 @@ class Job(Strict):
     )
     max_attempts: Count = Field(
         50, description="Starts that a job may have by itself under Slurm, the first and every requeue."
+    )
+    compile_first: bool | None = Field(
+        None, description="On IPUs: compile in a step of its own, once, before instances start."
+    )
+    compile_only: bool | None = Field(None, description="On IPUs: compile, with no IPU attached, and end.")
+    poprun: dict[DirectiveName, PlainText | int | bool] = Field(
+        {}, description="Any poprun option by its long name, over the cluster file's."
     )
     env: Environment = Field({}, description="Environment of every rank, over the cluster file's.")
 

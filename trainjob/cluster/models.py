@@ -11,6 +11,7 @@ from trainjob.cluster.common import (
     Container,
     Count,
     DirectiveName,
+    EnvironmentName,
     Line,
     Place,
     PlainText,
@@ -40,6 +41,11 @@ class Vipu(Strict):
         None, description="Allocation to create a partition in (a V-IPU cluster before SDK 2.6)."
     )
     timeout_s: Count = Field(120, description="Seconds a request may take; 120 is poprun's own default.")
+    update_partition: bool | None = Field(None, description="Let poprun change a partition to fit. Absent: as poprun.")
+    reset_partition: bool | None = Field(None, description="Reset it before the run. Absent: as poprun decides.")
+    remove_partition: bool | None = Field(
+        None, description="Remove at the end what poprun made. Absent: as poprun, which does."
+    )
 
 
 class Sdk(Strict):
@@ -48,6 +54,26 @@ class Sdk(Strict):
     version: Version = Field(description='SDK release, quoted: "3.3.0".')
     path: Line | None = Field(None, description="Unpacked SDK: the folder whose enable script is sourced.")
     venv: Line | None = Field(None, description="Virtualenv that has poptorch.")
+
+
+class Poprun(Strict):
+    """How poprun is started: what is absent is left to poprun."""
+
+    host_list: Literal["comma", "range"] = Field(
+        "comma", description="How hosts are written for poprun: a,b or a[1-2]; ranges from SDK 2.5 on."
+    )
+    numa: Literal["spread", "disabled"] | None = Field(
+        None, description="Bind instances to NUMA nodes: --numa-aware before SDK 3, --process-placement from there."
+    )
+    print_topology: bool = Field(True, description="Print hosts, ILDs, instances and replicas as a table.")
+    verbosity: int = Field(0, ge=0, le=2, description="0: as poprun; 1: --verbose; 2: --vv.")
+    executable_cache: Line | None = Field(None, description="Folder of compiled executables, on every host.")
+    mpi_global_args: list[Line] = Field([], description="Options for mpirun as a whole: --mca plm_rsh_num_concurrent 4")
+    mpi_local_args: list[Line] = Field([], description="Options for every instance: -x NAME=VALUE")
+    forward: list[EnvironmentName] = Field([], description="Further environment names handed to other hosts.")
+    options: dict[DirectiveName, Line | int | bool] = Field(
+        {}, description="Any poprun option by its long name; true is yes, false is no."
+    )
 
 
 class PodCluster(Place):
@@ -60,6 +86,7 @@ class PodCluster(Place):
     ilds: Count | None = Field(None, description="IPU-Link domains. Absent: one per 64 IPUs.")
     vipu: Vipu = Field(Vipu(), description="The V-IPU controller.")
     sdk: Sdk | None = Field(None, description="The Poplar SDK on the hosts.")
+    poprun: Poprun = Field(Poprun(), description="How poprun is started.")
 
     @model_validator(mode="after")
     def _hosts_are_known_or_counted(self) -> PodCluster:

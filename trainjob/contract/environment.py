@@ -8,6 +8,8 @@ from typing import Dict, List, Mapping, NamedTuple, Optional
 RUN_DIR = "TRAINJOB_RUN_DIR"
 ATTEMPT = "TRAINJOB_ATTEMPT"
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
+# Not empty: a task compiles for its devices and ends, before or instead of training.
+COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 
 # What a script written for torchrun reads, and nothing else does the ranking.
 RANK = "RANK"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
-from trainjob.contract.errors import UserError
-from trainjob.render import directives, quoting
+from trainjob.render import directives, poprun, quoting
+from trainjob.render.places import place
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
@@ -16,22 +16,19 @@ from trainjob.render.sourced import Sourced, SourcedShell
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
 
 
-class PlaceError(UserError):
-    """A path that means something else where the script runs."""
-
-
 def context(request: Request) -> dict[str, Any]:
     """Return the names a template may use: CONTRIBUTING.md lists them."""
     cluster, origin = request.cluster, request.cluster_origin
     return {
         "title": Sourced(quoting.one_line(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
         "environment": list(_environment(request)),
-        "data_dir": None if cluster.data_dir is None else _place(request, "data_dir", cluster.data_dir),
+        "data_dir": None if cluster.data_dir is None else place(request, "data_dir", cluster.data_dir),
         "prologue": [SourcedShell(Shell(line), origin) for line in cluster.prologue],
         "python": _python(request),
         "launch_options": list(_launch_options(request)),
         "command": _command(request),
         **(_of_slurm(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
+        **(poprun.context(request, cluster) if isinstance(cluster, PodCluster) else {}),
     }
 
 
@@ -53,21 +50,16 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 
 def _python(request: Request) -> SourcedShell:
-    asked = None if isinstance(request.cluster, PodCluster) else request.cluster.python
+    if isinstance(request.cluster, PodCluster):
+        venv = request.cluster.sdk.venv if request.cluster.sdk else None
+        asked = f"{venv.rstrip('/')}/bin/python" if venv else None
+    else:
+        asked = request.cluster.python
     if asked is None:
         return SourcedShell(Shell("python3"), "default")
     if "/" not in asked:
         return SourcedShell(quoting.word(asked), request.cluster_origin)
-    return _place(request, "python", asked)
-
-
-def _place(request: Request, key: str, path: str) -> SourcedShell:
-    if not path.startswith(("/", "~/")):
-        raise PlaceError(
-            f"{key} is {path} in {request.cluster_origin}, and a script runs in its run directory: "
-            "write the whole path, from / or ~/ on"
-        )
-    return SourcedShell(quoting.path(path), request.cluster_origin)
+    return place(request, "python", asked)
 
 
 def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
@@ -79,10 +71,10 @@ def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
         yield Shell("--working-folder"), Sourced(_working_folder(request), "where the command was given")
     if cluster.network.port and isinstance(cluster, LocalCluster):
         yield Shell("--port"), Sourced(cluster.network.port, request.cluster_origin)
-    if cluster.network.interface:
+    if cluster.network.interface and "/" not in cluster.network.interface:  # gloo and NCCL know no CIDR
         yield Shell("--interface"), Sourced(cluster.network.interface, request.cluster_origin)
     if cluster.secrets_file:
-        yield Shell("--secrets-file"), _place(request, "secrets_file", cluster.secrets_file)
+        yield Shell("--secrets-file"), place(request, "secrets_file", cluster.secrets_file)
 
 
 def _working_folder(request: Request) -> str:

@@ -18,7 +18,11 @@ from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
 # kind of cluster -> template, and the name of the script it makes
-JOBS = {"local": ("jobs/local.sh.j2", "job.sh"), "slurm": ("jobs/sbatch.sh.j2", "job.sbatch")}
+JOBS = {
+    "local": ("jobs/local.sh.j2", "job.sh"),
+    "slurm": ("jobs/sbatch.sh.j2", "job.sbatch"),
+    "ipu-pod": ("jobs/poprun.sh.j2", "job.sh"),
+}
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,7 @@ def explained(request: Request, ours: Path, site: Sequence[Path] = ()) -> str:
 
 
 def _template_of(request: Request) -> tuple[str, str]:
-    try:
-        return JOBS[request.cluster.kind]
-    except KeyError:
-        raise TemplateError(
-            f"cluster {request.plan.cluster} is of kind {request.cluster.kind}, for which this version has no job "
-            f"template yet (it has: {', '.join(JOBS)}): `trainjob plan` shows its arithmetic"
-        ) from None
+    return JOBS[request.cluster.kind]
 
 
 def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:

@@ -17,7 +17,6 @@ from typing import Dict, List, Sequence, Tuple
 from trainjob.contract import attempts, environment, exits, secrets
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
-from trainjob.contract.exits import USER_OR_CLUSTER_CAN_FIX
 from trainjob.contract.paths import RunPaths
 from trainjob.train import processes, ranks
 from trainjob.train.guard import guarded
@@ -31,18 +30,20 @@ def main(arguments: Sequence[str]) -> int:
     try:
         rankings = _rankings(asked)
         shared = _shared_environment(asked, paths)
+        if shared.get(environment.COMPILE_ONLY) and rankings[0].rank != 0:
+            return exits.DONE  # one instance compiles for all
         started = [_rank(asked, paths, where, shared) for where in rankings]
         if asked.launcher == "local":
             processes.end_with_parent(parent=asked.parent)
         code = guarded(Supervisor(paths, started, grace_s=asked.grace_s).run)
-        return _as_srun_must_see_it(code) if asked.launcher == "slurm" else code
+        return code if asked.launcher == "local" else _as_a_launcher_must_see_it(code)
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
-        return USER_OR_CLUSTER_CAN_FIX
+        return exits.USER_OR_CLUSTER_CAN_FIX
 
 
-def _as_srun_must_see_it(code: int) -> int:
-    # srun --kill-on-bad-exit would end the others: rank 0 may still be writing the marker that says the same.
+def _as_a_launcher_must_see_it(code: int) -> int:
+    # srun --kill-on-bad-exit and mpirun would end the others: rank 0 may still be writing the marker that says the same.
     return exits.DONE if code == exits.CHECKPOINTED else code
 
 

@@ -11,7 +11,7 @@ from trainjob.cli import job_flags
 from trainjob.cli.lazy import COMMANDS
 from trainjob.cluster.job import Job
 
-OF_THEIR_OWN = {"command", "set", "env"}
+OF_THEIR_OWN = {"command", "set", "env", "poprun"}
 
 
 def test_every_field_of_a_job_has_a_flag() -> None:

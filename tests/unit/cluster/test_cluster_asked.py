@@ -62,6 +62,8 @@ VALUES = {
     "global_batch": 64,
     "epochs": 3,
     "updates": 10,
+    "compile_first": True,
+    "compile_only": True,
 }
 
 

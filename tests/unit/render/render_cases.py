@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies
+from pod_cases import pod_requests
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import find
@@ -136,6 +137,7 @@ def golden_requests() -> dict[str, Request]:
         "slurm-digits": _digits("slurm-gpu"),
         "slurm-command": _command(cluster(**FULL_SLURM)),
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
+        **pod_requests(),
     }
 
 

@@ -5,26 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from render_cases import OURS, cluster, rendered, request, script
+from render_cases import cluster, rendered, request, script
 
-from trainjob.cluster.job import Job
-from trainjob.cluster.models import CLUSTER
 from trainjob.contract import job as contract
 from trainjob.contract.tasks import BUILT_IN
-from trainjob.plan.build import plan
-from trainjob.render.context import PlaceError
-from trainjob.render.environment import TemplateError
+from trainjob.render.places import PlaceError
 from trainjob.render.quoting import QuotingError
-from trainjob.render.rendered import render
-from trainjob.render.request import Request
-
-
-def test_a_kind_without_a_template_says_what_there_is() -> None:
-    place, job = CLUSTER.validate_python({"kind": "ipu-pod", "ipus": 4, "host_count": 1}), Job()
-    with pytest.raises(
-        TemplateError, match="cluster far is of kind ipu-pod, for which this version has no job template"
-    ):
-        render(Request(place, "cluster file far.yaml", job, {}, plan("far", place, job)), OURS)
 
 
 @pytest.mark.parametrize("key", ["data_dir", "secrets_file", "python"])

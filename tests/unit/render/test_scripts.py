@@ -23,7 +23,7 @@ def test_renders_the_golden_bytes(name: str, golden: Path, write_golden: bool) -
 
 
 def test_every_golden_file_has_a_case() -> None:
-    found = {*GOLDEN.glob("local-*"), *GOLDEN.glob("slurm-*")}
+    found = {*GOLDEN.glob("local-*"), *GOLDEN.glob("slurm-*"), *GOLDEN.glob("pod*")}
     assert found == {golden for _, golden in CASES}
 
 

@@ -1,0 +1,195 @@
+"""What the poprun line says: every option ready, by the release of the SDK. Templates print it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trainjob.cluster import hostlist
+from trainjob.cluster.models import PodCluster
+from trainjob.plan import poprun as rules
+from trainjob.plan import sdk
+from trainjob.render.places import place
+from trainjob.render.quoting import Shell
+from trainjob.render.record import environment
+from trainjob.render.request import Request
+from trainjob.render.sourced import Sourced, SourcedShell
+
+# What a rank on another host needs of the shell that starts poprun; names that aren't set there are passed over.
+FORWARDED = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "OPAL_PREFIX",
+    "CPATH",
+    "VIRTUAL_ENV",
+    "POPLAR_SDK_ENABLED",
+    "POPLAR_ENGINE_OPTIONS",
+    "POPTORCH_CACHE_DIR",
+    "IPUOF_VIPU_API_TIMEOUT",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TRAINJOB_ATTEMPT",
+    "TRAINJOB_COMPILE_ONLY",
+    "TRAINJOB_DATA_DIR",
+    "TRAINJOB_DEVICE",
+    "TRAINJOB_INTERFACE",
+    "TRAINJOB_MAX_UPDATES",
+)
+# Where the run's own partition gets its name: letters, digits and underscores of the run id.
+OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
+OWN_CACHE = Shell('"$TRAINJOB_RUN_DIR"/executables')
+
+
+class Option(NamedTuple):
+    """One option of poprun; `value` None is a bare flag."""
+
+    flag: Shell
+    value: object | None
+
+
+class _Launch(NamedTuple):
+    request: Request
+    cluster: PodCluster
+
+    @property
+    def origin(self) -> str:
+        return self.request.cluster_origin
+
+
+def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
+    """Return what the templates of a pod may print, beside what all templates may."""
+    launch = _Launch(request, cluster)
+    topology = request.plan.topology
+    return {
+        "sdk_path": _path(launch, "sdk.path", cluster.sdk.path if cluster.sdk else None),
+        "venv": _path(launch, "sdk.venv", cluster.sdk.venv if cluster.sdk else None),
+        "first_host": Sourced(topology.hosts[0].name if len(topology.hosts) > 1 else "127.0.0.1", launch.origin),
+        "fixed_port": None if cluster.network.port is None else Sourced(cluster.network.port, launch.origin),
+        "vipu_server": None if cluster.vipu.server is None else Sourced(cluster.vipu.server, launch.origin),
+        "partition": _partition(launch),
+        "own_partition": cluster.vipu.partition is None and cluster.vipu.allocation is not None,
+        "removes_partition": cluster.vipu.remove_partition is not False,
+        "executable_cache": _cache(launch),
+        "interface": None if cluster.network.interface is None else Sourced(cluster.network.interface, launch.origin),
+        "mpi_global_args": Sourced(" ".join(cluster.poprun.mpi_global_args), launch.origin),
+        "mpi_local_args": Sourced(" ".join(cluster.poprun.mpi_local_args), launch.origin),
+        "forwarded": list(_forwarded(launch)),
+        "poprun_options": list(_options(launch)),
+        "compile_first": bool(request.job.compile_first),
+        # A task is told to compile and end; a command of the user's own knows by itself what it does.
+        "compiles_ahead": request.job.command is None and bool(request.job.compile_first or request.job.compile_only),
+        "stops_by_file": request.job.command is None,
+    }
+
+
+def _path(launch: _Launch, key: str, path: str | None) -> SourcedShell | None:
+    return None if path is None else place(launch.request, key, path)
+
+
+def _partition(launch: _Launch) -> object | None:
+    vipu = launch.cluster.vipu
+    if vipu.partition is not None:
+        return Sourced(vipu.partition, launch.origin)
+    return None if vipu.allocation is None else SourcedShell(OWN_PARTITION, "a partition of the run's own")
+
+
+def _cache(launch: _Launch) -> SourcedShell | None:
+    asked = launch.cluster.poprun.executable_cache
+    if asked is not None:
+        return _path(launch, "poprun.executable_cache", asked)
+    if launch.request.job.compile_first or launch.request.job.compile_only:
+        return SourcedShell(OWN_CACHE, "the run's own, for what is compiled ahead")
+    return None
+
+
+def _forwarded(launch: _Launch) -> Iterator[Sourced]:
+    # On one host mpirun's children have its environment.
+    if len(launch.request.plan.topology.hosts) == 1:
+        return
+    mine = environment(launch.request)
+    asked = dict.fromkeys((*mine, *launch.cluster.poprun.forward), launch.origin)
+    for name, origin in {**dict.fromkeys(FORWARDED, "for every host"), **asked}.items():
+        yield Sourced(name, origin)
+
+
+def _options(launch: _Launch) -> Iterator[Option]:
+    yield from _verbosity(launch)
+    yield from _hosts(launch)
+    yield from _topology(launch)
+    yield from _vipu(launch)
+    yield from _cluster_file(launch)
+    if launch.request.job.compile_only:
+        yield _option("offline-mode", True, "flag --compile-only")
+
+
+def _verbosity(launch: _Launch) -> Iterator[Option]:
+    word = {1: "--verbose", 2: "--vv"}.get(launch.cluster.poprun.verbosity)
+    if word:
+        yield Option(SourcedShell(Shell(word), launch.origin), None)
+
+
+def _hosts(launch: _Launch) -> Iterator[Option]:
+    names = [host.name for host in launch.request.plan.topology.hosts]
+    # Without --host poprun stays on the host it is started on.
+    if launch.cluster.host_names is None and len(names) == 1:
+        return
+    as_range = launch.cluster.poprun.host_list == "range"
+    yield _option("host", hostlist.compress(names) if as_range else ",".join(names), launch.origin)
+
+
+def _topology(launch: _Launch) -> Iterator[Option]:
+    topology, request = launch.request.plan.topology, launch.request
+    yield _option("num-instances", topology.instances, request.origin("instances"))
+    yield _option("num-replicas", topology.replicas, request.origin("replicas"))
+    yield _option("ipus-per-replica", topology.devices_per_replica, request.origin("ipus_per_replica"))
+    if launch.cluster.ilds is not None:
+        yield _option("num-ilds", launch.cluster.ilds, launch.origin)
+
+
+def _vipu(launch: _Launch) -> Iterator[Option]:
+    vipu = launch.cluster.vipu
+    said = vipu.model_fields_set
+    if vipu.server is not None:
+        yield _option("vipu-server-host", vipu.server, launch.origin)
+    # poprun has the same defaults: what the file does not say is left to it.
+    if "port" in said:
+        yield _option("vipu-server-port", vipu.port, launch.origin)
+    if "timeout_s" in said:
+        yield _option("vipu-server-timeout", vipu.timeout_s, launch.origin)
+    yield from _partition_options(launch)
+
+
+def _partition_options(launch: _Launch) -> Iterator[Option]:
+    vipu = launch.cluster.vipu
+    if _partition(launch) is not None:
+        yield Option(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
+    if vipu.allocation is not None:
+        yield _option(_allocation_word(launch.cluster), vipu.allocation, launch.origin)
+    for name in ("update_partition", "reset_partition", "remove_partition"):
+        asked = getattr(vipu, name)
+        if asked is not None:
+            yield _option(name.replace("_", "-"), asked, launch.origin)
+
+
+def _allocation_word(cluster: PodCluster) -> str:
+    is_old = cluster.sdk is not None and sdk.release(cluster.sdk.version) < sdk.ALLOCATIONS_FROM
+    return "vipu-cluster" if is_old else "vipu-allocation"
+
+
+def _cluster_file(launch: _Launch) -> Iterator[Option]:
+    cluster, job = launch.cluster, launch.request.job
+    if cluster.poprun.print_topology:
+        yield _option("print-topology", True, "default")
+    if cluster.poprun.numa is not None and cluster.sdk is not None:
+        yield _option(*rules.numa(cluster.poprun.numa, sdk.release(cluster.sdk.version)), launch.origin)
+    if _cache(launch) is not None:
+        yield Option(Shell("--executable-cache-path"), Shell('"$POPTORCH_CACHE_DIR"'))
+    for name, value in {**cluster.poprun.options, **job.poprun}.items():
+        yield _option(name, value, launch.request.origin(f"poprun.{name}") if name in job.poprun else launch.origin)
+
+
+def _option(name: str, value: object, origin: str) -> Option:
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    return Option(Shell(f"--{name}"), Sourced(value, origin))
