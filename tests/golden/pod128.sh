@@ -84,7 +84,6 @@ exec poprun \
   --print-topology=yes \
   --mpi-local-args="$TRAINJOB_MPI_LOCAL" \
   "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher openmpi \
-  --instances 16 \
   --accelerator ipu \
   "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"
 ) &

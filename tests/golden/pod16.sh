@@ -76,7 +76,6 @@ exec poprun \
   --vipu-server-port=8090 \
   --print-topology=yes \
   "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher openmpi \
-  --instances 4 \
   --accelerator ipu \
   --working-folder code/project \
   "$TRAINJOB_RUN_DIR" -- python main.py --note 'a b'

@@ -76,7 +76,6 @@ exec poprun \
   --vipu-server-port=8090 \
   --print-topology=yes \
   "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher openmpi \
-  --instances 1 \
   --accelerator ipu \
   "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"
 ) &

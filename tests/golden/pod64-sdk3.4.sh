@@ -136,7 +136,6 @@ exec poprun \
   --mpi-global-args="$TRAINJOB_MPI_GLOBAL" \
   --mpi-local-args="$TRAINJOB_MPI_LOCAL" \
   "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher openmpi \
-  --instances 4 \
   --accelerator ipu \
   --interface eno1 \
   "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"

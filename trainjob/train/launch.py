@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _as_a_launcher_must_see_it(code: int) -> int:
-    # srun --kill-on-bad-exit and mpirun would end the others: rank 0 may still be writing the marker that says the same.
+    # srun --kill-on-bad-exit and mpirun would end the others, and rank 0 may still be writing the marker.
     return exits.DONE if code == exits.CHECKPOINTED else code
 
 
