@@ -22,6 +22,11 @@ help: ## Say what can be made
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev]'
 	@touch $@
 
+# The playbooks' linter brings Ansible along; nobody else waits for it.
+.venv/installed-check: .venv/installed-dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev,provision,check]'
+	@touch $@
+
 install: .venv/installed-train ## Make .venv with trainjob and what training needs
 
 demo: install ## Train on real handwritten digits with two processes
@@ -34,12 +39,13 @@ test: .venv/installed-dev ## Run the tests
 test-full: .venv/installed-dev ## Run the tests, and those that take longer than CI allows
 	$(BIN)/pytest -n 2
 
-check: .venv/installed-dev ## Lint, types, import laws, and shellcheck of every rendered script
+check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellcheck of every rendered script
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/train
 	$(BIN)/lint-imports
+	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/unit/render/test_scripts.py
 
 golden: .venv/installed-dev ## Write the golden scripts anew; read the difference before you commit it

@@ -29,11 +29,14 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S) -> None:
-    """Fetch `url` into the file `path`. Raises UserError where the server does not give it whole."""
+def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S, go_on: bool = False) -> None:
+    """Fetch `url` into the file `path`; `go_on` keeps what is already in it and asks for the rest.
+
+    Raises UserError where the server does not give it whole.
+    """
     if urlsplit(url).scheme not in ("http", "https"):
         raise UserError("%s can't be fetched: give an address that begins with https:// or http://, or a file" % url)
-    with open(str(path), "wb") as stream:
+    with open(str(path), "ab" if go_on else "wb") as stream:
         _Download(url, stream, say, pause_s).run()
 
 
@@ -71,6 +74,8 @@ class _Download:
         with self._open() as response:
             if response.status != 206:
                 self._start_over(response)
+            elif self._total is None:
+                self._total = _number(response.headers["Content-Range"].rpartition("/")[2])
             for chunk in _chunks(response):
                 self._stream.write(chunk)  # a full disk is no cut connection: it ends the download
                 self._tell()
@@ -95,8 +100,7 @@ class _Download:
     def _start_over(self, response: Any) -> None:
         self._stream.seek(0)
         self._stream.truncate()
-        length = response.headers.get("Content-Length", "")
-        self._total = int(length) if length.isdigit() else None
+        self._total = _number(response.headers.get("Content-Length", ""))
 
     def _refusal(self, error: Exception) -> Exception:
         """Return what to raise for a request that failed: worth another try, or not."""
@@ -119,6 +123,10 @@ class _Download:
         if time.monotonic() - self._said_at >= _SAY_EVERY_S:
             self._said_at = time.monotonic()
             self._say("%s fetched" % self._so_far())
+
+
+def _number(text: str) -> Optional[int]:
+    return int(text) if text.isdigit() else None
 
 
 def _chunks(response: Any) -> Iterator[bytes]:

@@ -1,0 +1,96 @@
+"""`python -m trainjob.data`: what the playbooks run on hosts. The last line of its output is JSON.
+
+fetch SOURCE PATH [--sha256 S]      an archive, checked
+prepare NAME --data-dir FOLDER …    a data set, unless it is there
+check NAME --data-dir FOLDER        every byte of a data set against its manifest
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from trainjob.contract import exits, manifest
+from trainjob.contract.errors import UserError
+from trainjob.data.checking import check_folder
+from trainjob.data.fetching import fetch
+from trainjob.data.prepare import prepare
+from trainjob.data.sizes import parse_shape
+
+_NUMBERS = ("samples", "held_out", "classes", "seed")
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Return the exit code of one command; what is wrong goes to the error stream in one line."""
+    asked = _parser().parse_args(arguments)
+    try:
+        said: Dict[str, Any] = asked.act(asked)
+    except UserError as error:
+        sys.stderr.write("%s\n" % error)
+        return exits.USER_OR_CLUSTER_CAN_FIX
+    sys.stdout.write(json.dumps(said) + "\n")
+    return exits.DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainjob.data")
+    commands = parser.add_subparsers(required=True, dest="command")
+    one = commands.add_parser("fetch")
+    one.add_argument("source")
+    one.add_argument("path", type=Path)
+    one.add_argument("--sha256", default="")
+    one.set_defaults(act=_fetch)
+    for name, act in (("prepare", _prepare), ("check", _check)):
+        one = commands.add_parser(name)
+        one.add_argument("name")
+        one.add_argument("--data-dir", type=Path, required=True)
+        one.set_defaults(act=act)
+    _add_prepare_options(commands.choices["prepare"])
+    return parser
+
+
+def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", dest="source")
+    parser.add_argument("--sha256")
+    parser.add_argument("--shape", type=parse_shape)
+    parser.add_argument("--again", action="store_true")
+    for name in _NUMBERS:
+        parser.add_argument("--" + name.replace("_", "-"), type=int)
+
+
+def _fetch(asked: argparse.Namespace) -> Dict[str, Any]:
+    found = fetch(asked.source, asked.path, asked.sha256, _say)
+    return {"path": str(found.path), "changed": found.changed}
+
+
+def _prepare(asked: argparse.Namespace) -> Dict[str, Any]:
+    options = {name: getattr(asked, name) for name in ("source", "sha256", "shape", *_NUMBERS)}
+    folder = prepare(asked.name, asked.data_dir.expanduser(), again=asked.again, say=_say, **options)
+    return {"folder": str(folder), "identity": _identity(folder)}
+
+
+def _check(asked: argparse.Namespace) -> Dict[str, Any]:
+    folder = asked.data_dir.expanduser() / asked.name
+    if not folder.exists():
+        return {"there": False, "identity": None, "why": "%s is not there" % folder}
+    try:
+        check_folder(folder)
+    except UserError as error:
+        return {"there": True, "identity": None, "why": str(error)}
+    return {"there": True, "identity": _identity(folder), "why": "whole: every byte is as its manifest says"}
+
+
+def _identity(folder: Path) -> str:
+    return hashlib.sha256((folder / manifest.FILE_NAME).read_bytes()).hexdigest()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
