@@ -44,3 +44,15 @@ def test_the_wheel_renders_what_the_checkout_renders(installed: Path, tmp_path: 
 def test_the_wheel_carries_the_digits_and_the_catalog(installed: Path, tmp_path: Path) -> None:
     assert "train 1,437" in run(installed, "data", "list", folder=tmp_path)
     assert "pod256" in run(installed, "cluster", "list", folder=tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_makes_the_same_image_as_the_checkout(installed: Path, tmp_path: Path) -> None:
+    make = "import pathlib, sys; from trainjob.images.wheel import write_wheel; write_wheel(pathlib.Path(sys.argv[1]))"
+    wheels = []
+    for name, python in (("installed", installed.parent / "python"), ("checkout", Path(sys.executable))):
+        (tmp_path / name).mkdir()
+        run(python, "-c", make, tmp_path / name, folder=tmp_path)
+        (wheel,) = (tmp_path / name).iterdir()
+        wheels.append(wheel.read_bytes())
+    assert wheels[0] == wheels[1]

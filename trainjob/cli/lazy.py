@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "bench": "Measure the loader, the collectives, and how a job scales, on this machine.",
     "report": "Show what a run has done, from its folder alone.",
     "data": "Prepare, list and check data sets.",
+    "container": "Build images that train, run them, and verify them.",
     "cluster": "List, show, make and check cluster files.",
 }
 

@@ -101,6 +101,14 @@ def _why_not_started(program: str, folder: Path | None, error: OSError) -> str:
     return f"{program} can't be started: {error.strerror}"
 
 
+def show(arguments: Sequence[str], *, folder: Path | None = None) -> int:
+    """Return the exit code of a command that reads and writes our own terminal. Raises CommandError when missing."""
+    try:
+        return subprocess.run(list(arguments), cwd=folder, check=False).returncode
+    except OSError as error:
+        raise CommandError(_why_not_started(arguments[0], folder, error)) from None
+
+
 def search_path() -> str:
     """Return the PATH of local runs: the folder of the interpreter that runs us comes first."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

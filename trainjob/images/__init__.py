@@ -1,0 +1,1 @@
+"""Container images: what goes in, who builds them, and how one is run by hand."""

@@ -1,0 +1,96 @@
+"""Our own wheel, made from the package that runs: the same bytes from a clone and from an installation."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import trainjob
+from trainjob.contract.errors import UserError
+
+# Folders that a checkout has beside the package and a wheel inside it.
+_BESIDE = ("containers", "playbooks", "templates")
+# The oldest time that a zip can say: the same content gives the same bytes, and the engine's cache holds.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def write_wheel(folder: Path) -> Path:
+    """Return the wheel of the running trainjob, written into `folder`.
+
+    Raises UserError where trainjob runs from sources that were never installed.
+    """
+    found = _distribution()
+    target = folder / f"trainjob-{found.version}-py3-none-any.whl"
+    members = {**dict(_package()), **_facts(found)}
+    record = f"trainjob-{found.version}.dist-info/RECORD"
+    members[record] = _record(members, record)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in sorted(members.items()):
+            wheel.writestr(_member(name), content)
+    return target
+
+
+def _distribution() -> metadata.Distribution:
+    try:
+        return metadata.distribution("trainjob")
+    except metadata.PackageNotFoundError:
+        raise UserError(
+            "trainjob runs from sources that are not installed, so nobody can say what it needs: run: pip install -e ."
+        ) from None
+
+
+def package_folder() -> Path:
+    """Return the folder of the package that runs."""
+    return Path(trainjob.__file__).parent
+
+
+def beside(name: str) -> Path:
+    """Return a folder that a wheel has inside the package and a checkout beside it: containers, templates."""
+    inside = package_folder() / name
+    return inside if inside.is_dir() else package_folder().parent / name
+
+
+def _package() -> Iterator[tuple[str, bytes]]:
+    for name, path in _files(package_folder()):
+        yield f"trainjob/{name}", path.read_bytes()
+    for folder in _BESIDE:
+        for name, path in _files(beside(folder)):
+            yield f"trainjob/{folder}/{name}", path.read_bytes()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in folder.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _facts(found: metadata.Distribution) -> dict[str, bytes]:
+    folder = f"trainjob-{found.version}.dist-info"
+    # The description is the README: no image needs it, and every change of it would build one anew.
+    headers = (found.read_text("METADATA") or "").partition("\n\n")[0] + "\n"
+    return {
+        f"{folder}/METADATA": headers.encode(),
+        f"{folder}/WHEEL": b"Wheel-Version: 1.0\nGenerator: trainjob\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{folder}/entry_points.txt": (found.read_text("entry_points.txt") or "").encode(),
+        f"{folder}/licenses/LICENSE": (found.read_text("licenses/LICENSE") or "").encode(),
+    }
+
+
+def _record(members: dict[str, bytes], own_name: str) -> bytes:
+    lines = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in sorted(members.items())]
+    return "\n".join([*lines, f"{own_name},,", ""]).encode()
+
+
+def _digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo(name, _TIME)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = 0o644 << 16
+    return member

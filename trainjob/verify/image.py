@@ -1,0 +1,97 @@
+"""An image proves itself: two ranks train inside it, and train as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from trainjob.contract.paths import RunPaths
+from trainjob.report.report import report
+from trainjob.runs.experiment import Workbench
+from trainjob.verify.instances import Verdict
+from trainjob.verify.instances import verify as verify_instances
+
+INSTANCES = 2
+_EPOCHS, _UPDATES = 3, 5
+# One digit in ten is right by chance.
+_LEAST_ACCURACY = 0.8
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was tried: what, what was found, and whether that is as it should be."""
+
+    what: str
+    found: str
+    good: bool
+    runs: Sequence[RunPaths]
+
+
+@dataclass(frozen=True)
+class ImageVerdict:
+    """Whether an image trains, and by what it was judged."""
+
+    versions: dict[str, str]
+    checks: tuple[Check, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether everything is as it should be."""
+        return all(check.good for check in self.checks)
+
+    @property
+    def runs(self) -> list[RunPaths]:
+        """The runs that it was judged by."""
+        return [paths for check in self.checks for paths in check.runs]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        checks = [{"what": one.what, "found": one.found, "ok": one.good} for one in self.checks]
+        return {"ok": self.good, "versions": self.versions, "checks": checks}
+
+
+def verify_image(workbench: Workbench, say: Callable[[str], None]) -> ImageVerdict:
+    """Return what came of training the bench's job as two ranks, and of comparing two with one.
+
+    `say` is told what is tried. Raises UserError, with the end of the failing rank's log, when ranks don't get
+    to their end.
+    """
+    return ImageVerdict(_versions(), tuple(_checks(workbench, say)))
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("trainjob", "torch", "numpy")}
+
+
+def _checks(workbench: Workbench, say: Callable[[str], None]) -> Iterator[Check]:
+    say(f"training {_EPOCHS} epochs with {INSTANCES} ranks")
+    yield _trains(workbench)
+    say(f"training {_UPDATES} updates with {INSTANCES} ranks, and with one")
+    yield _trains_as_one(workbench)
+
+
+def _trains(workbench: Workbench) -> Check:
+    paths = workbench.run(workbench.vary(instances=INSTANCES, epochs=_EPOCHS))
+    trained = report(paths)
+    accuracy = trained.held_out_accuracy
+    shown = "no accuracy" if accuracy is None else f"held-out accuracy {100 * accuracy:.1f} %"
+    found = f"{trained.updates} updates, {shown} (at least {100 * _LEAST_ACCURACY:.0f} %)"
+    has_learned = accuracy is not None and accuracy >= _LEAST_ACCURACY
+    return Check(f"{INSTANCES} ranks train {trained.name}", found, has_learned, [paths])
+
+
+def _trains_as_one(workbench: Workbench) -> Check:
+    compared = verify_instances(workbench, instances=INSTANCES, updates=_UPDATES, dtype="float64")
+    return Check(f"{INSTANCES} ranks train as one", _apart(compared), compared.equal, compared.runs)
+
+
+def _apart(compared: Verdict) -> str:
+    gradients = max(one.gradients for one in compared.differences)
+    parameters = max(one.parameters for one in compared.differences)
+    reasons = "".join(f"; {finding.code}" for finding in compared.findings)
+    return (
+        f"{len(compared.differences)} updates, gradients {gradients:.1e} and parameters {parameters:.1e} apart "
+        f"(at most {compared.tolerance:.0e}){reasons}"
+    )
