@@ -15,7 +15,7 @@ _SPARE_NODES = 1  # for a job that comes back after a node has failed
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 DEFAULT_PARTITION = "rehearsal"
-PREEMPTING_PARTITION = "urgent"
+PREEMPTING_PARTITION = "trainjob-urgent"
 # How a site's word for preemption is set up: PreemptMode, and whether the job's own signal is sent.
 _PREEMPTION = {"requeue": ("REQUEUE", False), "cancel": ("CANCEL", False), "user-signal": ("CANCEL", True)}
 

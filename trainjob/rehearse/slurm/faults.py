@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from pathlib import Path
@@ -37,6 +36,11 @@ def shorten(slurm: PrivateSlurm, job: str, minutes: int) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}"])
 
 
+def lengthen(slurm: PrivateSlurm, job: str, limit: str) -> None:
+    """Set the time limit of a job that waits back to what it was; quietly for one that is over."""
+    slurm.run_as_root(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"], check=False)
+
+
 def preempt(slurm: PrivateSlurm, seconds: int = 5) -> str:
     """Return the id of a more urgent job that takes all nodes away for a while."""
     asked = [f"--nodes={len(slurm.description.nodes_at_work)}", "--exclusive", "--output=/dev/null", "--time=1"]
@@ -54,13 +58,30 @@ def start_now(slurm: PrivateSlurm, job: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=False)
 
 
-def kill_rank(paths: RunPaths, rank: int) -> int:
-    """Return the process id of a rank that now is killed. Raises UserError where it does not run."""
-    mark = f"{RANK}={rank}".encode()
-    for pid in local.processes_of(paths):
-        with contextlib.suppress(OSError):
-            # The launcher starts a rank as the first of its session; what a rank has started is in it, too.
-            if os.getsid(pid) == pid and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                os.kill(pid, signal.SIGKILL)
-                return pid
-    raise UserError(f"run {paths.id}: rank {rank} does not run here")
+def kill_rank(paths: RunPaths, rank: int) -> None:
+    """Kill one rank. Raises UserError where it does not run."""
+    mark = f"{RANK}={rank}"
+    found = [pid for pid in ranks_of(paths) if mark in _environment(pid)]
+    if not found:
+        raise UserError(f"run {paths.id}: rank {rank} does not run here")
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+
+
+def ranks_of(paths: RunPaths) -> list[int]:
+    """Return the processes of all ranks of a run, on whichever node: the launcher starts each as a session's first."""
+    return [pid for pid in local.processes_of(paths) if _leads(pid) and f"{RANK}=" in "\n".join(_environment(pid))]
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
+def _environment(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []

@@ -1,0 +1,180 @@
+"""Rehearses a slurm cluster's job: a private Slurm, plain sbatch, the fault if one is asked for, a verdict."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from trainjob.cluster.models import SlurmCluster
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.rehearse.base import Clock, Rehearsal, Verdict
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.description import Description, twin_of
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+from trainjob.rehearse.slurm.trials import TRIALS, Trial
+from trainjob.rehearse.slurm.watching import Scene, last_words, wait_for
+from trainjob.submit import folder, process
+
+_POLL_S = 0.1
+_AT_WORK_WITHIN_S = 600.0
+# After a job has come back, so many more updates show that it goes on.
+_ENOUGH_UPDATES = 5
+
+
+def rehearse(asked: Rehearsal) -> Verdict:
+    """Return how the job ended under a private Slurm, of which nothing is left.
+
+    Raises UserError when the machine lacks what that takes, or the job ends before the fault could strike.
+    """
+    cluster = asked.request.cluster
+    if not isinstance(cluster, SlurmCluster):
+        raise TypeError(cluster.kind)
+    description = twin_of(asked.request.plan.cluster, cluster, len(asked.request.plan.topology.hosts))
+    clock = Clock()
+    with private_slurm(description) as slurm:
+        clock.done("Slurm up")
+        asked.say(f"a private Slurm is up: {_nodes(description)}")
+        scene = _submitted(asked, cluster, slurm)
+        clock.done("submitted")
+        asked.say(f"job.sbatch is submitted with plain sbatch, as job {scene.job}")
+        same_bytes = _holds_the_same_bytes(asked, scene)
+        _follow(asked, scene, clock)
+        clock.done("ended")
+        verdict = _verdict(asked, scene, clock, same_bytes=same_bytes)
+    clock.done("taken down")
+    return verdict
+
+
+def _nodes(description: Description) -> str:
+    resource = f" with {description.gres_count} {description.gres} each" if description.gres else ""
+    return f"{description.nodes} nodes{resource}, {len(description.nodes_at_work)} of them with a daemon"
+
+
+def _submitted(asked: Rehearsal, cluster: SlurmCluster, slurm: PrivateSlurm) -> Scene:
+    project = asked.project if asked.selection is not None else None
+    paths = folder.create(asked.folder, asked.rendered, project, asked.selection)
+    topology = asked.request.plan.topology
+    sent = slurm.run(
+        ["sbatch", "--parsable", asked.rendered.script], folder=paths.folder, environment=_environment(asked)
+    )
+    return Scene(
+        slurm=slurm,
+        paths=paths,
+        job=sent.text.strip().split(";")[0],
+        cluster=cluster,
+        instances=topology.instances,
+        hosts=len(topology.hosts),
+        trains=not asked.request.job.command,
+    )
+
+
+def _environment(asked: Rehearsal) -> dict[str, str]:
+    """Return what sbatch sees. The script says --export=NONE, and that must stay as it is.
+
+    SBATCH_EXPORT stands above a script's own --export, and these names alone come through: sbatch's command line
+    stays plain, and a follow-up that the script submits inherits the same. PATH, because on a cluster the prologue,
+    which is skipped here, makes it what a user's command needs.
+    """
+    chosen = {**asked.redirects, "PATH": process.search_path()}
+    return {**chosen, "SBATCH_EXPORT": ",".join((*chosen, "SBATCH_EXPORT"))}
+
+
+def _holds_the_same_bytes(asked: Rehearsal, scene: Scene) -> bool:
+    """Return whether the script that Slurm holds, and the files beside it, are what was rendered."""
+    held = scene.slurm.run(["scontrol", "write", "batch_script", scene.job, "-"]).stdout
+    script = asked.rendered.files[asked.rendered.script].content
+    # Slurm ends what it writes with one more newline, by version.
+    files = asked.rendered.files.items()
+    return held.rstrip(b"\n") == script.rstrip(b"\n") and all(
+        (scene.paths.folder / name).read_bytes() == file.content for name, file in files
+    )
+
+
+def _follow(asked: Rehearsal, scene: Scene, clock: Clock) -> None:
+    wait_for(scene, lambda: scene.attempt >= 1, "it started", _AT_WORK_WITHIN_S)
+    clock.done("started")
+    trial = TRIALS[asked.inject] if asked.inject else None
+    if trial is not None or scene.trains:
+        wait_for(scene, lambda: scene.is_at_work(), "all ranks were at work", _AT_WORK_WITHIN_S)
+        clock.done("all ranks at work")
+        asked.say(f"{scene.instances} ranks are at work on {scene.hosts} nodes")
+    if trial is None:
+        _until_it_ends(scene)
+        return
+    asked.say(f"injected: {asked.inject}; expected: {trial.expected(scene.cluster)}")
+    trial.strike(scene)
+    clock.done("injected")
+    _through_the_trial(asked, scene, trial, clock)
+
+
+def _until_it_ends(scene: Scene) -> None:
+    while scene.queue():
+        time.sleep(_POLL_S)
+
+
+def _through_the_trial(asked: Rehearsal, scene: Scene, trial: Trial, clock: Clock) -> None:
+    comes_back, helped = trial.comes_back(scene.cluster), False
+    while words := scene.queue():
+        if comes_back and not helped and "PENDING" in words:
+            _help_back(asked, scene)
+            helped = True
+        if comes_back and scene.attempt > 1 and scene.is_at_work():
+            clock.done("back at work")
+            _stop_when_enough(asked, scene)
+        time.sleep(_POLL_S)
+
+
+def _help_back(asked: Rehearsal, scene: Scene) -> None:
+    # Slurm has a requeued job wait two minutes, and keeps the limit that the trial has shortened.
+    if asked.inject == "timeout":
+        faults.lengthen(scene.slurm, scene.job)
+    faults.start_now(scene.slurm, scene.job)
+
+
+def _stop_when_enough(asked: Rehearsal, scene: Scene) -> None:
+    if scene.trains and "TRAINJOB_MAX_UPDATES" not in asked.redirects:
+        begun, now = scene.resumed_at(), scene.update()
+        if begun is not None and now is not None and now >= begun + _ENOUGH_UPDATES:
+            scene.paths.stop.touch()
+
+
+def _verdict(asked: Rehearsal, scene: Scene, clock: Clock, *, same_bytes: bool) -> Verdict:
+    trial = TRIALS[asked.inject] if asked.inject else None
+    problem = trial.problem(scene) if trial else _not_completed(scene)
+    if not same_bytes:
+        problem = "what Slurm was given is not what was rendered"
+    outcome = f"{problem}. {last_words(scene)}" if problem else _told(asked, scene)
+    return Verdict(
+        passed=problem is None,
+        outcome=outcome,
+        expected=trial.expected(scene.cluster) if trial else "it is COMPLETED",
+        state=scene.state,
+        attempts=scene.attempt,
+        update=scene.update(),
+        same_bytes=same_bytes,
+        seconds=clock.steps,
+        folder=scene.paths.folder,
+    )
+
+
+def _not_completed(scene: Scene) -> str | None:
+    return None if scene.state == states.COMPLETED else f"it is {scene.state}"
+
+
+def _told(asked: Rehearsal, scene: Scene) -> str:
+    words = [scene.state]
+    if scene.update():
+        words.append(f"after {scene.update()} updates")
+    if scene.attempt > 1:
+        words.append(f"in {scene.attempt} attempts")
+        if scene.trains:
+            words.append(f"(the last began at update {scene.resumed_at()})")
+    if asked.inject == "rank-death" and scene.failure:
+        words.append(f"and rank {scene.failure.rank} is named, exit code {scene.failure.exit_code}")
+    if asked.inject in ("cancel", "preempt") and scene.state == states.CANCELLED:
+        words.append(f"with a checkpoint of update {scene.checkpoint()}")
+    return " ".join(words)
+
+

@@ -1,0 +1,120 @@
+"""What --inject does to a job, and what has to come of it. A new trial is a new row of TRIALS."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainjob.cluster.models import SlurmCluster
+from trainjob.contract import states
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.watching import Scene, wait_for
+
+# Slurm looks at time limits every 30 s; a busy machine may be late.
+_SIGNAL_WITHIN_S = 300.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fault: what is done, what has to come of it, and what is wrong with what came (None: nothing)."""
+
+    strike: Callable[[Scene], None]
+    expected: Callable[[SlurmCluster], str]
+    problem: Callable[[Scene], str | None]
+    comes_back: Callable[[SlurmCluster], bool] = lambda _: False
+
+
+def _let_time_run_out(scene: Scene) -> None:
+    # A short job would end before Slurm looks at its limit: its ranks are held until they have been told.
+    with _held(scene) as ranks:
+        faults.shorten(scene.slurm, scene.job, minutes=1)
+        wait_for(
+            scene, lambda: any(_has_usr1_pending(pid) for pid in ranks), "the time-limit signal came", _SIGNAL_WITHIN_S
+        )
+
+
+@contextmanager
+def _held(scene: Scene) -> Iterator[list[int]]:
+    ranks = faults.ranks_of(scene.paths) if scene.trains else []
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield ranks
+    finally:
+        for pid in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def _has_usr1_pending(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) & 1 << (signal.SIGUSR1 - 1):
+                return True
+    return False
+
+
+def _preempt(scene: Scene) -> None:
+    faults.preempt(scene.slurm)
+
+
+def _fail_a_node(scene: Scene) -> None:
+    # The last node: rank 0 and the job script live on, and see what a lost node looks like.
+    node = scene.nodes()[-1]
+    faults.kill_daemon(scene.slurm, node)
+    faults.give_up(scene.slurm, node)
+
+
+def _kill_a_rank(scene: Scene) -> None:
+    faults.kill_rank(scene.paths, scene.instances - 1)
+
+
+def _cancel(scene: Scene) -> None:
+    scene.slurm.run(["scancel", scene.job])
+
+
+def _came_back(scene: Scene) -> str | None:
+    if scene.attempt < 2:
+        return f"it did not come back: it is {scene.state} after attempt {scene.attempt}"
+    if scene.state not in (states.COMPLETED, states.STOPPED):
+        return f"it came back, and attempt {scene.attempt} is {scene.state}"
+    return None
+
+
+def _named_the_rank(scene: Scene) -> str | None:
+    failed, rank = scene.failure, scene.instances - 1
+    if scene.state != states.FAILED or failed is None:
+        return f"it is {scene.state}, and {'no rank is' if failed is None else f'rank {failed.rank} is'} named"
+    return None if failed.rank == rank else f"rank {failed.rank} is named, and rank {rank} was killed"
+
+
+def _was_cancelled(scene: Scene) -> str | None:
+    if scene.state != states.CANCELLED:
+        return f"it is {scene.state}"
+    return None if scene.checkpoint() or not scene.trains else "it left no checkpoint"
+
+
+def _was_preempted(scene: Scene) -> str | None:
+    return _was_cancelled(scene) if scene.cluster.preemption == "cancel" else _came_back(scene)
+
+
+_BACK = "it checkpoints, comes back, and goes on as attempt 2"
+TRIALS: dict[str, Trial] = {
+    "timeout": Trial(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
+    "preempt": Trial(
+        _preempt,
+        lambda cluster: _BACK if cluster.preemption != "cancel" else "it is CANCELLED, and leaves a checkpoint",
+        _was_preempted,
+        lambda cluster: cluster.preemption != "cancel",
+    ),
+    "node-failure": Trial(
+        _fail_a_node, lambda _: "it comes back on nodes that live, as attempt 2", _came_back, lambda _: True
+    ),
+    "rank-death": Trial(_kill_a_rank, lambda _: "it is FAILED, and the rank that died is named", _named_the_rank),
+    "cancel": Trial(_cancel, lambda _: "it is CANCELLED, leaves a checkpoint, and stays so", _was_cancelled),
+}

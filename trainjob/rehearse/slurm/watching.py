@@ -1,0 +1,102 @@
+"""A job under a private Slurm as a rehearsal sees it: its files, and the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainjob.cluster.models import SlurmCluster
+from trainjob.contract import attempts, checkpoints, failure
+from trainjob.contract.errors import UserError
+from trainjob.contract.failure import Failure, tail_of_attempt
+from trainjob.contract.files import read_json, read_word
+from trainjob.contract.paths import RunPaths
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
+from trainjob.rehearse.slurm.private import PrivateSlurm
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One rehearsed job."""
+
+    slurm: PrivateSlurm
+    paths: RunPaths
+    job: str  # Slurm's id
+    cluster: SlurmCluster
+    instances: int
+    hosts: int
+    trains: bool  # a task of the runtime, whose updates can be followed; else a command
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt; 0 before the first."""
+        return attempts.current(self.paths)
+
+    @property
+    def state(self) -> str:
+        """The job's own word."""
+        return read_word(self.paths.state) or "PENDING"
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first rank that failed."""
+        return failure.read(self.paths)
+
+    def update(self) -> int | None:
+        """Return how far the newest attempt is; None where it has not said so."""
+        progress = read_json(self.paths.progress)
+        if not isinstance(progress, dict) or progress.get("attempt") != self.attempt:
+            return None
+        return int(progress["update"])
+
+    def checkpoint(self) -> int:
+        """Return the update of the newest checkpoint; 0 where there is none."""
+        found = checkpoints.folders(self.paths.checkpoints)
+        return checkpoints.update_of(found[0]) if found else 0
+
+    def resumed_at(self) -> int | None:
+        """Return the update from which the newest attempt goes on; None where rank 0 has not said so."""
+        lines = tail_of_attempt(self.paths.rank_log(0), lines=None)
+        found = [match for line in lines if (match := _GOES_ON.search(line))]
+        return int(found[0].group(1)) if found else None
+
+    def is_at_work(self) -> bool:
+        """Return whether every rank trains; of a command, whether every rank has started."""
+        if self.trains:
+            return bool(self.update())
+        return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
+
+    def queue(self) -> list[str]:
+        """Return Slurm's word for each of our jobs that waits, runs, or is being ended."""
+        asked = self.slurm.run(["squeue", "--noheader", "--format=%T %P"])
+        return [line.split()[0] for line in asked.text.splitlines() if line.split()[1] != PREEMPTING_PARTITION]
+
+    def nodes(self) -> list[str]:
+        """Return the nodes that the job has, in order."""
+        asked = self.slurm.run(["squeue", "--noheader", f"--jobs={self.job}", "--format=%N"])
+        return self.slurm.run(["scontrol", "show", "hostnames", asked.text.strip()]).text.split()
+
+
+def wait_for(scene: Scene, found: Callable[[], object], what: str, limit_s: float) -> None:
+    """Return when `found` says so. Raises UserError when the job ends or `limit_s` passes before."""
+    deadline = time.monotonic() + limit_s
+    while not found():
+        if time.monotonic() > deadline:
+            raise UserError(f"{what}: not within {limit_s:g} s. {last_words(scene)}")
+        # Asked once more: it may have come, and the job ended, since we looked.
+        if not scene.queue() and not found():
+            raise UserError(f"the job is {scene.state} before {what}. {last_words(scene)}")
+        time.sleep(_POLL_S)
+
+
+def last_words(scene: Scene) -> str:
+    """Return what the first failing rank, or else the job script, said last."""
+    failed = scene.failure
+    lines = failed.tail if failed else tail_of_attempt(scene.paths.scheduler_log)
+    who = f"rank {failed.rank}" if failed else "the job script"
+    if not lines:
+        return f"It left no output. Slurm's own logs end so:\n{scene.slurm.logs()}"
+    return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])
