@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "resume": "Start one more attempt of a run that ended early.",
     "export": "Write the trained model as plain weights.",
     "prune": "Remove old runs, by choice.",
+    "rehearse": "Run the very bytes of a job here, on CPU.",
     "verify": "Show that N instances train as one, or that an interrupted run ends as an uninterrupted one.",
     "bench": "Measure the loader, the collectives, and how a job scales, on this machine.",
     "report": "Show what a run has done, from its folder alone.",

@@ -120,6 +120,7 @@ def _resume(run: Run, stage: Stage) -> int:
         stage.requests.refuse_stale()
         remove_left_behind(run.paths)
     start = resuming.resume(run.paths, stage.engine, run.settings, stage.counts, run.world, stage.progress.say)
+    stage.progress.begin(start)
     if run.world.rank == 0:
         stage.progress.say(_first_line(run, start, stage.end))
     return start

@@ -26,6 +26,11 @@ class Progress:
         self._next_write = 0.0
         self._bar = _bar(total_updates) if speaks else None
 
+    def begin(self, update: int) -> None:
+        """Note that the attempt goes on after `update` updates; 0 from the beginning."""
+        self._facts["began_at"] = self._facts["update"] = update
+        self.write()
+
     def at(self, epoch: int, update: int) -> None:
         """Note that `update` updates are made, the last of them in `epoch`, counted from 1."""
         if self._bar is not None:

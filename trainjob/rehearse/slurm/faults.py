@@ -70,7 +70,11 @@ def kill_rank(paths: RunPaths, rank: int) -> None:
 
 def ranks_of(paths: RunPaths) -> list[int]:
     """Return the processes of all ranks of a run, on whichever node: the launcher starts each as a session's first."""
-    return [pid for pid in local.processes_of(paths) if _leads(pid) and f"{RANK}=" in "\n".join(_environment(pid))]
+    return [pid for pid in local.processes_of(paths) if _leads(pid) and _is_rank(pid)]
+
+
+def _is_rank(pid: int) -> bool:
+    return any(pair.startswith(f"{RANK}=") for pair in _environment(pid))
 
 
 def _leads(pid: int) -> bool:

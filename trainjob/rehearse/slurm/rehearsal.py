@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import states
-from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import Description, twin_of
@@ -36,6 +33,8 @@ def rehearse(asked: Rehearsal) -> Verdict:
     with private_slurm(description) as slurm:
         clock.done("Slurm up")
         asked.say(f"a private Slurm is up: {_nodes(description)}")
+        if description.gres and asked.redirects.get("TRAINJOB_DEVICE") == "cpu":
+            asked.say(f"its {description.gres}s are only counted: ranks train on CPU, over gloo")
         scene = _submitted(asked, cluster, slurm)
         clock.done("submitted")
         asked.say(f"job.sbatch is submitted with plain sbatch, as job {scene.job}")
@@ -97,7 +96,7 @@ def _follow(asked: Rehearsal, scene: Scene, clock: Clock) -> None:
     clock.done("started")
     trial = TRIALS[asked.inject] if asked.inject else None
     if trial is not None or scene.trains:
-        wait_for(scene, lambda: scene.is_at_work(), "all ranks were at work", _AT_WORK_WITHIN_S)
+        wait_for(scene, scene.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
         clock.done("all ranks at work")
         asked.say(f"{scene.instances} ranks are at work on {scene.hosts} nodes")
     if trial is None:
@@ -129,14 +128,15 @@ def _through_the_trial(asked: Rehearsal, scene: Scene, trial: Trial, clock: Cloc
 def _help_back(asked: Rehearsal, scene: Scene) -> None:
     # Slurm has a requeued job wait two minutes, and keeps the limit that the trial has shortened.
     if asked.inject == "timeout":
-        faults.lengthen(scene.slurm, scene.job)
+        limit = asked.request.job.time_limit or scene.cluster.time_limit or "UNLIMITED"
+        faults.lengthen(scene.slurm, scene.job, limit)
     faults.start_now(scene.slurm, scene.job)
 
 
 def _stop_when_enough(asked: Rehearsal, scene: Scene) -> None:
     if scene.trains and "TRAINJOB_MAX_UPDATES" not in asked.redirects:
-        begun, now = scene.resumed_at(), scene.update()
-        if begun is not None and now is not None and now >= begun + _ENOUGH_UPDATES:
+        now = scene.update()
+        if now is not None and now >= scene.began_at() + _ENOUGH_UPDATES:
             scene.paths.stop.touch()
 
 
@@ -170,11 +170,9 @@ def _told(asked: Rehearsal, scene: Scene) -> str:
     if scene.attempt > 1:
         words.append(f"in {scene.attempt} attempts")
         if scene.trains:
-            words.append(f"(the last began at update {scene.resumed_at()})")
+            words.append(f"(the last began at update {scene.began_at()})")
     if asked.inject == "rank-death" and scene.failure:
         words.append(f"and rank {scene.failure.rank} is named, exit code {scene.failure.exit_code}")
     if asked.inject in ("cancel", "preempt") and scene.state == states.CANCELLED:
         words.append(f"with a checkpoint of update {scene.checkpoint()}")
     return " ".join(words)
-
-

@@ -33,14 +33,12 @@ def _let_time_run_out(scene: Scene) -> None:
     # A short job would end before Slurm looks at its limit: its ranks are held until they have been told.
     with _held(scene) as ranks:
         faults.shorten(scene.slurm, scene.job, minutes=1)
-        wait_for(
-            scene, lambda: any(_has_usr1_pending(pid) for pid in ranks), "the time-limit signal came", _SIGNAL_WITHIN_S
-        )
+        wait_for(scene, lambda: any(map(_has_been_told, ranks)), "the time-limit signal came", _SIGNAL_WITHIN_S)
 
 
 @contextmanager
 def _held(scene: Scene) -> Iterator[list[int]]:
-    ranks = faults.ranks_of(scene.paths) if scene.trains else []
+    ranks = faults.ranks_of(scene.paths)
     for pid in ranks:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -51,12 +49,15 @@ def _held(scene: Scene) -> Iterator[list[int]]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def _has_usr1_pending(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith(("SigPnd:", "ShdPnd:")) and int(line.split()[1], 16) & 1 << (signal.SIGUSR1 - 1):
-                return True
-    return False
+def _has_been_told(pid: int) -> bool:
+    """Return whether a held rank has a USR1 waiting, or holds no more: Slurm lets go of what it signals, by site."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    words = dict(line.split(None, 2)[:2] for line in lines if line.startswith(("State:", "SigPnd:", "ShdPnd:")))
+    pending = int(words["SigPnd:"], 16) | int(words["ShdPnd:"], 16)
+    return words["State:"] != "T" or bool(pending & 1 << (signal.SIGUSR1 - 1))
 
 
 def _preempt(scene: Scene) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import attempts, checkpoints, failure
@@ -47,26 +48,25 @@ class Scene:
 
     def update(self) -> int | None:
         """Return how far the newest attempt is; None where it has not said so."""
+        return self._progress().get("update")
+
+    def _progress(self) -> dict[str, Any]:
         progress = read_json(self.paths.progress)
-        if not isinstance(progress, dict) or progress.get("attempt") != self.attempt:
-            return None
-        return int(progress["update"])
+        return progress if isinstance(progress, dict) and progress.get("attempt") == self.attempt else {}
 
     def checkpoint(self) -> int:
         """Return the update of the newest checkpoint; 0 where there is none."""
         found = checkpoints.folders(self.paths.checkpoints)
         return checkpoints.update_of(found[0]) if found else 0
 
-    def resumed_at(self) -> int | None:
-        """Return the update from which the newest attempt goes on; None where rank 0 has not said so."""
-        lines = tail_of_attempt(self.paths.rank_log(0), lines=None)
-        found = [match for line in lines if (match := _GOES_ON.search(line))]
-        return int(found[0].group(1)) if found else None
+    def began_at(self) -> int:
+        """Return the update from which the newest attempt went on; 0 from the beginning."""
+        return int(self._progress().get("began_at", 0))
 
     def is_at_work(self) -> bool:
         """Return whether every rank trains; of a command, whether every rank has started."""
         if self.trains:
-            return bool(self.update())
+            return (self.update() or 0) > self.began_at()
         return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
 
     def queue(self) -> list[str]:

@@ -1,0 +1,98 @@
+"""A cluster file's private Slurm: what of it is described, and what can't be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainjob.cluster.models import CLUSTER, SlurmCluster
+from trainjob.contract.errors import UserError
+from trainjob.rehearse.redirects import redirects
+from trainjob.rehearse.slurm.configuration import device_names, gres_conf, hosts_file, slurm_conf
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, twin_of
+
+
+def cluster(**changes: Any) -> SlurmCluster:
+    nodes = {"count": 8, "accelerator": "gpu", "accelerators": 4, "cpus": 64, "memory_gb": 500}
+    found = CLUSTER.validate_python({"kind": "slurm", "nodes": nodes, **changes})
+    assert isinstance(found, SlurmCluster)
+    return found
+
+
+def test_only_the_nodes_that_a_job_needs_get_a_daemon_and_one_to_spare() -> None:
+    assert twin_of("c", cluster(), nodes_needed=2).nodes_at_work == ("node1", "node2", "node3")
+    assert len(twin_of("c", cluster(), nodes_needed=8).nodes_at_work) == 8
+
+
+@pytest.mark.parametrize(
+    ("preemption", "mode", "settings"),
+    [
+        ("requeue", "REQUEUE", {}),
+        ("cancel", "CANCEL", {}),
+        ("user-signal", "CANCEL", {"PreemptParameters": "send_user_signal"}),
+    ],
+)
+def test_preempts_as_the_site_does(preemption: str, mode: str, settings: dict[str, str]) -> None:
+    made = twin_of("c", cluster(preemption=preemption), 1)
+    theirs, urgent = made.partitions
+    assert (theirs.preempt_mode, urgent.name, made.settings) == (mode, PREEMPTING_PARTITION, settings)
+    assert urgent.priority_tier > theirs.priority_tier
+
+
+def test_what_directives_name_is_there() -> None:
+    made = twin_of("c", cluster(directives={"partition": "a,b", "constraint": "[ib&a100]|v100", "licenses": "x:2"}), 1)
+    conf = slurm_conf(made, Path("/f"))
+    assert [one.name for one in made.partitions] == ["a", "b", PREEMPTING_PARTITION]
+    assert "Features=ib,a100,v100" in conf
+    assert "Licenses=x:2" in conf
+
+
+def test_a_stock_slurm_has_no_ipus_option() -> None:
+    nodes = {"count": 1, "accelerator": "ipu", "accelerators": 16, "cpus": 64}
+    with pytest.raises(UserError, match=r"request: gres"):
+        twin_of("c", cluster(nodes=nodes, request="ipus"), 1)
+
+
+def test_settings_of_the_description_stand_above_ours() -> None:
+    conf = slurm_conf(Description(settings={"ReturnToService": "0"}), Path("/f"))
+    assert "ReturnToService=0\n" in conf
+    assert conf.count("ReturnToService") == 1
+
+
+def test_every_path_lies_in_its_folder_and_every_node_has_a_port() -> None:
+    conf = slurm_conf(twin_of("c", cluster(), 2), Path("/f"))
+    paths = [word for line in conf.splitlines() for word in line.split("=", 1)[1:] if word.startswith("/")]
+    assert paths
+    assert all(path.startswith("/f/private/") for path in paths)
+    ports = [
+        word for line in conf.splitlines() if line.startswith("NodeName=") for word in line.split() if "Port=" in word
+    ]
+    assert len(set(ports)) == 8
+
+
+def test_devices_are_files() -> None:
+    made = twin_of("c", cluster(), 2)
+    assert gres_conf(made, Path("/f")) == "Name=gpu File=/f/private/gpu[0-3]\n"
+    assert device_names(made) == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert gres_conf(Description(), Path("/f")) == ""
+
+
+def test_every_node_has_an_address() -> None:
+    assert hosts_file(Description(nodes=2)) == "127.0.0.1 localhost login node1 node2\n"
+
+
+def test_what_the_user_has_set_holds() -> None:
+    found = redirects(cluster(), {"TRAINJOB_PYTHON": "/other/python", "HOME": "/x"}, 5, Path("/data"))
+    assert found["TRAINJOB_PYTHON"] == "/other/python"
+    assert found["TRAINJOB_MAX_UPDATES"] == "5"
+    assert found["TRAINJOB_DATA_DIR"] == "/data"
+    assert "HOME" not in found
+    assert "TRAINJOB_INTERFACE" not in found
+
+
+def test_an_interface_that_is_not_here_is_redirected_and_a_whole_job_is_not_cut() -> None:
+    found = redirects(cluster(network={"interface": "ib0"}), {}, None, None)
+    assert found["TRAINJOB_INTERFACE"] == "lo"
+    assert "TRAINJOB_MAX_UPDATES" not in found
