@@ -29,6 +29,19 @@ def test_what_was_trained_can_be_exported(here: Here) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("precision", ["16.16", "16.32", "bf16"])
+def test_sixteen_bits_train_as_well(here: Here, precision: str) -> None:
+    ended = here.json("submit", "--instances", "2", "--precision", precision, "--epochs", "2", "--follow")
+    assert ended["state"] == "COMPLETED"
+    assert ended["report"]["held_out_accuracy"] >= 0.6
+
+
+def test_an_unknown_precision_is_refused_with_those_there_are(here: Here) -> None:
+    said = here.run("submit", "--precision", "16.8", code=1).stderr
+    assert "expected '64.64', '32.32', '16.32', '16.16' or 'bf16'" in said
+
+
+@pytest.mark.timeout(300)
 def test_the_floor_trains_and_resumes(here: Here, needs: Callable[[str], Path]) -> None:
     here.cluster("floor", f"python: {needs('floor')}\n")
     asked = ("submit", "--cluster", "floor", "--instances", "2", "--epochs", "3", "--follow")

@@ -120,7 +120,8 @@ def _print_resume(verdict: ResumeVerdict) -> None:
         ("INTERRUPTED BY", "AFTER UPDATE", "WENT ON WITH"),
         ((one.way, str(one.after_update), f"{one.instances} instances") for one in verdict.interruptions),
     )
-    how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}, for the number of instances changed"
+    sums = "sums are in another order with other instances, and with Horovod every time"
+    how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
     typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, to be equal {how}")
     typer.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
     typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")

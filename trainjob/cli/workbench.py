@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainjob.cli.check import refuse_problems
 from trainjob.cli.job_flags import JobFlags
 from trainjob.cli.prepared import our_templates, prepare, selected, site_templates
 from trainjob.contract.errors import UserError
@@ -17,10 +18,12 @@ def workbench(flags: JobFlags) -> Workbench:
             f"this runs on this machine's CPUs and cluster {prepared.found.name} is of kind "
             f"{prepared.found.cluster.kind}: leave --cluster out; the job's settings decide what is run"
         )
+    selection = selected(prepared, untracked=flags.untracked)
+    refuse_problems(prepared, selection)
     return Workbench(
         request=prepared.request,
         render=lambda request: render(request, our_templates(), site_templates()),
         runs_dir=prepared.runs_dir,
         project=prepared.project,
-        selection=selected(prepared, untracked=flags.untracked),
+        selection=selection,
     )

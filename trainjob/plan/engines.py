@@ -15,7 +15,7 @@ COMMAND = "command"
 ENGINE_EXISTS = "an engine is one of those there are"
 ENGINE_FITS = "an engine trains on the devices it was made for"
 ONE_INSTANCE = "engine single is one instance"
-PRECISION = "a precision is one that the engine trains in so far"
+PRECISION = "a precision is one that the engine trains in"
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,17 @@ class Engine:
     devices: tuple[str, ...]
     precisions: tuple[str, ...]  # input.model bits
     one_instance: bool = False
+    mpirun: bool = False  # its ranks meet through MPI
+    same_bits: bool = True  # the same job gives the same weights to the last bit
 
 
+_OF_TORCH = ("32.32", "16.32", "16.16", "bf16", "64.64")
 ENGINES = {
-    "single": Engine(("CPU", "GPU"), ("32.32", "64.64"), one_instance=True),
-    "ddp": Engine(("CPU", "GPU"), ("32.32", "64.64")),
-    "naive": Engine(("CPU", "GPU"), ("32.32", "64.64")),
-    "parameter-averaging": Engine(("CPU", "GPU"), ("32.32", "64.64")),
+    "single": Engine(("CPU", "GPU"), _OF_TORCH, one_instance=True),
+    "ddp": Engine(("CPU", "GPU"), _OF_TORCH),
+    "naive": Engine(("CPU", "GPU"), _OF_TORCH),
+    "horovod": Engine(("CPU", "GPU"), _OF_TORCH, mpirun=True, same_bits=False),
+    "parameter-averaging": Engine(("CPU", "GPU"), _OF_TORCH),
     "ipu": Engine(("IPU",), ("32.32", "16.32", "16.16")),  # IPUs have no float64
 }
 
@@ -45,6 +49,16 @@ def engine(job: Job, counts: Counts) -> str:
         refuse(ENGINE_EXISTS, f"engine is {name}", otherwise=_nearest(name, counts.device_word))
     _check(name, ENGINES[name], job, counts)
     return name
+
+
+def needs_mpirun(name: str) -> bool:
+    """Return whether mpirun starts the ranks of engine `name` on one machine; launch.py starts all others."""
+    return name in ENGINES and ENGINES[name].mpirun
+
+
+def gives_same_bits(name: str) -> bool:
+    """Return whether engine `name` sums in the same order every time: Horovod's fusion depends on timing."""
+    return name in ENGINES and ENGINES[name].same_bits
 
 
 def _default(counts: Counts) -> str:

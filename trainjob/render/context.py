@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
+from trainjob.plan.engines import needs_mpirun
 from trainjob.render import directives, poprun, quoting
 from trainjob.render.places import place
 from trainjob.render.quoting import Shell
@@ -25,6 +26,7 @@ def context(request: Request) -> dict[str, Any]:
         "data_dir": None if cluster.data_dir is None else place(request, "data_dir", cluster.data_dir),
         "prologue": [SourcedShell(Shell(line), origin) for line in cluster.prologue],
         "python": _python(request),
+        "mpirun": _mpirun(request),
         "launch_options": list(_launch_options(request)),
         "command": _command(request),
         **(_of_slurm(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
@@ -62,9 +64,16 @@ def _python(request: Request) -> SourcedShell:
     return place(request, "python", asked)
 
 
+def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:
+    """Return mpirun's options; None where launch.py starts the ranks itself."""
+    if not needs_mpirun(request.plan.engine):
+        return None
+    return [(Shell("-np"), Sourced(request.plan.topology.instances, request.origin("instances")))]
+
+
 def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
     cluster, plan = request.cluster, request.plan
-    if isinstance(cluster, LocalCluster):
+    if isinstance(cluster, LocalCluster) and not needs_mpirun(plan.engine):
         yield Shell("--instances"), Sourced(plan.topology.instances, request.origin("instances"))
     yield Shell("--accelerator"), Sourced(plan.topology.device_word.lower(), request.cluster_origin)
     if request.job.command:

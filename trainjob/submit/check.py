@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainjob.contract import manifest, ports, secrets, tasks
+from trainjob.plan.engines import needs_mpirun
 from trainjob.submit import process
 from trainjob.submit.process import search_path
 
 if TYPE_CHECKING:
     from trainjob.render.request import Request
     from trainjob.submit.project import Project, Selection
+
+
+# The module that pip builds: the package itself is installed without it where torch was not there.
+_HOROVOD_FOR_TORCH = (
+    "(spec := importlib.util.find_spec('horovod')) and "
+    "glob.glob(os.path.join(os.path.dirname(spec.origin or ''), 'torch', 'mpi_lib*'))"
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ def problems(request: Request, project: Project, selection: Selection | None) ->
         return []
     return [
         *_interpreter(request),
+        *_mpirun(request),
         *_command(request, project.top / project.start),
         *_left_behind(request, project, selection),
         *_data(request),
@@ -63,9 +72,34 @@ def _interpreter(request: Request) -> Iterator[Problem]:
 
 def _has_torch(interpreter: str) -> bool:
     # Looked for and not imported: importing torch takes a second or two.
+    return _has(interpreter, "importlib.util.find_spec('torch')")
+
+
+def _has(interpreter: str, what: str) -> bool:
     program = shutil.which(interpreter, path=search_path()) or interpreter
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    look = f"import glob, importlib.util, os, sys; sys.exit(not {what})"
     return process.run([program, "-c", look], check=False).code == 0
+
+
+def _mpirun(request: Request) -> Iterator[Problem]:
+    if not needs_mpirun(request.plan.engine):
+        return
+    if not _is_open_mpi():
+        text = f"engine {request.plan.engine} needs Open MPI's mpirun, which is not on PATH"
+        yield Problem("mpirun", text, "Install it (Debian: apt install openmpi-bin), or take --engine ddp")
+    interpreter = os.path.expanduser(getattr(request.cluster, "python", None) or "python3")
+    if not _has(interpreter, _HOROVOD_FOR_TORCH):
+        yield Problem(
+            "horovod",
+            f"{interpreter} has no Horovod built for torch, which engine {request.plan.engine} needs",
+            "Build it there with HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_MPI=1 pip install horovod, name an interpreter "
+            "that has it (python: in the cluster file), or take --engine ddp",
+        )
+
+
+def _is_open_mpi() -> bool:
+    program = shutil.which("mpirun", path=search_path())
+    return program is not None and "Open MPI" in process.run([program, "--version"], check=False).text
 
 
 def _command(request: Request, working_folder: Path) -> Iterator[Problem]:

@@ -17,6 +17,8 @@ from trainjob.train import processes
 PASSED_ON = {
     signal.SIGTERM: signal.SIGTERM,
     signal.SIGUSR1: signal.SIGUSR1,
+    # Asked to end, mpirun gives its processes a second; this one it passes on, and waits: see starter.py.
+    signal.SIGUSR2: signal.SIGTERM,
     signal.SIGINT: signal.SIGTERM,
     signal.SIGHUP: signal.SIGTERM,
 }

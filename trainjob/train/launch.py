@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         if shared.get(environment.COMPILE_ONLY) and rankings[0].rank != 0:
             return exits.DONE  # one instance compiles for all
         started = [_rank(asked, paths, where, shared) for where in rankings]
-        if asked.launcher == "local":
+        if asked.launcher in ("local", "openmpi"):
             processes.end_with_parent(parent=asked.parent)
         code = guarded(Supervisor(paths, started, grace_s=asked.grace_s).run)
         return code if asked.launcher == "local" else _as_a_launcher_must_see_it(code)

@@ -15,6 +15,7 @@ from trainjob.contract.attempts import is_stale
 from trainjob.contract.errors import UserError
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
+from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.blame import describe_task_failure
 from trainjob.train.loop import STOPPED, Loop
@@ -47,7 +48,7 @@ def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
     here = worlds.place(environ)
     attempt = _attempt(environ)
     _enter_project(paths)
-    world = worlds.join(here, environ, settings.stall_timeout_s + _LONGER_THAN_A_STALL_S)
+    world = engines.join(settings.engine, here, environ, settings.stall_timeout_s + _LONGER_THAN_A_STALL_S)
     with Watch(paths, world, attempt, settings.stall_timeout_s) as watch:
         stage, start = open_stage(Run(paths, settings, attempt, world, environ, watch))
         with contextlib.closing(stage):

@@ -82,13 +82,14 @@ class Supervisor:
         return None if received is None else received.si_signo
 
     def _handle(self, number: Optional[int]) -> None:
-        if number in PASSED_ON:
-            self._pass_on(PASSED_ON[signal.Signals(number)])
-        # One SIGCHLD may stand for several ranks, and a signal may arrive with it: always look.
+        # One SIGCHLD may stand for several ranks, and a signal may arrive with it: always look. First who has ended:
+        # where a rank is killed, mpirun asks the others to end, its own launcher too.
         codes = processes.reap()
         ended = [(self._running.pop(pid), code) for pid, code in codes.items() if pid in self._running]
         for started, code in ended:
             self._ended(started, code)
+        if number in PASSED_ON:
+            self._pass_on(PASSED_ON[signal.Signals(number)])
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._kill_ranks()
 

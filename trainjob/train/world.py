@@ -13,7 +13,7 @@ import torch
 from trainjob.contract import environment
 from trainjob.contract.errors import UserError
 
-# What a rank of a broken world sees of the others, in gloo's and NCCL's own words.
+# What a rank of a broken world sees of the others, in gloo's, NCCL's and Horovod's own words.
 _LOST_PEER = (
     "connection closed by peer",
     "connection reset by peer",
@@ -25,6 +25,7 @@ _LOST_PEER = (
     "connect failure",
     "nccl communicator was aborted",
     "application timeout",
+    "horovod has been shut down",
 )
 
 

@@ -15,6 +15,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.trace import TracePaths
+from trainjob.plan.engines import gives_same_bits
 from trainjob.render.rendered import Rendered
 from trainjob.runs import resume as resuming
 from trainjob.runs.experiment import Workbench, completed, wait
@@ -116,7 +117,8 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
     broken = workbench.begin(request)
     done = list(_interrupt(workbench, broken, ordeal))
     completed(wait(broken))
-    return _compared(ordeal, done, whole, broken)
+    bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
+    return _compared(ordeal, done, whole, broken, bitwise=bitwise)
 
 
 def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
@@ -187,13 +189,15 @@ def _go_on(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, first: bool
     return ordeal.instances if other is None else instances
 
 
-def _compared(ordeal: Ordeal, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths) -> ResumeVerdict:
+def _compared(
+    ordeal: Ordeal, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool
+) -> ResumeVerdict:
     expected, found = traces.read(whole), traces.read(broken)
     last = ordeal.updates
     ours, theirs = found.update(last), expected.update(last)
     return ResumeVerdict(
         interruptions=done,
-        bitwise=ordeal.other_instances is None,
+        bitwise=bitwise,
         parameters=relative(ours.parameters, theirs.parameters),
         same_bytes=ours.parameter_digests[:1] == theirs.parameter_digests[:1],
         same_samples=_samples_of(found) == _samples_of(expected),

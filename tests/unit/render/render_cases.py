@@ -132,6 +132,7 @@ def golden_requests() -> dict[str, Request]:
     """Return the request of each pair of golden files: NAME.sh (or .sbatch) and NAME.job.json."""
     return {
         "local-digits": _digits("local"),
+        "local-horovod": _horovod(),
         "local-command": _command(cluster(**FULL)),
         "local-hostile": _hostile("local"),
         "slurm-digits": _digits("slurm-gpu"),
@@ -146,6 +147,13 @@ def _digits(name: str) -> Request:
     job = Job(instances=2)
     origins = {"instances": "flag --instances"}
     return Request(found.cluster, found.origin_word, job, origins, plan(found.name, found.cluster, job))
+
+
+def _horovod() -> Request:
+    place = cluster(**FULL)
+    job = Job(instances=4, engine="horovod")
+    origins = {"instances": "flag --instances", "engine": "flag --engine"}
+    return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job))
 
 
 def _command(place: Cluster) -> Request:

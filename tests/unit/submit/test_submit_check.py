@@ -176,3 +176,18 @@ def test_other_kinds_are_checked_where_they_run(tmp_path: Path) -> None:
 
 def test_a_problem_is_json_for_machines() -> None:
     assert Problem("a", "b", "c").as_json() == {"code": "a", "text": "b", "cure": "c"}
+
+
+def test_horovod_without_mpirun_and_without_horovod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    first, second = texts(tmp_path, {"python": sys.executable}, engine="horovod")
+    assert first[0] == "mpirun"
+    assert "needs Open MPI's mpirun, which is not on PATH. Install it (Debian: apt install openmpi-bin)" in first[1]
+    assert second[0] == "horovod"
+    assert f"{sys.executable} has no Horovod built for torch" in second[1]
+
+
+def test_another_mpirun_is_not_open_mpis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, "mpirun")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert [code for code, _ in texts(tmp_path, engine="horovod")] == ["mpirun", "horovod"]

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import importlib
-from typing import Dict
+from typing import Dict, Mapping
 
 from trainjob.contract.errors import UserError
 from trainjob.train.engines.base import Engine, Parts
+from trainjob.train.world import Place, World
 
 # A new engine is a module with `build(parts) -> Engine`, and a row.
 MODULES: Dict[str, str] = {
     "single": "trainjob.train.engines.single",
     "ddp": "trainjob.train.engines.ddp",
     "naive": "trainjob.train.engines.naive",
+    "horovod": "trainjob.train.engines.horovod",
     "parameter-averaging": "trainjob.train.engines.parameter_averaging",
 }
+
+# Engines whose ranks meet otherwise than by torch.distributed: modules with `join`, as trainjob.train.world has it.
+WORLDS: Dict[str, str] = {"horovod": "trainjob.train.engines.horovod_world"}
+
+
+def join(engine: str, here: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
+    """Return the world in which instances of `engine` train, once all of it is there. Raises UserError."""
+    module = importlib.import_module(WORLDS.get(engine, "trainjob.train.world"))
+    world: World = module.join(here, environ, timeout_seconds)
+    return world
 
 
 def build(parts: Parts) -> Engine:

@@ -37,7 +37,7 @@ class TorchEngine:
         self._on_cpu = self.device.type == "cpu"
         self.model.train()
         tried = self._try_out()
-        self.optimizer = build_optimizer(self.model.parameters(), parts.settings, tried.sparse)
+        self.optimizer = self.build_optimizer(tried.sparse)
         self._weights = list(self.model.parameters())
         looks = parts.settings.clip_norm is not None or parts.trace is not None
         self._before_step: Optional[Callable[[], None]] = self._clip_and_trace if looks else None
@@ -62,8 +62,16 @@ class TorchEngine:
         """Add the gradients of one micro batch; `last`: of the last one of an update."""
         loss.backward()
 
+    def build_optimizer(self, sparse: bool) -> Any:
+        """Return the optimizer that the settings name, over the model's parameters; `sparse`: some gradients are."""
+        return build_optimizer(self.model.parameters(), self.settings, sparse)
+
     def reduce_gradients(self) -> None:
         """Make the gradients of all instances one, where the backward passes have not."""
+
+    def step(self) -> None:
+        """Change the weights by their gradients."""
+        self.numerics.step(self.optimizer, self._before_step)
 
     def after_step(self, update: int) -> None:
         """Do what follows the step that made `update`, counted from 0."""
@@ -87,7 +95,7 @@ class TorchEngine:
         with self.numerics.during_update():
             self._micro_batches(block)
         self.reduce_gradients()
-        self.numerics.step(self.optimizer, self._before_step)
+        self.step()
         self.after_step(update)
         if self.trace is not None:
             self.trace.weights(update + 1, self.model)
