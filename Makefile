@@ -43,7 +43,7 @@ check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellch
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/train
+	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/train trainjob/rehearse/standins
 	$(BIN)/lint-imports
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/unit/render/test_scripts.py

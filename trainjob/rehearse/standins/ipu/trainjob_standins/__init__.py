@@ -1,0 +1,1 @@
+"""What the stand-ins share: where an instance stands, how instances meet, and saying once what they are."""

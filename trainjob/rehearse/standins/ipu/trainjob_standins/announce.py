@@ -1,0 +1,41 @@
+"""What a stand-in says, in the form of the log lines of those it stands in for."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from typing import Set
+
+from trainjob_standins.place import here
+
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
+_said: Set[str] = set()
+
+
+def say_what_this_is() -> None:
+    """Say once, on instance 0, what runs here."""
+    if here().instance == 0:
+        once(
+            "trainjob: poptorch, popdist and horovod may be stand-ins on this CPU. They stand in for what the real "
+            "ones do, not for how fast they do it."
+        )
+
+
+def once(line: str) -> None:
+    """Write `line` to standard error, the first time it is given."""
+    if line not in _said:
+        _said.add(line)
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def warn(text: str) -> None:
+    """Log a warning, each text once, unless POPTORCH_LOG_LEVEL leaves warnings out."""
+    level = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
+    if text in _said or (level in _LEVELS and _LEVELS.index(level) > _LEVELS.index("WARN")):
+        return
+    _said.add(text)
+    now = datetime.datetime.now().strftime("%H:%M:%S.%f")[:-3]
+    sys.stderr.write("[%s] [poptorch::python] [warning] %s\n" % (now, text))
+    sys.stderr.flush()
