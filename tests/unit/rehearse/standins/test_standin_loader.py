@@ -153,7 +153,7 @@ class Unpicklable(torch.utils.data.Dataset):
 
 def test_asynchronous_data_must_pickle(poptorch):
     """4.4: data set and transform must pickle (not with the sharing strategy Fork)."""
-    with pytest.raises((AttributeError, TypeError), match="pickle|local"):
+    with pytest.raises((AttributeError, TypeError), match=r"pickle|local"):
         poptorch.DataLoader(options_of(poptorch), Unpicklable(), mode=poptorch.DataLoaderMode.Async)
     fork = {"sharing_strategy": poptorch.SharingStrategy.Fork}
     loader = poptorch.DataLoader(
@@ -168,7 +168,7 @@ class Broken(torch.utils.data.Dataset):
         return 4
 
     def __getitem__(self, index):
-        raise KeyError("sample %d is damaged" % index)
+        raise KeyError(f"sample {index} is damaged")
 
 
 def test_an_asynchronous_loader_hands_errors_on(poptorch):
