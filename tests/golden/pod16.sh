@@ -78,7 +78,7 @@ exec poprun \
   "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher openmpi \
   --accelerator ipu \
   --working-folder code/project \
-  "$TRAINJOB_RUN_DIR" -- python main.py --note 'a b'
+  --command-of-job "$TRAINJOB_RUN_DIR"
 ) &
 launcher=$!
 set +m

@@ -79,7 +79,7 @@ def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
         "compile_first": bool(request.job.compile_first),
         # A task is told to compile and end; a command of the user's own knows by itself what it does.
         "compiles_ahead": request.job.command is None and bool(request.job.compile_first or request.job.compile_only),
-        "stops_by_file": request.job.command is None,
+        "is_task": request.job.command is None,
     }
 
 

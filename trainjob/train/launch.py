@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-from trainjob.contract import attempts, environment, exits, secrets
+from trainjob.contract import attempts, environment, exits, job, secrets
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = _parse(arguments)
     paths = RunPaths(Path(asked.run_dir).resolve())
     try:
+        asked.command = asked.command or _command_of_job(paths)
         rankings = _rankings(asked)
         shared = _shared_environment(asked, paths)
         if shared.get(environment.COMPILE_ONLY) and rankings[0].rank != 0:
@@ -61,9 +62,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--secrets-file", default="", help="NAME=VALUE lines for the ranks' environment")
     parser.add_argument("--parent", type=int, default=0, help="process with which to end (launcher local)")
     parser.add_argument("--grace-s", type=float, default=30.0, help="seconds between TERM and KILL")
-    if not command:
+    # mpirun would take a word ":" of a user's command for its own: job.json carries every word as it is.
+    parser.add_argument("--command-of-job", action="store_true", help="run the command that job.json has")
+    if not command and "--command-of-job" not in own:
         parser.error("a command is expected after --")
     return parser.parse_args(own, argparse.Namespace(command=command))
+
+
+def _command_of_job(paths: RunPaths) -> List[str]:
+    command = job.read(paths.job).command
+    if not command:
+        raise UserError("%s is of a task and has no command: give one after --" % paths.job)
+    return command
 
 
 def _at_the_first_dashes(arguments: List[str]) -> Tuple[List[str], List[str]]:

@@ -1,0 +1,47 @@
+"""Options in a file: --import-config and --export-config, as lines of `name = value`."""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, List
+
+from trainjob.rehearse.standins.pod.options import OPTIONS, Asked
+from trainjob.rehearse.standins.pod.refusal import Refused
+
+_ABOUT_FILES = ("import-config", "export-config", "overwrite-config")
+
+
+def imported(asked: Asked) -> Asked:
+    """Return what was asked over what its configuration file says. Raises Refused."""
+    path = asked.text("import-config")
+    return asked if path is None else Asked({**_read(path), **asked.given}, asked.program)
+
+
+def _read(path: str) -> Dict[str, List[str]]:
+    found: Dict[str, List[str]] = {}
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except OSError as error:
+        raise Refused("--import-config %s can't be read: %s" % (path, error.strerror)) from None
+    for number, line in enumerate(lines, 1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or name.startswith("#"):
+            continue
+        if name not in OPTIONS or not equals:
+            raise Refused("%s:%d: unrecognised option '%s'" % (path, number, name))
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def export(asked: Asked) -> None:
+    """Write the options in force to the file that was asked for. Raises Refused where there is one already."""
+    path = asked.text("export-config")
+    if path is None:
+        return
+    if os.path.exists(path) and not asked.is_on("overwrite-config"):
+        raise Refused("--export-config %s is there already: give --overwrite-config yes, or another name" % path)
+    with open(path, "w", encoding="utf-8") as stream:
+        for name, values in sorted(asked.given.items()):
+            if name not in _ABOUT_FILES:
+                stream.writelines("%s = %s\n" % (name, value) for value in values)

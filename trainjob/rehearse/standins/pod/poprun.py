@@ -1,0 +1,135 @@
+"""The stand-in `poprun`: options, topology, partition and environment as the real one's, instances on CPUs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from typing import Dict, List, Optional
+
+from trainjob.rehearse.standins.pod import configuration, log, mpirun, partitions, running
+from trainjob.rehearse.standins.pod.instance_environment import variables
+from trainjob.rehearse.standins.pod.options import OPTIONS, Asked, parse
+from trainjob.rehearse.standins.pod.partitions import Partition
+from trainjob.rehearse.standins.pod.refusal import Refused
+from trainjob.rehearse.standins.pod.server import Server
+from trainjob.rehearse.standins.pod.topology import Topology, table, topology
+
+# "none": processes of our own, as on a machine without Open MPI.
+MPIRUN = "TRAINJOB_STANDIN_MPIRUN"
+_WHAT_THIS_IS = (
+    "trainjob: this poprun is a stand-in. It does to a job what poprun does, with instances on this machine's CPUs: "
+    "what it shows is what happens, never how fast"
+)
+
+
+def main(words: List[str]) -> int:
+    """Return the exit status of the first instance that failed, else 0; 1 where poprun itself refuses."""
+    running.listen()
+    try:
+        asked = configuration.imported(parse(words))
+        if "help" in asked.given or "version" in asked.given:
+            _tell(asked)
+            return 0
+        return _run(asked)
+    except Refused as refused:
+        log.error(str(refused))
+        return 1
+
+
+def _tell(asked: Asked) -> None:
+    if "version" in asked.given:
+        sys.stdout.write("poprun: a stand-in on this machine\n")
+        return
+    sys.stdout.write("usage: poprun [options] program [arguments]\n\n")
+    for name, option in OPTIONS.items():
+        default = " (%s)" % option.default if option.default else ""
+        sys.stdout.write("  --%s %s%s\n" % (name, "" if option.kind == "flag" else option.kind, default))
+
+
+def _run(asked: Asked) -> int:
+    log.show("vv" in asked.given or "verbose" in asked.given)
+    sys.stderr.write(_WHAT_THIS_IS + "\n")
+    for name in asked.without_meaning():
+        log.warning("option --%s has no meaning on this machine: ignored" % name)
+    if not asked.program:
+        raise Refused("no program was given: poprun [options] program [arguments]")
+    found = topology(asked)
+    _check_output(asked, found)
+    configuration.export(asked)
+    if asked.is_on("print-topology"):
+        sys.stdout.writelines(line + "\n" for line in table(found))
+        sys.stdout.flush()
+    return _offline(asked, found) if asked.is_on("offline-mode") else _on_partition(asked, found)
+
+
+def _check_output(asked: Asked, found: Topology) -> None:
+    only = asked.number("only-output-from-instance")
+    if only is None:
+        return
+    if not 0 <= only < len(found.instances):
+        raise Refused("only-output-from-instance is %d, and there are %d instances" % (only, len(found.instances)))
+    log.warning("errors of other instances than %d are not shown" % only)
+
+
+def _offline(asked: Asked, found: Topology) -> int:
+    log.info("Offline: no partition is taken and no IPU attached")
+    return _instances(asked, found, None)
+
+
+def _on_partition(asked: Asked, found: Topology) -> int:
+    server = Server(float(asked.counted("vipu-server-timeout")))
+    partition = partitions.take(asked, found, server)
+    try:
+        return _instances(asked, found, partition)
+    finally:
+        partitions.give_back(asked, partition, server)
+
+
+def _instances(asked: Asked, found: Topology, partition: Optional[Partition]) -> int:
+    folder = tempfile.mkdtemp(prefix="trainjob-standin-poprun-")
+    try:
+        meeting = os.path.join(folder, "meeting")
+        environments = [variables(asked, found, partition, one, meeting) for one in found.instances]
+        status = _start(asked, found, environments)
+    finally:
+        for left in glob.glob(os.path.join(folder, "*")):
+            os.remove(left)
+        os.rmdir(folder)
+    asked_by = running.was_asked_to_end()
+    log.info("The instances ended with exit code %d" % status)
+    return 128 + asked_by if asked_by else status
+
+
+def _start(asked: Asked, found: Topology, environments: List[Dict[str, str]]) -> int:
+    only = asked.number("only-output-from-instance")
+    if mpirun.hosts_are_names() and len(found.hosts) > 1:
+        log.info("Hosts are names here: all instances run on this machine")
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+    if os.environ.get(MPIRUN) != "none" and shutil.which("mpirun"):
+        words = mpirun.line(asked, found, environments)
+        log.detail("Running: " + " ".join(shlex.quote(word) for word in words))
+        status = running.run_mpirun(words, only)
+        return status if status >= 0 else 128 - status
+    log.info("There is no mpirun: instances are processes of poprun's own")
+    return running.run_processes(asked.program, _as_mpirun_would(found, environments), only)
+
+
+def _as_mpirun_would(found: Topology, environments: List[Dict[str, str]]) -> List[Dict[str, str]]:
+    size = str(len(environments))
+    return [
+        {
+            **environment,
+            "OMPI_COMM_WORLD_RANK": str(one.number),
+            "OMPI_COMM_WORLD_SIZE": size,
+            **mpirun.local_ranking(one),
+        }
+        for one, environment in zip(found.instances, environments)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

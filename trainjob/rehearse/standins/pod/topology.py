@@ -1,0 +1,98 @@
+"""Who runs where: the division rules of the guide, and the table that poprun prints."""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, List, NamedTuple
+
+from trainjob.rehearse.standins.pod.hosts import expand
+from trainjob.rehearse.standins.pod.options import Asked
+from trainjob.rehearse.standins.pod.refusal import Refused
+
+IPUS_PER_REPLICA = (1, 2, 4, 8, 16)
+_IPUS_PER_ILD = 64
+
+
+class Instance(NamedTuple):
+    """One process. Replicas are numbered through all instances."""
+
+    number: int
+    host: str
+    local_index: int
+    on_host: int
+    first_replica: int
+    replicas: int
+    ild: int
+
+
+class Topology(NamedTuple):
+    """All that runs, in order."""
+
+    hosts: List[str]
+    ilds: int
+    replicas: int
+    ipus_per_replica: int
+    instances: List[Instance]
+
+    @property
+    def ipus(self) -> int:
+        """IPUs in use."""
+        return self.replicas * self.ipus_per_replica
+
+
+def topology(asked: Asked) -> Topology:
+    """Return who runs where. Raises Refused with the rule that does not hold."""
+    replicas, count = asked.counted("num-replicas"), asked.counted("num-instances")
+    each = asked.counted("ipus-per-replica")
+    hosts = expand(asked.text("host") or "localhost")
+    ilds = asked.number("num-ilds") or -(-replicas * each // _IPUS_PER_ILD)
+    _check(replicas, count, each, len(hosts), ilds)
+    instances = [_instance(index, count, replicas, hosts, ilds) for index in range(count)]
+    return Topology(hosts, ilds, replicas, each, instances)
+
+
+def _check(replicas: int, count: int, each: int, hosts: int, ilds: int) -> None:
+    if each not in IPUS_PER_REPLICA:
+        raise Refused("ipus-per-replica is 1, 2, 4, 8 or 16, and is %d" % each)
+    if count > replicas:
+        raise Refused("every instance has at least one replica: %d instances, %d replicas" % (count, replicas))
+    if replicas % count:
+        raise Refused("num-replicas (%d) is not divisible by num-instances (%d)" % (replicas, count))
+    if count % hosts:
+        raise Refused("num-instances (%d) is not divisible by the number of hosts (%d)" % (count, hosts))
+    if ilds > count:
+        raise Refused("every ILD needs at least one instance: %d ILDs, %d instances" % (ilds, count))
+
+
+def _instance(index: int, count: int, replicas: int, hosts: List[str], ilds: int) -> Instance:
+    here = count // len(hosts)
+    each = replicas // count
+    return Instance(index, hosts[index // here], index % here, here, index * each, each, index * ilds // count)
+
+
+def table(found: Topology) -> Iterator[str]:
+    """Yield the lines of the topology table."""
+    rows = {
+        "hosts": found.hosts,
+        "ILDs": [str(ild) for ild in range(found.ilds)],
+        "instances": [str(one.number) for one in found.instances],
+        "replicas": [str(replica) for replica in range(found.replicas)],
+    }
+    width = _width(rows.values())
+    line = width + len("| instances |") + 1
+    yield " " + "=" * (line - 2)
+    yield "|" + "poprun topology".center(line - 2) + "|"
+    for number, (name, cells) in enumerate(rows.items()):
+        yield "|" + ("=" if number == 0 else "-") * (line - 2) + "|"
+        yield "| %-9s |%s|" % (name, _cells(cells, width))
+    yield " " + "-" * (line - 2)
+
+
+def _width(rows: Iterable[List[str]]) -> int:
+    return max((max(len(cell) for cell in cells) + 3) * len(cells) - 1 for cells in rows)
+
+
+def _cells(cells: List[str], width: int) -> str:
+    # What is left over goes to the first cells, one sign each.
+    room = width - (len(cells) - 1)
+    each, more = divmod(room, len(cells))
+    return "|".join(cell.center(each + (number < more)) for number, cell in enumerate(cells))
