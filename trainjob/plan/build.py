@@ -7,7 +7,21 @@ from typing import NamedTuple
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster
 from trainjob.contract.tasks import TaskFacts
-from trainjob.plan import batch, caution, cures, engines, learning_rate, nodes, pod, poprun, rows, shards, values, work
+from trainjob.plan import (
+    batch,
+    caution,
+    cures,
+    engines,
+    learning_rate,
+    nodes,
+    pod,
+    poprun,
+    rows,
+    shards,
+    time_limit,
+    values,
+    work,
+)
 from trainjob.plan.counts import Counts, not_too_many
 from trainjob.plan.place import place
 from trainjob.plan.rules import Broken, counts_are_positive
@@ -27,6 +41,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     room = site(cluster)
     try:
         poprun.check(cluster, job)
+        time_limit.fits(cluster, job)
         numbers = _work_out(room, job)
     except Broken as broken:
         raise cures.refusal(broken, job, lambda changed: _work_out(room, changed)) from None

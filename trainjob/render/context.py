@@ -7,7 +7,7 @@ from typing import Any
 
 from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.plan.engines import needs_mpirun
-from trainjob.render import directives, poprun, quoting
+from trainjob.render import poprun, quoting, slurm
 from trainjob.render.places import place
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
@@ -21,6 +21,7 @@ def context(request: Request) -> dict[str, Any]:
     """Return the names a template may use: CONTRIBUTING.md lists them."""
     cluster, origin = request.cluster, request.cluster_origin
     return {
+        "kind": cluster.kind,
         "title": Sourced(quoting.one_line(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
         "environment": list(_environment(request)),
         "data_dir": None if cluster.data_dir is None else place(request, "data_dir", cluster.data_dir),
@@ -29,19 +30,8 @@ def context(request: Request) -> dict[str, Any]:
         "mpirun": _mpirun(request),
         "launch_options": list(_launch_options(request)),
         "command": _command(request),
-        **(_of_slurm(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
+        **(slurm.context(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
         **(poprun.context(request, cluster) if isinstance(cluster, PodCluster) else {}),
-    }
-
-
-def _of_slurm(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    network, origin = cluster.network, request.cluster_origin
-    cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
-    return {
-        "directives": directives.lines(request, cluster),
-        "cpus_per_task": Sourced(cpus, origin),
-        "interface": Sourced(network.interface or "", origin if network.interface else "default"),
-        "port": Sourced(network.port or 0, origin if network.port else "default"),
     }
 
 

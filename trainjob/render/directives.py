@@ -65,7 +65,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     time_limit = request.job.time_limit or cluster.time_limit
     if time_limit is not None:
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
-        yield "signal", _signal(cluster), request.cluster_origin
+    yield "signal", _signal(cluster), request.cluster_origin
     yield "requeue", True, _OURS
     yield "open-mode", "append", _OURS
     yield "output", "logs/scheduler.out", _OURS

@@ -55,6 +55,17 @@ def _parent(pid: int) -> int:
         return -1
 
 
+def hears(pid: int, signal_number: int) -> bool:
+    """Return whether the process has a handler for a signal, or takes it by waiting for it."""
+    try:
+        with open("/proc/%d/status" % pid) as stream:
+            fields = dict(line.split(":", 1) for line in stream if ":" in line)
+        heard = int(fields["SigCgt"], 16) | int(fields["SigBlk"], 16)
+    except (OSError, KeyError, ValueError):
+        return False
+    return bool(heard >> (signal_number - 1) & 1)
+
+
 def kill_children(timeout_s: float = 10.0) -> None:
     """Kill and reap every child until none is left: grandchildren become children as theirs die."""
     deadline = time.monotonic() + timeout_s

@@ -75,8 +75,7 @@ def refuse_no_rendezvous(environ: Mapping[str, str]) -> None:
     missing = [name for name in (environment.MASTER_ADDR, environment.MASTER_PORT) if not environ.get(name)]
     if missing:
         raise LaunchError(
-            "%s not set: a job script sets it before srun, so start the ranks through the job script"
-            % (" and ".join(missing) + (" are" if len(missing) > 1 else " is"))
+            "%s is not set: a job script sets it before srun, so start the ranks through the job script" % missing[0]
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set
 
 from trainjob.contract import exits
 from trainjob.contract.environment import ATTEMPT, Ranking
@@ -20,6 +21,7 @@ from trainjob.train.guard import PASSED_ON, WATCHED
 
 # A rank whose peer has died can only fail: it is given seconds, not the time of a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
+_ASK_AGAIN_S = 0.2
 
 
 class Rank(NamedTuple):
@@ -49,6 +51,8 @@ class Supervisor:
         self._running: Dict[int, Started] = {}
         self._kill_at: Optional[float] = None
         self._was_told_to_end = False
+        self._was_asked_to_stop = False
+        self._to_be_asked: Set[int] = set()  # ranks that USR1 has not reached yet
         self._first_failure: Optional[int] = None
         self._codes: List[int] = []
 
@@ -78,6 +82,8 @@ class Supervisor:
 
     def _next_signal(self) -> Optional[int]:
         timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        if self._to_be_asked:
+            timeout_s = min(timeout_s, _ASK_AGAIN_S)
         received = signal.sigtimedwait(WATCHED, timeout_s)
         return None if received is None else received.si_signo
 
@@ -90,17 +96,31 @@ class Supervisor:
             self._ended(started, code)
         if number in PASSED_ON:
             self._pass_on(PASSED_ON[signal.Signals(number)])
+        self._ask_those_that_listen()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._kill_ranks()
 
     def _pass_on(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._to_be_asked |= set() if self._was_asked_to_stop else set(self._running)
+            # Once: a job script repeats it, because it can't know whether it has come through.
+            self._was_asked_to_stop = True
+            return
         self._signal_ranks(number)
-        if number == signal.SIGTERM:
-            self._was_told_to_end = True
-            self._kill_after(self._grace_s)
+        self._was_told_to_end = True
+        self._kill_after(self._grace_s)
+        with contextlib.suppress(OSError):
+            self._paths.terminated.touch()
+
+    def _ask_those_that_listen(self) -> None:
+        # A rank that has no handler yet would not hear it, and one that gets none must not be ended by it.
+        for pid in [pid for pid in self._to_be_asked if processes.hears(pid, signal.SIGUSR1)]:
+            os.kill(pid, signal.SIGUSR1)
+            self._to_be_asked.discard(pid)
 
     def _ended(self, started: Started, returncode: int) -> None:
         started.process.returncode = returncode
+        self._to_be_asked.discard(started.process.pid)
         code = exits.from_wait_status(returncode)
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):

@@ -94,6 +94,73 @@ def test_usr1_is_handed_on_and_ends_nothing(launched: Callable[..., Launched]) -
     assert one.ended()[0] == 0
 
 
+def test_usr1_waits_until_a_rank_can_take_it(launched: Callable[..., Launched]) -> None:
+    # The rank sleeps before it listens: sent right to it, USR1 would be lost, or end it.
+    one = launched("import time; print('begun', flush=True); time.sleep(1)\n" + LISTENS)
+    one.wait_until_both_say("begun")
+    one.process.send_signal(signal.SIGUSR1)
+    one.wait_until_both_say("SIGUSR1")
+    one.process.terminate()
+    assert one.ended()[0] == 0
+
+
+def test_usr1_that_is_repeated_is_handed_on_once(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    for _ in range(5):
+        one.process.send_signal(signal.SIGUSR1)
+        one.wait_until_both_say("SIGUSR1")
+    one.process.terminate()
+    assert one.ended()[0] == 0
+    assert [one.log(rank).count("SIGUSR1") for rank in (0, 1)] == [1, 1]
+
+
+def test_a_rank_that_never_listens_lives_on(launched: Callable[..., Launched]) -> None:
+    one = launched(
+        "import os, signal, time; os.kill(os.getpid(), signal.SIGUSR1); print('begun', flush=True); time.sleep(1)"
+    )
+    one.wait_until_both_say("begun")
+    one.process.send_signal(signal.SIGUSR1)
+    assert one.ended() == (0, "")
+
+
+def test_it_leaves_a_word_that_ranks_were_told_to_end(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    assert not (one.folder / ".terminated").exists()
+    one.process.terminate()
+    assert one.ended()[0] == 0
+    assert (one.folder / ".terminated").exists()
+
+
+UNDER_SRUN = {"PROCID": "0", "LOCALID": "0", "NTASKS": "1", "STEP_TASKS_PER_NODE": "1"}
+
+
+@pytest.fixture
+def under_srun(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name, value in UNDER_SRUN.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    return monkeypatch
+
+
+def test_under_srun_a_checkpoint_is_no_bad_exit(
+    launched: Callable[..., Launched], under_srun: pytest.MonkeyPatch
+) -> None:
+    under_srun.setenv("MASTER_ADDR", "127.0.0.1")
+    under_srun.setenv("MASTER_PORT", "20000")
+    assert launched("import sys; sys.exit(75)", flags=("--launcher", "slurm")).ended() == (0, "")
+
+
+def test_under_srun_ranks_must_know_where_they_meet(
+    launched: Callable[..., Launched], under_srun: pytest.MonkeyPatch
+) -> None:
+    under_srun.delenv("MASTER_ADDR", raising=False)
+    under_srun.setenv("MASTER_PORT", "20000")
+    code, said = launched("pass", flags=("--launcher", "slurm")).ended()
+    assert code == 1
+    assert said.startswith("trainjob: MASTER_ADDR is not set: a job script sets it before srun")
+
+
 def test_a_rank_that_ignores_term_is_killed_after_the_grace(launched: Callable[..., Launched]) -> None:
     one = launched(LISTENS, "deaf", flags=("--grace-s", "0.2"))
     one.wait_until_both_say("ready")

@@ -9,7 +9,7 @@ from trainjob.cluster.models import CLUSTER
 from trainjob.contract import tasks
 from trainjob.contract.errors import UserError
 
-SITE = {"limits": {"max_nodes": 4}}
+SITE = {"limits": {"max_nodes": 4, "max_time": "24:00:00"}}
 
 CASES = [
     # topology, IPUs
@@ -88,6 +88,14 @@ IN_WORDS = [  # what no number cures
     (local(), {"command": ["./run"], "micro_batch": 4}, "--micro-batch 4 beside the command ./run. Take it out"),
     (local(), {"command": ["./run"], "engine": "ddp"}, "--engine ddp beside the command ./run. Take it out"),
     (pod(48), {}, "a power of two of IPUs: the cluster file says ipus: 48. Write ipus: 32 or ipus: 64 there."),
+    (slurm(**SITE), {"time_limit": "2-00"}, "time_limit is 2-00, max_time is 24:00:00. Take --time-limit 24:00:00."),
+    (slurm(**SITE), {"time_limit": "UNLIMITED"}, "time_limit is UNLIMITED, max_time is 24:00:00"),
+    (slurm(**SITE, time_limit="1441"), {}, "time_limit is 1441, max_time is 24:00:00"),
+    (
+        slurm(),
+        {"time_limit": "2"},
+        "2 = 120 s, and time_limit_signal.margin_s is 120. Take --time-limit 00:04:00",
+    ),
     (local(), {"task": OWN, "instances": 10**9}, "at most 131,072 replicas: 1,000,000,000 replicas on"),
 ]
 

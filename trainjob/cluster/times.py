@@ -1,0 +1,28 @@
+"""Times as Slurm writes them."""
+
+from __future__ import annotations
+
+_UNLIMITED = ("UNLIMITED", "INFINITE")
+
+
+def seconds(time: str) -> int | None:
+    """Return the seconds of a time in one of Slurm's forms, whose text is known to be one; None: without limit.
+
+    The forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds].
+    """
+    if time in _UNLIMITED:
+        return None
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if dash:
+        hours, minutes, left = (*parts, 0, 0)[:3]
+    elif len(parts) == 3:
+        hours, minutes, left = parts
+    else:
+        hours, (minutes, left) = 0, (*parts, 0)[:2]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + left
+
+
+def written(total_s: int) -> str:
+    """Return seconds as hours:minutes:seconds, which every Slurm reads: "30:00:00"."""
+    return f"{total_s // 3600:02}:{total_s % 3600 // 60:02}:{total_s % 60:02}"
