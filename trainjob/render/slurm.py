@@ -35,7 +35,7 @@ def _interface(cluster: SlurmCluster) -> str:
     asked = cluster.network.interface or ""
     if any(sign in asked for sign in "/^=,"):
         raise UserError(
-            f"network.interface is {asked}, and under Slurm the ranks meet at one interface's address on the first node: "
+            f"network.interface is {asked}, and under Slurm ranks meet at one interface's address on the first node: "
             "give the name of one interface that all nodes have, as in ib0"
         )
     return asked
