@@ -31,12 +31,17 @@ def rehearse(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run directory, which goes when all went well.")
     ] = False,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Open a shell that has a pod's poprun, vipu, poptorch and popdist.")
+    ] = False,
     as_json: show.AsJson = False,
 ) -> None:
     """Run the very bytes of a job here, on CPU. --updates (5) ends it early and changes no byte."""
     from trainjob.rehearse import kinds
     from trainjob.rehearse.base import INJECTIONS
 
+    if shell or flags.words[:1] == ("poprun",):
+        raise typer.Exit(_by_hand(flags, shell=shell))
     if inject not in (None, *INJECTIONS):
         raise typer.BadParameter(f"--inject {inject}: expected one of {', '.join(INJECTIONS)}")
     asked = _asked(flags, inject, quiet=as_json)
@@ -54,6 +59,23 @@ def rehearse(
         _print(verdict, kept=kept)
     if not verdict.passed:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+
+
+def _by_hand(flags: JobFlags, *, shell: bool) -> int:
+    import os
+
+    from trainjob.cluster.lookup import find
+    from trainjob.rehearse import by_hand
+    from trainjob.rehearse.redirects import redirects
+
+    if shell and flags.words:
+        raise typer.BadParameter("--shell opens a shell and takes no command: give one of the two")
+    found = find(flags.cluster)
+    here = find("local").cluster.data_dir
+    redirected = redirects(found.cluster, os.environ, None, Path(here).expanduser() if here else None)
+    if shell:
+        return by_hand.shell(found.name, found.cluster, redirected)
+    return by_hand.run(found.name, found.cluster, flags.words, redirected)
 
 
 def _asked(flags: JobFlags, inject: str | None, *, quiet: bool) -> Rehearsal:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainjob.contract.errors import UserError
+from trainjob.rehearse import pod
 from trainjob.rehearse.base import Rehearsal, Verdict
 from trainjob.rehearse.slurm import rehearsal as slurm
 
 # A new kind is a new row.
-KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse}
+KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
 
 
 def rehearse(asked: Rehearsal) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -101,10 +102,13 @@ def _why_not_started(program: str, folder: Path | None, error: OSError) -> str:
     return f"{program} can't be started: {error.strerror}"
 
 
-def show(arguments: Sequence[str], *, folder: Path | None = None) -> int:
+def show(arguments: Sequence[str], *, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> int:
     """Return the exit code of a command that reads and writes our own terminal. Raises CommandError when missing."""
+    environ = None if environment is None else dict(environment)
+    # A relative name is looked up on the command's own PATH, not on ours.
+    program = shutil.which(arguments[0], path=None if environ is None else environ.get("PATH")) or arguments[0]
     try:
-        return subprocess.run(list(arguments), cwd=folder, check=False).returncode
+        return subprocess.run([program, *arguments[1:]], cwd=folder, env=environ, check=False).returncode
     except OSError as error:
         raise CommandError(_why_not_started(arguments[0], folder, error)) from None
 

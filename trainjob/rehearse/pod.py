@@ -1,0 +1,90 @@
+"""Rehearses a pod's job: its very script, with stand-ins for poprun, vipu, poptorch and popdist on the paths."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainjob.cluster.models import PodCluster
+from trainjob.contract import failure, states
+from trainjob.contract.errors import UserError
+from trainjob.contract.files import read_json, read_word
+from trainjob.contract.paths import RunPaths
+from trainjob.rehearse.base import Clock, Rehearsal, Verdict
+from trainjob.rehearse.pod_environment import environment
+from trainjob.submit import folder, local, process
+
+_POLL_S = 0.1
+_EXPECTED = "it is COMPLETED"
+
+
+def rehearse(asked: Rehearsal) -> Verdict:
+    """Return how the job ended here, of which no process is left. Raises UserError for a fault, which needs Slurm."""
+    cluster = asked.request.cluster
+    if not isinstance(cluster, PodCluster):
+        raise TypeError(cluster.kind)
+    if asked.inject is not None:
+        raise UserError(f"--inject {asked.inject} is for Slurm's clusters: leave it out, or kill a rank yourself")
+    clock = Clock()
+    with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
+        environ = environment(Path(place), cluster, asked.redirects)
+        project = asked.project if asked.selection is not None else None
+        paths = folder.create(asked.folder, asked.rendered, project, asked.selection)
+        asked.say(f"poprun, vipu, poptorch and popdist stand in for those of {asked.request.plan.cluster}")
+        clock.done("stand-ins on the paths")
+        with _running(paths, asked.rendered.script, environ) as script:
+            _wait(paths, script, clock)
+    clock.done("ended")
+    return _verdict(asked, paths, clock)
+
+
+@contextlib.contextmanager
+def _running(paths: RunPaths, script: str, environ: dict[str, str]) -> Iterator[int]:
+    """Yield the process id of the job script; nothing of the run is left afterwards."""
+    pid = process.start_detached(local.argv(script), folder=paths.folder, log=paths.scheduler_log, environment=environ)
+    try:
+        yield pid
+    finally:
+        for left in local.processes_of(paths):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+
+
+def _wait(paths: RunPaths, script: int, clock: Clock) -> None:
+    while os.waitpid(script, os.WNOHANG) == (0, 0):
+        if paths.progress.exists():
+            clock.done("training")
+        time.sleep(_POLL_S)
+
+
+def _verdict(asked: Rehearsal, paths: RunPaths, clock: Clock) -> Verdict:
+    state = read_word(paths.state) or states.LOST
+    files = asked.rendered.files.items()
+    same_bytes = all((paths.folder / name).read_bytes() == file.content for name, file in files)
+    progress = read_json(paths.progress)
+    update = progress.get("update") if isinstance(progress, dict) else None
+    return Verdict(
+        passed=state == states.COMPLETED and same_bytes,
+        outcome=_outcome(paths, state, update),
+        expected=_EXPECTED,
+        state=state,
+        attempts=1,
+        update=update,
+        same_bytes=same_bytes,
+        seconds=clock.steps,
+        folder=paths.folder,
+    )
+
+
+def _outcome(paths: RunPaths, state: str, update: int | None) -> str:
+    if state == states.COMPLETED:
+        return f"{state} after {update} updates" if update else state
+    failed = failure.read(paths)
+    if failed is not None:
+        return "\n  | ".join([f"{state}: rank {failed.rank} failed first, exit code {failed.exit_code}:", *failed.tail])
+    return "\n  | ".join([f"{state}. The job script's last lines:", *failure.tail_of_attempt(paths.scheduler_log)])
