@@ -17,7 +17,10 @@ from trainjob.plan.build import plan
 from trainjob.render.rendered import Rendered, explained, render
 from trainjob.render.request import Request
 from trainjob.runs import index
+from trainjob.submit import machines, runs_folder
 from trainjob.submit import project as projects
+from trainjob.submit.base import Remote
+from trainjob.submit.machine import Machine
 from trainjob.submit.project import Project, Selection
 
 
@@ -31,9 +34,23 @@ class Prepared:
 
     @property
     def runs_dir(self) -> Path:
-        """Where run directories of this cluster lie: its runs_dir, or the user's data folder."""
-        asked = self.found.cluster.runs_dir
+        """Where run directories of this cluster lie here: its runs_dir, or the user's data folder."""
+        asked = None if self.found.cluster.ssh else self.found.cluster.runs_dir
         return Path(asked).expanduser() if asked else index.home() / "runs"
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that jobs are handed over on."""
+        ssh = self.found.cluster.ssh
+        return machines.reached(ssh.host, ssh.user) if ssh else machines.HERE
+
+    def remote(self) -> Remote | None:
+        """Return where run directories lie over there; None where that is here. Raises UserError."""
+        cluster = self.found.cluster
+        if cluster.ssh is None:
+            return None
+        folder = runs_folder.resolved(self.machine, cluster.runs_dir or "~/trainjob-runs")
+        return Remote(cluster.ssh.host, cluster.ssh.user, folder)
 
     def render(self) -> Rendered:
         """Return the bytes that would run."""

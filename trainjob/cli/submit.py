@@ -76,6 +76,7 @@ def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
         runs_dir=prepared.runs_dir,
         project=prepared.project,
         selection=chosen,
+        remote=prepared.remote(),
     )
     for name, reason in () if chosen is None else chosen.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)

@@ -7,7 +7,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.runs.start import cancelled_now
 from trainjob.runs.status import Status, status
-from trainjob.submit import backends
+from trainjob.submit import backends, mirror
 from trainjob.submit.base import read_submission
 
 
@@ -35,5 +35,5 @@ def stop(paths: RunPaths) -> Status:
     """
     now = status(paths)
     if now.state in states.ACTIVE:
-        paths.stop.touch()
+        mirror.ask_to_stop(paths)
     return now

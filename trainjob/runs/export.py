@@ -10,6 +10,7 @@ from pathlib import Path
 from trainjob.contract import checkpoints
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.submit import mirror
 
 
 def export(paths: RunPaths, target: Path, warn: Callable[[str], None]) -> checkpoints.Checkpoint:
@@ -17,6 +18,7 @@ def export(paths: RunPaths, target: Path, warn: Callable[[str], None]) -> checkp
 
     Raises UserError when the run has none, or when `target` can't be written.
     """
+    mirror.fetch_checkpoints(paths)
     found = checkpoints.newest_sound(paths.checkpoints, warn)
     if found is None:
         raise UserError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.submit import mirror
 
 _RANK_LOG = re.compile(r"rank-(\d{4,})\.log\Z")
 _BLOCK_BYTES = 1 << 16
@@ -76,6 +77,7 @@ def _refuse_unknown(paths: RunPaths, rank: int) -> None:
 
 def read(paths: RunPaths, rank: int | None) -> Iterator[bytes]:
     """Yield everything printed so far, log after log."""
+    mirror.refresh_output(paths)
     for tail in tails(paths, rank):
         yield from tail.new_lines()
         yield from tail.finish()
@@ -87,6 +89,7 @@ def follow(paths: RunPaths, rank: int | None, ended: Callable[[], bool], wait: C
     while True:
         # Asked before reading: what a run prints last is there once it has ended.
         is_last = ended()
+        mirror.refresh_output(paths)
         for tail in tails(paths, rank):
             yield from followed.setdefault(tail.path, tail).new_lines()
         if is_last:

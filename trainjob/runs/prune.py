@@ -13,6 +13,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.runs import index
 from trainjob.runs.status import Status, statuses
+from trainjob.submit import mirror
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def remove(chosen: Sequence[Candidate]) -> None:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove one run's folder and forget it. Raises UserError where it can't be removed."""
+    """Remove one run's folder, here and where it ran, and forget it. Raises UserError where it can't be removed."""
+    mirror.remove(paths)
     # Renamed first: a half-removed folder under the run's own name would look like a broken run.
     gone = paths.folder.with_name(f".{paths.folder.name}.removed")
     try:

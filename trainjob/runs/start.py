@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,9 +18,10 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.render.rendered import Rendered
 from trainjob.runs import index
-from trainjob.submit import backends, folder
-from trainjob.submit.base import Submission, read_submission
+from trainjob.submit import backends, folder, mirror
+from trainjob.submit.base import NotSubmittedError, Remote, Submission, read_submission
 from trainjob.submit.project import Project, Selection
+from trainjob.submit.ssh.failures import SshError
 
 _SAME_JOB_WITHIN_S = 60
 
@@ -34,6 +37,7 @@ class Handover:
     runs_dir: Path
     project: Project
     selection: Selection | None  # None: the project is recorded and not copied
+    remote: Remote | None = None  # where run directories lie over there; None: in runs_dir
 
 
 def refuse_redirects(environ: Mapping[str, str]) -> None:
@@ -62,22 +66,53 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         backend=handover.backend,
         cluster=handover.cluster,
         native=None,
-        argv=backends.get(handover.backend).argv(handover.rendered.script),
+        argv=backends.get(handover.backend).argv(paths, handover.rendered.script),
         script=handover.rendered.script,
         submitted_at=_now().isoformat(timespec="seconds"),
         attempt=1,
         digest=digest,
         project=_project_record(handover, record),
+        remote=_remote(handover, paths),
     )
-    hand_over(paths, submission)
+    try:
+        hand_over(paths, submission)
+    except NotSubmittedError:
+        _discard(paths)
+        raise
     return paths
+
+
+def _remote(handover: Handover, paths: RunPaths) -> Remote | None:
+    where = handover.remote
+    return None if where is None else dataclasses.replace(where, folder=f"{where.folder}/{paths.id}")
+
+
+def _discard(paths: RunPaths) -> None:
+    """Leave nothing of a run that certainly never began: it would only be in the way of the next try."""
+    with contextlib.suppress(UserError):
+        mirror.remove(paths)
+    index.forget(paths.id)
+    shutil.rmtree(paths.folder, ignore_errors=True)
 
 
 def hand_over(paths: RunPaths, submission: Submission) -> None:
     """Start the run; it is recorded before and after, so that no interruption loses it."""
     submission.write(paths)
+    if submission.remote is not None:
+        _send(paths, submission.remote)
     native = backends.get(submission.backend).start(paths, submission.script)
     submission.replace(native=native).write(paths)
+
+
+def _send(paths: RunPaths, remote: Remote) -> None:
+    try:
+        mirror.place(paths, remote)
+    except SshError as error:
+        if not error.reached:
+            raise NotSubmittedError(str(error)) from None
+        raise UserError(f"{error}. Nothing was submitted yet: `trainjob resume {paths.id}` goes on") from None
+    except UserError as error:
+        raise NotSubmittedError(str(error)) from None
 
 
 def _new_folder(handover: Handover) -> RunPaths:
@@ -129,7 +164,8 @@ def next_attempt(paths: RunPaths, **changes: Any) -> Submission:
     last = read_submission(paths)
     if last is None:
         raise UserError(f"run {paths.id} was started by hand: run its job script again by hand")
-    return dataclasses.replace(last, **{"native": None, "cancelled_at": None, **changes})
+    earlier = [*last.earlier, *([] if last.native is None else [last.native])]
+    return dataclasses.replace(last, **{"native": None, "cancelled_at": None, "earlier": earlier, **changes})
 
 
 def cancelled_now(paths: RunPaths, submission: Submission) -> None:

@@ -10,9 +10,11 @@ from trainjob.contract import attempts, failure, states
 from trainjob.contract.failure import Failure, tail_of_attempt
 from trainjob.contract.files import read_json, read_number, read_word
 from trainjob.contract.paths import RunPaths
-from trainjob.submit import backends
+from trainjob.submit import backends, mirror
 from trainjob.submit.base import Answer, Liveness, Submission, read_submission
 
+# There a run begins further attempts by itself.
+_REQUEUED_BY = frozenset(("slurm",))
 _UNEXPLAINED = frozenset((states.FAILED, states.LOST))
 
 
@@ -56,7 +58,13 @@ class _Seen:
 
     @property
     def is_by_hand(self) -> bool:
-        return self.submission is None or self.attempt > self.submission.attempt
+        if self.submission is None:
+            return True
+        return self.attempt > self.submission.attempt and self.submission.backend not in _REQUEUED_BY
+
+    @property
+    def waits_for_an_answer(self) -> bool:
+        return self.is_open and not self.is_by_hand and self.submission is not None and bool(self.submission.native)
 
     @property
     def _waits_for_its_attempt(self) -> bool:
@@ -75,11 +83,16 @@ def status(paths: RunPaths) -> Status:
 
 
 def statuses(runs: Iterable[RunPaths]) -> list[Status]:
-    """Return the status of each run, asking each back end at most once for all of them."""
+    """Return the status of each run, asking each machine and each back end at most once for all of them."""
     seen = [_look(paths) for paths in runs]
-    unsure = [one for one in seen if one.is_open and not one.is_by_hand and one.submission and one.submission.native]
-    alive = _ask(unsure)
-    return [_status(one, alive.get(one.paths.folder)) for one in seen]
+    stale = mirror.refresh(one.paths for one in seen if one.is_open)
+    seen = [_look(one.paths) if one.is_open else one for one in seen]
+    unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
+    answers = _ask(unsure)
+    # They may have ended between the two looks: their files have the last word.
+    mirror.refresh(one.paths for one in unsure if answers[one.paths.folder].liveness is Liveness.GONE)
+    notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in stale.items()}
+    return [_status(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
 
 
 def _look(paths: RunPaths) -> _Seen:
@@ -100,7 +113,6 @@ def _ask(unsure: Sequence[_Seen]) -> dict[object, Answer]:
 
 def _status(seen: _Seen, answer: Answer | None) -> Status:
     if answer is not None and answer.liveness is Liveness.GONE:
-        # It may have ended between the two looks: its files have the last word.
         seen = _look(seen.paths)
     state, note = _state(seen, answer)
     progress = _mapping(seen.paths.progress)
@@ -138,7 +150,11 @@ def _state(seen: _Seen, answer: Answer | None) -> tuple[str, str | None]:
         return states.LOST, "recorded, and the hand-over was cut: `trainjob resume` starts it"
     if answer is None:
         return seen.state, None
-    return _gone(seen, answer) if answer.liveness is Liveness.GONE else (seen.state, answer.note)
+    if answer.liveness is Liveness.GONE:
+        return _gone(seen, answer)
+    # A job that ran and waits again was requeued by its scheduler, and its files have not heard of it.
+    waits_again = answer.state == states.PENDING and seen.state == states.RUNNING
+    return (states.PENDING if waits_again else seen.state), answer.note
 
 
 def _gone(seen: _Seen, answer: Answer) -> tuple[str, str | None]:
@@ -146,7 +162,7 @@ def _gone(seen: _Seen, answer: Answer) -> tuple[str, str | None]:
         return answer.state, answer.note
     if seen.submission and seen.submission.cancelled_at:
         return states.CANCELLED, "its processes were killed when it was cancelled"
-    return states.LOST, "its processes are gone without a word: killed, or the machine went down"
+    return states.LOST, answer.note or "its processes are gone without a word: killed, or the machine went down"
 
 
 def poll(paths: RunPaths, until: Callable[[Status], bool], wait: Callable[[], None]) -> Status:

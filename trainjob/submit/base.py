@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json, write_json
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import machines
@@ -27,9 +28,16 @@ class Liveness(Enum):
     UNKNOWN = "unknown"
 
 
+class NotSubmittedError(UserError):
+    """A hand-over that failed, and left nothing that runs or waits."""
+
+
 @dataclass(frozen=True)
 class Answer:
-    """What a back end says of one run. `state` is one of contract.states, where it knows how the run has ended."""
+    """What a back end says of one run.
+
+    `state` is one of contract.states, where it knows: how a run has ended, or that one that ran waits again.
+    """
 
     liveness: Liveness
     state: str | None = None
@@ -44,9 +52,12 @@ class BackEnd(Protocol):
     """
 
     def start(self, paths: RunPaths, script: str) -> Native:
-        """Return the native id of the run that now has begun or waits."""
+        """Return the native id of the run that now has begun or waits.
 
-    def argv(self, script: str) -> list[str]:
+        Raises NotSubmittedError when it is certain that nothing was handed over, so that nothing of the run stays.
+        """
+
+    def argv(self, paths: RunPaths, script: str) -> list[str]:
         """Return the command that `start` runs, for the record."""
 
     def ask(self, natives: Sequence[Native]) -> list[Answer]:
@@ -89,6 +100,7 @@ class Submission:
     image_digest: str | None = None
     cancelled_at: str | None = None
     remote: Remote | None = None  # None: the run directory is the one that this lies in
+    earlier: Sequence[Native] = ()  # the native ids of earlier attempts
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""

@@ -23,7 +23,7 @@ _TRAP_S = 2.0  # the script's trap writes two words
 _KILL_S = 10.0
 
 
-def argv(script: str) -> list[str]:
+def argv(paths: RunPaths, script: str) -> list[str]:  # noqa: ARG001 - the Protocol's signature
     """Return the command that runs a job script here."""
     return ["bash", script]
 
@@ -39,7 +39,9 @@ def start(paths: RunPaths, script: str) -> Native:
         # The interpreter that runs us has what we were installed with; the script just says python3.
         "PATH": process.search_path(),
     }
-    pid = process.start_detached(argv(script), folder=paths.folder, log=paths.scheduler_log, environment=environment)
+    pid = process.start_detached(
+        argv(paths, script), folder=paths.folder, log=paths.scheduler_log, environment=environment
+    )
     return {"pid": pid, "started": _started(pid), "host": socket.gethostname()}
 
 

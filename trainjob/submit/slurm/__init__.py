@@ -1,0 +1,1 @@
+"""Slurm: sbatch, squeue, scancel, and sacct where it works."""
