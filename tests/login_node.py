@@ -91,6 +91,17 @@ class LoginNode:
 
     def start(self, environment: Mapping[str, str] | None = None, **changes: str) -> None:
         """Start sshd; `environment` is that of every command over there, `changes` keys of sshd_config."""
+        self.write_server(environment, **changes)
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)  # where sshd gives up its privileges; a package makes it at boot
+        with (self.folder / "sshd.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.sshd, "-D", "-e", "-f", self.folder / "sshd_config"], stdout=log, stderr=log
+            )
+        self._wait()
+
+    def write_server(self, environment: Mapping[str, str] | None = None, **changes: str) -> None:
+        """Write what sshd reads."""
         asked = {
             "ListenAddress": f"127.0.0.1:{self.port}",
             "HostKey": str(self.folder / "host_key"),
@@ -108,13 +119,6 @@ class LoginNode:
         if environment:
             lines.append("SetEnv " + " ".join(f'"{name}={value}"' for name, value in environment.items()))
         (self.folder / "sshd_config").write_text("\n".join([*lines, ""]))
-        if os.getuid() == 0:
-            Path("/run/sshd").mkdir(exist_ok=True)  # where sshd gives up its privileges; a package makes it at boot
-        with (self.folder / "sshd.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [self.sshd, "-D", "-e", "-f", self.folder / "sshd_config"], stdout=log, stderr=log
-            )
-        self._wait()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + LIMIT_S

@@ -18,16 +18,16 @@ from trainjob.contract import job as jobs
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
 from trainjob.runs import logs
+from trainjob.runs.pace import between_looks_s
 from trainjob.runs.status import Status, poll
-
-_EVERY_S = 0.2
+from trainjob.submit import mirror
 
 
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     """Return the exit code of the command line once the run has ended: 0 when it is COMPLETED, else 1."""
     try:
         with _shown(paths, quiet=as_json) as look:
-            ended = poll(paths, look, lambda: time.sleep(_EVERY_S))
+            ended = poll(paths, _with_output(paths, look), lambda: time.sleep(between_looks_s(paths)))
     except KeyboardInterrupt:
         typer.echo(f"\nrun {paths.id} goes on without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
@@ -36,6 +36,14 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     else:
         _say_how_it_ended(paths, ended)
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
+
+
+def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[Status], bool]:
+    def looked(now: Status) -> bool:
+        mirror.refresh_output(paths)
+        return look(now)
+
+    return looked
 
 
 def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:

@@ -25,6 +25,8 @@ def list_runs(
     if state is not None and state.upper() not in ALL:
         raise typer.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
     found = sorted(statuses(index.every_run()), key=lambda one: one.submitted_at or "")
+    for note in dict.fromkeys(one.note for one in found if one.is_stale):
+        typer.echo(f"warning: {note}", err=True)
     chosen = [one for one in found if state is None or one.state == state.upper()]
     if as_json:
         show.as_json([one.as_json() for one in chosen])

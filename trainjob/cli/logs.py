@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
 
 app = new()
-_EVERY_S = 0.2
 
 
 @app.command()
@@ -31,10 +30,11 @@ def logs(
     """Print what the ranks have printed; without --rank each line has its rank in front."""
     from trainjob.runs import index
     from trainjob.runs import logs as found
+    from trainjob.runs.pace import between_looks_s
 
     paths = index.find(run)
     if follow:
-        lines = found.follow(paths, rank, lambda: _has_ended(paths), lambda: time.sleep(_EVERY_S))
+        lines = found.follow(paths, rank, lambda: _has_ended(paths), lambda: time.sleep(between_looks_s(paths)))
     else:
         lines = found.read(paths, rank)
     if as_json:

@@ -9,6 +9,7 @@ import typer
 
 from trainjob.cli import complete, show
 from trainjob.cli.app import new
+from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
@@ -42,7 +43,12 @@ def made(paths: RunPaths) -> Report:
 
     from trainjob.report.report import report as from_the_folder
     from trainjob.runs.status import status
+    from trainjob.submit import mirror
 
+    try:
+        mirror.refresh_output(paths)
+    except UserError as error:
+        typer.echo(f"warning: this is what was last known: {error}", err=True)
     return replace(from_the_folder(paths), state=status(paths).state)
 
 

@@ -15,7 +15,8 @@ from trainjob.contract.paths import RunPaths
 from trainjob.plan.build import plan
 from trainjob.render.request import Request
 from trainjob.runs.start import hand_over, next_attempt
-from trainjob.runs.status import status
+from trainjob.runs.status import REQUEUED_BY, status
+from trainjob.submit.base import read_submission
 
 
 def check_resumable(paths: RunPaths) -> None:
@@ -29,9 +30,17 @@ def check_resumable(paths: RunPaths) -> None:
 
 def resume(paths: RunPaths) -> None:
     """Start the next attempt; the runtime goes on from its newest sound checkpoint."""
-    submission = next_attempt(paths, attempt=status(paths).attempt + 1)
+    submission = next_attempt(paths, attempt=_next_number(paths))
     remove_if_there(paths.stop)
     hand_over(paths, submission)
+
+
+def _next_number(paths: RunPaths) -> int:
+    last = read_submission(paths)
+    if last is not None and last.native is None and last.backend in REQUEUED_BY:
+        # The hand-over was cut, and its job may be there: it is looked for, and is this attempt.
+        return last.attempt
+    return status(paths).attempt + 1
 
 
 def with_instances(paths: RunPaths, instances: int) -> Request:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainjob.contract import attempts, failure, states
+from trainjob.contract.errors import UserError
 from trainjob.contract.failure import Failure, tail_of_attempt
 from trainjob.contract.files import read_json, read_number, read_word
 from trainjob.contract.paths import RunPaths
@@ -14,7 +16,7 @@ from trainjob.submit import backends, mirror
 from trainjob.submit.base import Answer, Liveness, Submission, read_submission
 
 # There a run begins further attempts by itself.
-_REQUEUED_BY = frozenset(("slurm",))
+REQUEUED_BY = frozenset(("slurm",))
 _UNEXPLAINED = frozenset((states.FAILED, states.LOST))
 
 
@@ -37,6 +39,7 @@ class Status:
     failure: Failure | None
     script_tail: list[str]  # the job script's last lines, where the run failed and no rank is to blame
     note: str | None
+    is_stale: bool = False  # nobody could be asked: this is what was last known
 
     def as_json(self) -> dict[str, Any]:
         """Return the status for `--json`."""
@@ -60,7 +63,7 @@ class _Seen:
     def is_by_hand(self) -> bool:
         if self.submission is None:
             return True
-        return self.attempt > self.submission.attempt and self.submission.backend not in _REQUEUED_BY
+        return self.attempt > self.submission.attempt and self.submission.backend not in REQUEUED_BY
 
     @property
     def waits_for_an_answer(self) -> bool:
@@ -79,7 +82,12 @@ class _Seen:
 
 def status(paths: RunPaths) -> Status:
     """Return the status of one run."""
-    return statuses([paths])[0]
+    found = statuses([paths])[0]
+    if found.state not in _UNEXPLAINED or found.failure is not None:
+        return found
+    with contextlib.suppress(UserError):
+        mirror.refresh_output(paths)
+    return replace(found, script_tail=tail_of_attempt(paths.scheduler_log))
 
 
 def statuses(runs: Iterable[RunPaths]) -> list[Status]:
@@ -133,6 +141,7 @@ def _status(seen: _Seen, answer: Answer | None) -> Status:
         failure=failed,
         script_tail=tail_of_attempt(seen.paths.scheduler_log) if failed is None and state in _UNEXPLAINED else [],
         note=note,
+        is_stale=answer is not None and answer.liveness is Liveness.UNKNOWN,
     )
 
 

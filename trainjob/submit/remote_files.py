@@ -47,9 +47,10 @@ def present(machine: Machine, paths: Sequence[str]) -> dict[str, bytes]:
     """Return the content of those files that are there, in one call; of a folder, no bytes. Raises UserError."""
     if not paths:
         return {}
-    words = ["sh", "-c", _PRESENT]
+    # Each once: tar would write the second as a link to the first.
+    words, asked = ["sh", "-c", _PRESENT], _lines(list(dict.fromkeys(paths)))
     for _ in range(_TRIES):
-        ended = machine.run(words, stdin=_lines(paths), check=False)
+        ended = machine.run(words, stdin=asked, check=False)
         # A file that is moved into place between the look and the copy makes tar complain: look again.
         if ended.code == 0:
             break
