@@ -46,7 +46,8 @@ def rehearse(asked: Rehearsal) -> Verdict:
 @contextlib.contextmanager
 def _running(paths: RunPaths, script: str, environ: dict[str, str]) -> Iterator[int]:
     """Yield the process id of the job script; nothing of the run is left afterwards."""
-    pid = process.start_detached(local.argv(script), folder=paths.folder, log=paths.scheduler_log, environment=environ)
+    words = local.argv(paths, script)
+    pid = process.start_detached(words, folder=paths.folder, log=paths.scheduler_log, environment=environ)
     try:
         yield pid
     finally:
