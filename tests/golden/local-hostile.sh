@@ -73,7 +73,7 @@ export V16=''"'"' ; touch canary ; '"'"''
 export V17='
  touch canary
 '
-export V18='
+export V18=''$'\r''
 '
 export V19='	'
 export V2=-
@@ -113,7 +113,7 @@ exec "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher local \
   --working-folder code/project \
   --parent "$$" "$TRAINJOB_RUN_DIR" -- echo '' ' ' - -- -x --instances=9 --parent 'a b' 'it'"'"'s' 'say "hi"' '$HOME' '$(touch canary)' '`touch canary`' '; touch canary #' '&& touch canary' '| touch canary' ''"'"' ; touch canary ; '"'"'' '
  touch canary
-' '
+' ''$'\r''
 ' '	' '\' 'a\nb' '!!' '*' '~' '~/x' 'a=~/x' '{a,b}' '# no comment' '<(touch canary)' '{{ 7 * 7 }}' '{% raw %}' %s%n @file then '==1' 'näh ✓ 数' 'origin' '[31m' ' '
 ) &
 launcher=$!

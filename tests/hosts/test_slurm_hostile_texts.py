@@ -112,10 +112,11 @@ def check_names_and_comments(slurm: PrivateSlurm, base: Path, texts: list[str]) 
         script.write_bytes(files.files["job.sbatch"].content)
         sent = slurm.run(["sbatch", "--parsable", "--hold", str(script)], folder=base)
         carried[sent.text.strip()] = text
-    assert _held(slurm) == {job: (text, text) for job, text in carried.items()}
-    assert all(_is_awkward(text) for text in refused)
+    held = _held(slurm)
+    slurm.run(["scancel", *carried])
+    assert held == {job: (text, text) for job, text in carried.items()}
+    assert [text for text in refused if not _is_awkward(text)] == []
     assert len(carried) > len(texts) // 20
-    slurm.run(["scancel", "--state=PENDING", "--user=root"])
 
 
 def _held(slurm: PrivateSlurm) -> dict[str, tuple[str, str]]:
@@ -126,8 +127,8 @@ def _held(slurm: PrivateSlurm) -> dict[str, tuple[str, str]]:
 
 
 def _is_awkward(text: str) -> bool:
-    """Return whether a text may be refused: empty, a control character, a quote, a backslash, a dash, or too long."""
-    forbidden = any(sign in text for sign in "\"'`\\\u2028\u2029") or any(
+    """Return whether a text may be refused: empty, a control character, a quote, a slash, a dash first, or too long."""
+    forbidden = any(sign in text for sign in "/\"'`\\\u2028\u2029") or any(
         ord(sign) < 32 or 127 <= ord(sign) < 160 for sign in text
     )
     return forbidden or not text.strip() or text.startswith("-") or len(text.encode()) > 200 or text != text.strip()

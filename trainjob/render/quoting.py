@@ -40,7 +40,8 @@ def word(value: object) -> Shell:
         return value
     text = str(value)
     _refuse_what_no_argument_carries(text)
-    quoted = shlex.quote(text)
+    # sbatch takes a script that holds a carriage return and a line break in a row for a DOS file, and refuses it.
+    quoted = shlex.quote(text).replace("\r", "'$'\\r''")
     # A reader, and shellcheck, takes `export X==1` for a comparison.
     return Shell(f"'{quoted}'" if quoted.startswith("=") else quoted)
 
