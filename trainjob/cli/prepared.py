@@ -13,6 +13,7 @@ from trainjob.cluster.asked import merge_job
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import Found, find
 from trainjob.contract import manifest, tasks
+from trainjob.contract.errors import UserError
 from trainjob.plan.build import plan
 from trainjob.render.rendered import Rendered, explained, render
 from trainjob.render.request import Request
@@ -66,7 +67,7 @@ def prepare(flags: JobFlags) -> Prepared:
     found = find(flags.cluster)
     asked = merge_job(flags.file, flags.values)
     project = projects.find(Path.cwd(), flags.project, found.cluster.secrets_file)
-    job, origins = _with_known_samples(found, asked.job, dict(asked.origins))
+    job, origins = _with_known_samples(found, _with_whole_paths(found, asked.job), dict(asked.origins))
     request = Request(
         cluster=found.cluster,
         cluster_origin=found.origin_word,
@@ -84,6 +85,18 @@ def selected(prepared: Prepared, *, untracked: bool) -> Selection | None:
     if not job.command and ":" not in (job.task or ""):
         return None
     return projects.select(prepared.project, untracked=untracked)
+
+
+def _with_whole_paths(found: Found, job: Job) -> Job:
+    """Make a path that ranks read whole: they start in a copy of the project. On a cluster elsewhere it must be so."""
+    if job.init_from is None or job.init_from.startswith(("/", "~")):
+        return job
+    if found.cluster.ssh is not None:
+        raise UserError(
+            f"init_from is {job.init_from} and cluster {found.name} is another machine: give the whole path there, "
+            "from / or ~/ on"
+        )
+    return job.model_copy(update={"init_from": str(Path.cwd() / job.init_from)})
 
 
 def _with_known_samples(found: Found, job: Job, origins: dict[str, str]) -> tuple[Job, dict[str, str]]:

@@ -60,6 +60,15 @@ class Job(Strict):
     )
     optimizer: Literal["sgd", "adamw"] | None = Field(None, description="Optimizer. Absent: the task's.")
     learning_rate: float | None = Field(None, gt=0, description="Learning rate. Absent: the task's.")
+    scale_learning_rate: Literal["linear", "sqrt"] | None = Field(
+        None, description="Multiply the learning rate by global batch ÷ base_batch, or its square root. Absent: as it is."
+    )
+    base_batch: Count | None = Field(
+        None, description="Global batch that the learning rate was chosen for. Absent: the micro batch."
+    )
+    init_from: Line | None = Field(
+        None, description="First weights: a safetensors file with the model's names and shapes. Absent: by the seed."
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="Momentum of sgd.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay.")
     schedule: Literal["constant", "cosine"] | None = Field(

@@ -54,8 +54,9 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         engine=numbers.engine,
         topology=topology,
         batch=numbers.batch,
+        learning_rate=_rate(job, numbers),
         learning_rate_effect=effect,
-        facts=tuple(rows.facts(topology, numbers.batch, job.workers)),
+        facts=(*_scaling(job, numbers), *rows.facts(topology, numbers.batch, job.workers)),
         warnings=_warnings(cluster, job, numbers, topology, effect),
     )
 
@@ -63,6 +64,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
 def _work_out(room: Site, job: Job) -> _Numbers:
     """Return all numbers: every rule is asked here, and none of it grows with the cluster. Raises Broken."""
     counts_are_positive(job)
+    learning_rate.check(job)
     known = work.task_facts(job)
     counts = pod.count(room, job, work.task_stages(job, known)) if room.ipus else nodes.count(room, job)
     not_too_many(counts)
@@ -71,6 +73,18 @@ def _work_out(room: Site, job: Job) -> _Numbers:
     if worked_out is not None and worked_out.samples is not None:
         shards.split(counts.instances, job.workers, worked_out.samples)
     return _Numbers(counts, engine, known, worked_out)
+
+
+def _rate(job: Job, numbers: _Numbers) -> float | None:
+    if numbers.known is None or numbers.batch is None:
+        return None
+    return learning_rate.rate(job, numbers.known, numbers.batch)
+
+
+def _scaling(job: Job, numbers: _Numbers) -> tuple[tuple[str, str], ...]:
+    if numbers.known is None or numbers.batch is None:
+        return ()
+    return tuple(learning_rate.scaling(job, numbers.known, numbers.batch))
 
 
 def _effect(job: Job, numbers: _Numbers) -> LearningRateEffect | None:
@@ -85,5 +99,7 @@ def _warnings(
     warnings = [*caution.about_hosts(cluster, job, topology)]
     if numbers.known is not None and numbers.batch is not None and effect is not None:
         warnings += caution.about_batch(numbers.batch)
-        warnings += caution.about_learning_rate(job, numbers.known, effect)
+        warnings += caution.about_learning_rate(
+            job, numbers.known, learning_rate.rate(job, numbers.known, numbers.batch), effect
+        )
     return tuple(warnings)

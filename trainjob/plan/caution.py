@@ -64,12 +64,13 @@ def _lost(batch: Batch, samples: int, lost: int, code: str, what: str) -> Iterat
         )
 
 
-def about_learning_rate(job: Job, known: TaskFacts, effect: LearningRateEffect) -> Iterator[values.Warning]:
+def about_learning_rate(
+    job: Job, known: TaskFacts, rate: float, effect: LearningRateEffect
+) -> Iterator[values.Warning]:
     """Yield what is to be said of a step that sums make larger."""
     if effect.factor > 1 and (job.optimizer or known.optimizer) == "sgd":
-        rate = job.learning_rate or known.learning_rate
         yield values.Warning(
             "learning-rate-factor",
             f"learning rate {rate:g} acts as {rate * effect.factor:g}: {effect.because}",
-            f"--reduction mean, or --learning-rate {rate / effect.factor:g}",
+            f"--reduction mean, or --learning-rate {(job.learning_rate or known.learning_rate) / effect.factor:g}",
         )

@@ -1,10 +1,53 @@
-"""What the reduction does to the learning rate: reference Mean, as PopTorch and torch's losses have it."""
+"""The learning rate: scaled where that is asked for, and what the reduction does to it.
+
+The reference is Mean, as PopTorch and torch's losses have it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from trainjob.cluster.job import Job
 from trainjob.contract.tasks import TaskFacts
+from trainjob.plan.rules import refuse
 from trainjob.plan.values import Batch, LearningRateEffect
+from trainjob.plan.words import number
+
+BASE_IS_SCALED_FROM = "base_batch is what scale_learning_rate scales from"
+
+
+def rate(job: Job, known: TaskFacts, batch: Batch) -> float:
+    """Return the learning rate to train with: as given, or scaled from the base batch to the global batch."""
+    given = job.learning_rate if job.learning_rate is not None else known.learning_rate
+    return given * _factor(job, batch)
+
+
+def check(job: Job) -> None:
+    """Raise Broken where a base is given and nothing is scaled from it."""
+    if job.base_batch is not None and job.scale_learning_rate is None:
+        found = f"base_batch is {number(job.base_batch)} and scale_learning_rate is not given"
+        refuse(BASE_IS_SCALED_FROM, found, otherwise="Add --scale-learning-rate linear or sqrt, or take it out.")
+
+
+def scaling(job: Job, known: TaskFacts, batch: Batch) -> Iterator[tuple[str, str]]:
+    """Yield the row that shows how the learning rate is scaled, where it is."""
+    how = {"linear": "", "sqrt": "√"}.get(job.scale_learning_rate or "")
+    if how is not None:
+        given = job.learning_rate if job.learning_rate is not None else known.learning_rate
+        quotient = f"{how}({number(batch.global_batch)} global batch ÷ {number(_base(job, batch))} base batch)"
+        yield "scaled learning rate", f"{rate(job, known, batch):g} = {given:g} × {quotient}"
+
+
+def _factor(job: Job, batch: Batch) -> float:
+    if job.scale_learning_rate is None:
+        return 1.0
+    quotient = batch.global_batch / _base(job, batch)
+    return math.sqrt(quotient) if job.scale_learning_rate == "sqrt" else quotient
+
+
+def _base(job: Job, batch: Batch) -> int:
+    return job.base_batch or batch.micro_batch
 
 
 def effect(job: Job, known: TaskFacts, batch: Batch) -> LearningRateEffect:

@@ -161,6 +161,7 @@ class Plan:
     engine: str  # single | ddp | ipu | command: a task's engine, or the user's own script
     topology: Topology
     batch: Batch | None  # None for a command of the user's own
+    learning_rate: float | None  # of the schedule's peak, scaled where that was asked for
     learning_rate_effect: LearningRateEffect | None
     facts: tuple[tuple[str, str], ...]  # further rows of the arithmetic: what, value
     warnings: tuple[Warning, ...]

@@ -64,7 +64,7 @@ def _settings(job: Job, plan: Plan, batch: Batch) -> TrainSettings:
         remainder=batch.remainder,
         samples=batch.samples,
         optimizer=job.optimizer or facts.optimizer,
-        learning_rate=job.learning_rate or facts.learning_rate,
+        learning_rate=plan.learning_rate or facts.learning_rate,
         momentum=job.momentum,
         weight_decay=job.weight_decay,
         schedule=job.schedule or facts.schedule,
@@ -81,6 +81,7 @@ def _settings(job: Job, plan: Plan, batch: Batch) -> TrainSettings:
         allow_unused_parameters=job.allow_unused_parameters,
         clip_norm=job.clip_norm,
         stall_timeout_s=job.stall_timeout_s,
+        init_from=job.init_from,
         trace=job.trace,
         loss_is_summed=job.loss_is_summed or facts.loss_is_summed,
     )

@@ -49,6 +49,7 @@ def problems(request: Request, project: Project, selection: Selection | None) ->
         *_command(request, project.top / project.start),
         *_left_behind(request, project, selection),
         *_data(request),
+        *_first_weights(request),
         *_secrets(request),
         *_port(request),
     ]
@@ -162,6 +163,12 @@ def _data(request: Request) -> Iterator[Problem]:
             f"data set {name} is not prepared in {data_dir or 'any data_dir'}",
             f"Run: trainjob data prepare {name} --cluster {request.plan.cluster}",
         )
+
+
+def _first_weights(request: Request) -> Iterator[Problem]:
+    if request.job.init_from and not Path(request.job.init_from).expanduser().is_file():
+        text = f"init_from: {request.job.init_from} is not there"
+        yield Problem("init-from", text, "Give a safetensors file: trainjob export RUN -o FILE writes one")
 
 
 def _secrets(request: Request) -> Iterator[Problem]:

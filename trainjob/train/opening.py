@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.contract.job import TrainSettings
@@ -121,13 +122,17 @@ def _resume(run: Run, stage: Stage) -> int:
         remove_left_behind(run.paths)
     start = resuming.resume(run.paths, stage.engine, run.settings, stage.counts, run.world, stage.progress.say)
     stage.progress.begin(start)
+    if start == 0 and run.settings.init_from is not None:
+        run.watch.doing("reading the first weights", 0)
+        resuming.initialise(stage.engine, run.settings, Path(run.settings.init_from).expanduser())
     if run.world.rank == 0:
         stage.progress.say(_first_line(run, start, stage.end))
     return start
 
 
 def _first_line(run: Run, start: int, end: int) -> str:
-    origin = "from the checkpoint of update %d" % start if start else "from the beginning"
+    first = " with the weights of %s" % run.settings.init_from if run.settings.init_from else ""
+    origin = "from the checkpoint of update %d" % start if start else "from the beginning" + first
     return "task %s, engine %s on %s, %d instance%s, %s to update %d" % (
         run.settings.task,
         run.settings.engine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from trainjob.contract import checkpoints
@@ -13,6 +14,7 @@ from trainjob.train import safetensors
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.checkpoint import PRECISION
 from trainjob.train.engines.base import Engine, State
+from trainjob.train.engines.state import differences
 from trainjob.train.world import World
 
 _NONE = -1
@@ -93,6 +95,21 @@ def load(checkpoint: Checkpoint, engine: Engine, settings: TrainSettings, warn: 
         )
         optimizer = {}
     engine.load(State(safetensors.load(checkpoint.model), optimizer, precision))
+
+
+def initialise(engine: Engine, settings: TrainSettings, path: Path) -> None:
+    """Give the engine the first weights in `path`. Raises UserError that lists which names and shapes differ."""
+    try:
+        tensors = safetensors.load(path)
+    except OSError as error:
+        raise UserError("--init-from %s can't be read: %s" % (path, error.strerror)) from None
+    told = differences(engine.state().model, tensors)
+    if told:
+        raise UserError(
+            "--init-from %s holds weights of another model than task %s builds: %s. Options of the task (--set) may "
+            "make them fit" % (path, settings.task, told)
+        )
+    engine.load(State(tensors, {}, {}))
 
 
 def _optimizer_differs(checkpoint: Checkpoint, settings: TrainSettings) -> Optional[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, Iterator, List, Set
 
 import torch
 
@@ -47,33 +47,33 @@ def _taken_up(what: str, value: Any, parameter: Any, fused: bool) -> Any:
 
 def load_model(model: torch.nn.Module, tensors: Dict[str, Any]) -> None:
     """Give the model the weights and buffers in `tensors`. Raises UserError where names or shapes differ."""
-    own = model_tensors(model)
-    _refuse_other_names(set(own), set(tensors))
-    _refuse_other_shapes(own, tensors)
+    told = differences(model_tensors(model), tensors)
+    if told:
+        raise UserError(
+            "the checkpoint is of another model: %s. Resume with the task and options it was made with" % told
+        )
     model.load_state_dict(tensors, strict=False)  # the names were compared above
 
 
-def _refuse_other_names(own: Set[str], given: Set[str]) -> None:
-    differing = [("the checkpoint lacks", own - given), ("the model does not have", given - own)]
-    told = ["%s %s" % (what, _some(sorted(names))) for what, names in differing if names]
-    if told:
-        raise UserError(
-            "the checkpoint is of another model: %s. Resume with the task and options it was made with"
-            % "; ".join(told)
-        )
+def differences(own: Dict[str, Any], given: Dict[str, Any]) -> str:
+    """Return in which names and shapes `given` is not a model's `own` tensors, as clauses; empty where it is."""
+    return "; ".join(filter(None, [*_other_names(set(own), set(given)), _other_shapes(own, given)]))
 
 
-def _refuse_other_shapes(own: Dict[str, Any], given: Dict[str, Any]) -> None:
+def _other_names(own: Set[str], given: Set[str]) -> Iterator[str]:
+    for what, names in (("it lacks", own - given), ("the model does not have", given - own)):
+        if names:
+            yield "%s %s" % (what, _some(sorted(names)))
+
+
+def _other_shapes(own: Dict[str, Any], given: Dict[str, Any]) -> str:
     told = [
         "%s is %s there and %s here" % (name, tuple(given[name].shape), tuple(own[name].shape))
-        for name in sorted(own)
+        for name in sorted(set(own) & set(given))
         if given[name].shape != own[name].shape
     ]
-    if told:
-        raise UserError(
-            "the checkpoint is of another model: %s. Resume with the task and options it was made with" % _some(told)
-        )
+    return _some(told) if told else ""
 
 
 def _some(names: List[str]) -> str:
-    return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
+    return ", ".join(names[:8]) + (" and %d more" % (len(names) - 8) if len(names) > 8 else "")
