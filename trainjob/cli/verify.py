@@ -109,6 +109,7 @@ def _print_instances(verdict: Verdict) -> None:
     )
     typer.echo(f"\njudged by {verdict.judged}, tolerance {verdict.tolerance:.0e}, relative")
     typer.echo("buffers (running statistics) are not gradients: shown, not judged")
+    _say_stream(verdict.stream)
     for finding in verdict.findings:
         typer.echo(f"\nNOT EQUAL, {finding.code}: {finding.text}\n  {finding.evidence}\n  {finding.cure}")
     if verdict.equal:
@@ -124,7 +125,13 @@ def _print_resume(verdict: ResumeVerdict) -> None:
     how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
     typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, to be equal {how}")
     typer.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
+    _say_stream(verdict.stream)
     typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
+
+
+def _say_stream(stream: bool) -> None:
+    if stream:
+        typer.echo("the data set is iterable: every instance reads all of it, in its own order, and keeps its share")
 
 
 def _remove(runs: Sequence[RunPaths]) -> None:

@@ -61,7 +61,7 @@ class Job(Strict):
     optimizer: Literal["sgd", "adamw"] | None = Field(None, description="Optimizer. Absent: the task's.")
     learning_rate: float | None = Field(None, gt=0, description="Learning rate. Absent: the task's.")
     scale_learning_rate: Literal["linear", "sqrt"] | None = Field(
-        None, description="Multiply the learning rate by global batch ÷ base_batch, or its square root. Absent: as it is."
+        None, description="Multiply the learning rate by global batch ÷ base_batch, or by its square root."
     )
     base_batch: Count | None = Field(
         None, description="Global batch that the learning rate was chosen for. Absent: the micro batch."

@@ -2,7 +2,8 @@
 
 update-00000001.safetensors, by rank 0: "gradient/NAME" as the step took it, "parameter/NAME" and "buffer/NAME" after
 the step. rank-0000.jsonl, by every rank: one line an update, with a digest of each sample's values by micro batch, and
-digests of this rank's gradients and parameters. model.json, by rank 0: which kinds of layer there are.
+digests of this rank's gradients and parameters. model.json, by rank 0: which kinds of layer there are,
+and whether the data set is iterable.
 """
 
 from __future__ import annotations

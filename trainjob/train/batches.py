@@ -12,6 +12,7 @@ from trainjob.train.ahead import Ahead
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.draws import Draws
 from trainjob.train.sources import DatasetSource, SeededDataset, Source, collate
+from trainjob.train.streams import StreamSource, shares
 
 # Samples are gathered for as many updates at once as fit: below this numpy's cost a call is felt.
 _CHUNK_BYTES = 2 * 1024 * 1024
@@ -38,8 +39,10 @@ def blocks(
 
     `pin`: in memory that a GPU copies from while it computes. Closing the iterator ends the thread behind it.
     """
+    if isinstance(source, StreamSource):
+        return _numbered(shares(source, counts, instance, start, end, workers, pin), counts, start, end)
     if workers and isinstance(source, DatasetSource):
-        return _from_workers(source, counts, instance, start, end, workers)
+        return _numbered(_from_workers(source, counts, instance, start, end, workers, pin), counts, start, end)
     return _gathered(source, counts, instance, start, end, pin)
 
 
@@ -124,19 +127,26 @@ def _draws(counts: Arithmetic, instance: int, first: int, updates: int) -> Draws
     return Draws(counts.seed, numbers, np.tile(counts.slots(instance), updates))
 
 
-def _from_workers(
-    source: DatasetSource, counts: Arithmetic, instance: int, start: int, end: int, workers: int
+def _numbered(
+    gathered: Generator[Tuple[Any, Any], None, None], counts: Arithmetic, start: int, end: int
 ) -> Generator[Block, None, None]:
+    for number, (inputs, targets) in enumerate(gathered):
+        first = start + number * counts.device_iterations
+        yield Block(first, min(counts.device_iterations, end - first), inputs, targets)
+
+
+def _from_workers(
+    source: DatasetSource, counts: Arithmetic, instance: int, start: int, end: int, workers: int, pin: bool
+) -> Generator[Tuple[Any, Any], None, None]:
     asked = _Asked(counts, instance, start, end)
     loader: DataLoader[Any] = DataLoader(
         SeededDataset(source.dataset),  # type: ignore[arg-type]
         batch_sampler=asked,
         num_workers=workers,
         collate_fn=collate,
+        pin_memory=pin,
     )
-    for number, (inputs, targets) in enumerate(loader):
-        first = start + number * counts.device_iterations
-        yield Block(first, min(counts.device_iterations, end - first), inputs, targets)
+    yield from loader
 
 
 class _Asked:
@@ -156,6 +166,8 @@ class _Asked:
 
 def trial_inputs(source: Source, counts: Arithmetic) -> Tuple[Any, Any]:
     """Return the very first micro batch of the run: the same on every rank and in every attempt."""
-    indices = counts.sample_indices(0, 1, 0).reshape(-1)[: counts.micro_batch]
     slots = np.arange(counts.micro_batch, dtype=np.int64)
+    if isinstance(source, StreamSource):
+        return source.gather(slots, None)
+    indices = counts.sample_indices(0, 1, 0).reshape(-1)[: counts.micro_batch]
     return source.gather(indices, draws.Draws(counts.seed, np.zeros_like(slots), slots))

@@ -16,7 +16,7 @@ _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 
 # What a draw is for. The numbers are part of every run's result: never change one, only add.
-WEIGHTS, ORDER, MICRO_BATCH, AUGMENTATION, DATA, HELD_OUT = range(1, 7)
+WEIGHTS, ORDER, MICRO_BATCH, AUGMENTATION, DATA, HELD_OUT, STREAM = range(1, 8)
 
 
 def mix(value: int) -> int:

@@ -94,7 +94,8 @@ class Loop:
 
     def _blocks(self) -> Generator[Block, None, None]:
         stage = self.stage
-        return blocks(stage.train, stage.counts, stage.world.rank, self.update, stage.end, stage.settings.workers)
+        rank, pin = stage.world.rank, stage.world.device.type == "cuda"
+        return blocks(stage.train, stage.counts, rank, self.update, stage.end, stage.settings.workers, pin)
 
     def _next(self, upcoming: Iterator[Block]) -> Block:
         start = time.perf_counter()

@@ -11,14 +11,16 @@ from trainjob.train import engines, resuming, setup
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.batches import trial_inputs
 from trainjob.train.checkpoint import CheckpointWriter, remove_left_behind
+from trainjob.train.choosing import as_source
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.loop import Stage
 from trainjob.train.metrics import Recorder
 from trainjob.train.progress import Progress
 from trainjob.train.schedules import Schedule
-from trainjob.train.sources import Source, as_source
+from trainjob.train.sources import Source
 from trainjob.train.stalling import Watch
 from trainjob.train.stopping import Requests
+from trainjob.train.streams import StreamSource, length_of
 from trainjob.train.tasks.base import Task, TaskData
 from trainjob.train.tasks.loading import load
 from trainjob.train.trace import Trace
@@ -66,8 +68,8 @@ def open_task(run: Run) -> Opened:
     settings = run.settings
     task = load(settings.entry, settings.task_options, run.paths.project)
     data = setup.open_data(task, settings, run.environ, run.world.local_rank)
-    train = as_source(data.train)
-    held_out = None if data.held_out is None else as_source(data.held_out)
+    train = as_source(data.train, settings.samples)
+    held_out = None if data.held_out is None else as_source(data.held_out, length_of(data.held_out))
     setup.agree_on_data(run.world, data, len(train))
     counts = setup.count(settings, train)
     planned = setup.planned_updates(settings, counts)
@@ -86,9 +88,13 @@ def build_engine(run: Run, opened: Opened) -> Engine:
             world=run.world,
             learning_rate=opened.schedule,
             trial=trial_inputs(opened.train, opened.counts),
-            trace=Trace(run.paths, run.world.rank, run.attempt) if run.settings.trace else None,
+            trace=_trace(run, opened) if run.settings.trace else None,
         )
     )
+
+
+def _trace(run: Run, opened: Opened) -> Trace:
+    return Trace(run.paths, run.world.rank, run.attempt, isinstance(opened.train, StreamSource))
 
 
 def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:

@@ -1,4 +1,4 @@
-"""Where samples come from: shards, tensors in memory, or a user's own map-style Dataset, all asked the same way."""
+"""Where samples come from by number: shards, tensors in memory, or a user's own map-style Dataset."""
 
 from __future__ import annotations
 
@@ -126,16 +126,3 @@ def collate(samples: List[Any]) -> Tuple[Any, Any]:
             "put several inputs into a tuple or a dictionary" % type(samples[0]).__name__
         )
     return batch[0], batch[1]
-
-
-def as_source(given: Any) -> Source:
-    """Return `given` as a source: one of ours as it is, a user's map-style Dataset wrapped. Raises UserError."""
-    if hasattr(given, "gather"):
-        source: Source = given
-        return source
-    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return DatasetSource(given)
-    raise UserError(
-        "open_data gave %s, which has no __len__ and __getitem__: give a map-style Dataset, a ShardSource or a "
-        "TensorSource" % type(given).__name__
-    )

@@ -19,10 +19,11 @@ _DIGEST_BYTES = 8
 class Trace:
     """One rank's part of the trace. An engine tells it what it does, in the order in which it does it."""
 
-    def __init__(self, paths: RunPaths, rank: int, attempt: int) -> None:
+    def __init__(self, paths: RunPaths, rank: int, attempt: int, stream: bool = False) -> None:
         self._files = TracePaths(paths)
         self._rank = rank
         self._attempt = attempt
+        self._stream = stream  # the data set is iterable
         self._samples: Dict[int, List[str]] = {}
         self._gradients: Dict[str, Any] = {}
         self._files.folder.mkdir(exist_ok=True)
@@ -34,7 +35,7 @@ class Trace:
         """
         if self._rank == 0:
             kinds = sorted({type(layer).__name__ for layer in model.modules()})
-            noted = {"layers": kinds, "repeatable": repeatable, "reads_buffers": reads_buffers}
+            noted = {"layers": kinds, "repeatable": repeatable, "reads_buffers": reads_buffers, "stream": self._stream}
             write_json(self._files.model, noted)
 
     def micro_batch(self, number: int, inputs: Any, targets: Any) -> None:

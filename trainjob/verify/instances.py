@@ -26,6 +26,7 @@ class Verdict:
     dtype: str
     tolerance: float
     judged: str
+    stream: bool  # the data set is iterable
     differences: Sequence[Difference]
     findings: Sequence[Finding]
     runs: Sequence[RunPaths]
@@ -44,6 +45,7 @@ class Verdict:
             "dtype": self.dtype,
             "tolerance": self.tolerance,
             "judged": self.judged,
+            "stream": self.stream,
             "updates": [one.as_json() for one in self.differences],
             "findings": [one.as_json() for one in self.findings],
             "runs": [str(paths.folder) for paths in self.runs],
@@ -70,6 +72,7 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         dtype=dtype,
         tolerance=tolerance,
         judged=JUDGED[dtype],
+        stream=traced[1].stream,
         differences=found,
         findings=diagnose(evidence) if apart else [],
         runs=runs,

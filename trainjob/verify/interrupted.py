@@ -56,6 +56,7 @@ class ResumeVerdict:
     same_bytes: bool
     same_samples: bool
     tolerance: float
+    stream: bool  # the data set is iterable
     runs: Sequence[RunPaths]
 
     @property
@@ -73,6 +74,7 @@ class ResumeVerdict:
             "same_bytes": self.same_bytes,
             "same_samples": self.same_samples,
             "tolerance": self.tolerance,
+            "stream": self.stream,
             "interruptions": [asdict(one) for one in self.interruptions],
             "runs": [str(paths.folder) for paths in self.runs],
         }
@@ -202,6 +204,7 @@ def _compared(
         same_bytes=ours.parameter_digests[:1] == theirs.parameter_digests[:1],
         same_samples=_samples_of(found) == _samples_of(expected),
         tolerance=_TOLERANCE,
+        stream=expected.stream,
         runs=(whole, broken),
     )
 

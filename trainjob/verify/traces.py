@@ -54,6 +54,7 @@ class Trace:
     layers: tuple[str, ...]
     repeatable: bool
     reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
+    stream: bool  # the data set is iterable: the order of samples is its own
     lines: tuple[Mapping[int, Mapping[str, Any]], ...]  # by rank, by update; the last attempt of an update counts
     losses: Mapping[int, float]
 
@@ -91,7 +92,8 @@ def read(paths: RunPaths) -> Trace:
         raise UserError(f"run {paths.id} left no trace to compare: it ended before its first update")
     lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
     losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
-    return Trace(paths, updates, tuple(model["layers"]), model["repeatable"], model["reads_buffers"], lines, losses)
+    flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
+    return Trace(paths, updates, tuple(model["layers"]), *flags, lines, losses)
 
 
 def _last_attempts(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[int, Mapping[str, Any]], ...]:

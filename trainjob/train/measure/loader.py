@@ -23,8 +23,9 @@ from trainjob.train import setup
 from trainjob.train import world as worlds
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.batches import blocks
+from trainjob.train.choosing import as_source
 from trainjob.train.measure.collective import MEASUREMENT
-from trainjob.train.sources import Source, as_source
+from trainjob.train.sources import Source
 from trainjob.train.tasks.loading import load
 
 _FOREVER = 1 << 40  # updates: the clock ends the measurement, not the data
@@ -62,7 +63,7 @@ def _open(paths: RunPaths, world: Any) -> "tuple[Source, Arithmetic]":
     if paths.project.is_dir():
         os.chdir(str(paths.project))
     task = load(settings.entry, settings.task_options, paths.project)
-    source = as_source(setup.open_data(task, settings, os.environ, world.local_rank).train)
+    source = as_source(setup.open_data(task, settings, os.environ, world.local_rank).train, settings.samples)
     return source, setup.count(settings, source)
 
 
