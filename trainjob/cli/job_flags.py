@@ -71,7 +71,10 @@ FIELDS: dict[str, tuple[type, str]] = {
     "log_every": (int, "Updates between two lines of metrics.jsonl."),
     "clip_norm": (float, "Largest norm of the reduced gradient."),
     "stall_timeout_s": (float, "Seconds after which a rank that does not go on is named."),
-    "trace": (bool, "Write gradients, weights and sample digests of every update; evaluate nothing."),
+    "trace": (
+        str,
+        "samples | full: write down every update's samples, or gradients and weights, too; evaluate nothing.",
+    ),
     "time_limit": (str, "Time limit under Slurm: 04:00:00."),
     "max_attempts": (int, "Starts a job may have by itself under Slurm."),
     "allow_unused_parameters": (bool, "Let parameters get no gradient."),

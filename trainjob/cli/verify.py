@@ -125,6 +125,7 @@ def _print_resume(verdict: ResumeVerdict) -> None:
     how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
     typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, to be equal {how}")
     typer.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
+    typer.echo("neither run evaluated anything: that changes no weight")
     _say_stream(verdict.stream)
     typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
 

@@ -101,8 +101,9 @@ class Job(Strict):
     stall_timeout_s: float = Field(
         600.0, gt=0, description="Seconds after which a rank that does not go on is named and the run ended."
     )
-    trace: bool = Field(
-        False, description="Write gradients, weights and sample digests of every update; evaluate nothing."
+    trace: Literal["samples", "full"] | None = Field(
+        None,
+        description="Write digests of every update's samples; full: its gradients and weights, too. Evaluates nothing.",
     )
     time_limit: SlurmTime | None = Field(
         None, description='Time limit under Slurm, as "04:00:00". Absent: the cluster file\'s.'

@@ -1,9 +1,11 @@
 """trace/: what `verify` compares, written by a run that was asked to (`--trace`). Names and shapes of the files.
 
+rank-0000.jsonl, by every rank: one line an update, with a digest of each sample's values by micro batch. model.json, by
+rank 0: which kinds of layer there are, which names are buffers, and whether the data set is iterable. A full trace has
+in each line digests of this rank's gradients and parameters as well, and by rank 0
+
 update-00000001.safetensors, by rank 0: "gradient/NAME" as the step took it, "parameter/NAME" and "buffer/NAME" after
-the step. rank-0000.jsonl, by every rank: one line an update, with a digest of each sample's values by micro batch, and
-digests of this rank's gradients and parameters. model.json, by rank 0: which kinds of layer there are,
-and whether the data set is iterable.
+the step.
 """
 
 from __future__ import annotations

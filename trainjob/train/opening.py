@@ -94,7 +94,13 @@ def build_engine(run: Run, opened: Opened) -> Engine:
 
 
 def _trace(run: Run, opened: Opened) -> Trace:
-    return Trace(run.paths, run.world.rank, run.attempt, isinstance(opened.train, StreamSource))
+    return Trace(
+        run.paths,
+        run.world.rank,
+        run.attempt,
+        stream=isinstance(opened.train, StreamSource),
+        full=run.settings.trace == "full",
+    )
 
 
 def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:

@@ -19,11 +19,12 @@ _DIGEST_BYTES = 8
 class Trace:
     """One rank's part of the trace. An engine tells it what it does, in the order in which it does it."""
 
-    def __init__(self, paths: RunPaths, rank: int, attempt: int, stream: bool = False) -> None:
+    def __init__(self, paths: RunPaths, rank: int, attempt: int, *, stream: bool = False, full: bool = True) -> None:
         self._files = TracePaths(paths)
         self._rank = rank
         self._attempt = attempt
         self._stream = stream  # the data set is iterable
+        self._full = full  # gradients and weights as well, which of a large model take long to write
         self._samples: Dict[int, List[str]] = {}
         self._gradients: Dict[str, Any] = {}
         self._files.folder.mkdir(exist_ok=True)
@@ -35,7 +36,14 @@ class Trace:
         """
         if self._rank == 0:
             kinds = sorted({type(layer).__name__ for layer in model.modules()})
-            noted = {"layers": kinds, "repeatable": repeatable, "reads_buffers": reads_buffers, "stream": self._stream}
+            buffers = [name for name, _ in model.named_buffers()]
+            noted = {
+                "layers": kinds,
+                "buffers": buffers,
+                "repeatable": repeatable,
+                "reads_buffers": reads_buffers,
+                "stream": self._stream,
+            }
             write_json(self._files.model, noted)
 
     def micro_batch(self, number: int, inputs: Any, targets: Any) -> None:
@@ -44,22 +52,18 @@ class Trace:
 
     def gradients(self, model: torch.nn.Module) -> None:
         """Note the gradients that the optimizer is about to use."""
-        self._gradients = {name: _copy(weight.grad) for name, weight in _with_gradient(model)}
+        if self._full:
+            self._gradients = {name: _copy(weight.grad) for name, weight in _with_gradient(model)}
 
     def weights(self, update: int, model: torch.nn.Module) -> None:
         """Note the weights after update `update`, counted from 1, and write all that was noted of it."""
-        parameters = dict(model.named_parameters())
-        append_json_line(
-            self._files.rank(self._rank),
-            {
-                "attempt": self._attempt,
-                "update": update,
-                "samples": {str(number): digests for number, digests in self._samples.items()},
-                "gradients": _digest(self._gradients),
-                "parameters": _digest(parameters),
-            },
-        )
-        if self._rank == 0:
+        samples = {str(number): digests for number, digests in self._samples.items()}
+        line: Dict[str, Any] = {"attempt": self._attempt, "update": update, "samples": samples}
+        if self._full:
+            parameters = dict(model.named_parameters())
+            line.update(gradients=_digest(self._gradients), parameters=_digest(parameters))
+        append_json_line(self._files.rank(self._rank), line)
+        if self._full and self._rank == 0:
             safetensors.save(self._files.update(update), dict(self._tensors(model)))
         self._samples = {}
 

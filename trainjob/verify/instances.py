@@ -93,7 +93,7 @@ def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> t
         "epochs": None,
         "log_every": 1,
         "checkpoint_every": 0,
-        "trace": True,
+        "trace": "full",
         "env": {**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
     }
     workbench.refuse_command()

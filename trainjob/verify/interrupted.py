@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainjob.contract import states
+from trainjob.contract import checkpoints, states
+from trainjob.contract.checkpoints import Checkpoint
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
@@ -53,7 +54,7 @@ class ResumeVerdict:
     interruptions: Sequence[Interruption]
     bitwise: bool
     parameters: float  # relative difference after the last update
-    same_bytes: bool
+    same_bytes: bool  # of weights, buffers and the optimizer's state
     same_samples: bool
     tolerance: float
     stream: bool  # the data set is iterable
@@ -112,7 +113,7 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
         epochs=None,
         log_every=1,
         checkpoint_every=ordeal.checkpoint_every,
-        trace=True,
+        trace="samples",
         env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
     )
     whole = workbench.run(request)
@@ -120,7 +121,7 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
     done = list(_interrupt(workbench, broken, ordeal))
     completed(wait(broken))
     bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
-    return _compared(ordeal, done, whole, broken, bitwise=bitwise)
+    return _compared(done, whole, broken, bitwise=bitwise)
 
 
 def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
@@ -191,22 +192,31 @@ def _go_on(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, first: bool
     return ordeal.instances if other is None else instances
 
 
-def _compared(
-    ordeal: Ordeal, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool
-) -> ResumeVerdict:
+def _compared(done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool) -> ResumeVerdict:
     expected, found = traces.read(whole), traces.read(broken)
-    last = ordeal.updates
-    ours, theirs = found.update(last), expected.update(last)
+    ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
     return ResumeVerdict(
         interruptions=done,
         bitwise=bitwise,
-        parameters=relative(ours.parameters, theirs.parameters),
-        same_bytes=ours.parameter_digests[:1] == theirs.parameter_digests[:1],
+        parameters=relative(_parameters(ours, found), _parameters(theirs, expected)),
+        same_bytes=ours.facts["files"] == theirs.facts["files"],
         same_samples=_samples_of(found) == _samples_of(expected),
         tolerance=_TOLERANCE,
         stream=expected.stream,
         runs=(whole, broken),
     )
+
+
+def _last_checkpoint(paths: RunPaths) -> Checkpoint:
+    """Return the checkpoint that a complete run ends with."""
+    found = checkpoints.newest_sound(paths.checkpoints, lambda _warning: None)
+    if found is None:
+        raise UserError(f"run {paths.id} has no sound checkpoint left in {paths.checkpoints}: run this again")
+    return found
+
+
+def _parameters(checkpoint: Checkpoint, trace: Trace) -> dict[str, traces.Array]:
+    return {name: values for name, values in traces.tensors_of(checkpoint.model) if name not in trace.buffers}
 
 
 def _samples_of(trace: Trace) -> list[tuple[tuple[str, ...], ...]]:

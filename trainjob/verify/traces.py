@@ -52,6 +52,7 @@ class Trace:
     paths: RunPaths
     updates: tuple[int, ...]
     layers: tuple[str, ...]
+    buffers: frozenset[str]  # the names of what is no parameter
     repeatable: bool
     reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
     stream: bool  # the data set is iterable: the order of samples is its own
@@ -60,7 +61,7 @@ class Trace:
 
     def update(self, number: int) -> Update:
         """Return update `number`, counted from 1."""
-        tensors = dict(_tensors(TracePaths(self.paths).update(number)))
+        tensors = dict(tensors_of(TracePaths(self.paths).update(number)))
         return Update(
             number=number,
             gradients=_named(tensors, GRADIENT),
@@ -87,13 +88,13 @@ def read(paths: RunPaths) -> Trace:
     """Return the trace of a run. Raises UserError where the run left none."""
     files = TracePaths(paths)
     model = read_json(files.model)
-    updates = tuple(sorted(int(path.stem.partition("-")[2]) for path in files.folder.glob("update-*.safetensors")))
-    if not isinstance(model, dict) or not updates:
-        raise UserError(f"run {paths.id} left no trace to compare: it ended before its first update")
     lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
+    if not isinstance(model, dict) or not any(lines):
+        raise UserError(f"run {paths.id} left no trace to compare: it ended before its first update")
+    updates = tuple(sorted({number for of_rank in lines for number in of_rank}))
     losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
     flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
-    return Trace(paths, updates, tuple(model["layers"]), *flags, lines, losses)
+    return Trace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
 
 
 def _last_attempts(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[int, Mapping[str, Any]], ...]:
@@ -110,7 +111,8 @@ def _named(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _tensors(path: Path) -> Iterator[tuple[str, Array]]:
+def tensors_of(path: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of a safetensors file by name, as float64."""
     import numpy as np
 
     # Mapped, not read: of a large model only what is compared at the moment is in memory.

@@ -86,6 +86,6 @@ def test_weights_by_torchvisions_names_load_into_a_resnet(tmp_path):
     safetensors.save(file, {name: value.clone() for name, value in ResNet((3, 4, 6, 3), 1000).state_dict().items()})
     options = {"classes": 1000}
     facts = {"task": "cifar10-resnet50", "data": "synthetic", "task_options": options, "samples": None}
-    run = make_run(tmp_path / "run", **facts, updates=1, micro_batch=2, init_from=str(file))
+    run = make_run(tmp_path / "run", **facts, updates=1, micro_batch=2, trace="samples", init_from=str(file))
     assert train_here(run) == 0
     assert json.loads(run.progress.read_text())["update"] == 1

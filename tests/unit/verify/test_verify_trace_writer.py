@@ -89,3 +89,15 @@ def test_two_forward_passes_tell_draws_and_buffers_that_are_read(model, repeats,
     assert is_repeatable(model, inputs) is repeats
     assert reads_buffers(model, inputs) is reads
     assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+
+
+def test_a_trace_of_samples_alone_writes_no_tensors(tmp_path):
+    trace, model = Trace(RunPaths(tmp_path), 0, 1, stream=True, full=False), nn.BatchNorm1d(2)
+    trace.model(model, repeatable=True, reads_buffers=False)
+    trace.micro_batch(0, torch.zeros(2, 2), torch.zeros(2))
+    trace.gradients(model)
+    trace.weights(1, model)
+    found = traces.read(RunPaths(tmp_path))
+    assert (found.updates, len(found.samples(1)[0]), found.stream) == ((1,), 2, True)
+    assert found.buffers == {"running_mean", "running_var", "num_batches_tracked"}
+    assert list((tmp_path / "trace").glob("*.safetensors")) == []
