@@ -39,7 +39,7 @@ def build(
 ) -> None:
     """Build an image from the package that runs and a base."""
     from trainjob.images import build as images
-    from trainjob.images import engine as engines
+    from trainjob.submit import engines
     from trainjob.images.context import TORCH, Ingredients
 
     program = engines.find(engine, engines.BUILDING)

@@ -20,6 +20,20 @@ MASTER_ADDR = "MASTER_ADDR"
 MASTER_PORT = "MASTER_PORT"
 RANK_NAMES = (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
 
+# What a rank in a container is handed from outside, by name.
+RANK_IN_CONTAINER = (
+    *RANK_NAMES,
+    RUN_DIR,
+    ATTEMPT,
+    COMPILE_ONLY,
+    "OMP_NUM_THREADS",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "TRAINJOB_DATA_DIR",
+    "TRAINJOB_DEVICE",
+    "TRAINJOB_MAX_UPDATES",
+)
+
 # What a rehearsal redirects. Bodies read each with a default; a real submit refuses to start
 # while one of them is set.
 REDIRECTS: Dict[str, str] = {
@@ -49,6 +63,13 @@ LAUNCHER_NAMES: Dict[str, Dict[str, str]] = {
         "local_rank": "SLURM_LOCALID",
         "world_size": "SLURM_NTASKS",
         "local_world_size": "SLURM_STEP_TASKS_PER_NODE",
+    },
+    # Inside a container: the launcher outside has said it.
+    "container": {
+        "rank": RANK,
+        "local_rank": LOCAL_RANK,
+        "world_size": WORLD_SIZE,
+        "local_world_size": LOCAL_WORLD_SIZE,
     },
     "openmpi": {
         "rank": "OMPI_COMM_WORLD_RANK",

@@ -51,13 +51,3 @@ def next_command(asked: Build) -> str:
     if asked.engine == "apptainer":
         return f"apptainer run {asked.name}"
     return f"{asked.engine} run --rm {asked.name}"
-
-
-def identity(engine: str, image: str) -> str:
-    """Return the sha256 by which an image is known: the registry's digest, or the id of one that is only here.
-
-    Raises CommandError when the engine does not have it.
-    """
-    shown = process.run([engine, "image", "inspect", "--format", '{{.Id}} {{join .RepoDigests " "}}', image])
-    identifier, *digests = shown.text.split()
-    return digests[0] if digests else identifier

@@ -8,6 +8,7 @@ from typing import Any
 from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.plan.engines import needs_mpirun
 from trainjob.render import poprun, quoting, slurm
+from trainjob.render.container import container
 from trainjob.render.places import place
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
@@ -31,8 +32,24 @@ def context(request: Request) -> dict[str, Any]:
         "launch_options": list(_launch_options(request)),
         "command": _command(request),
         **(slurm.context(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
+        **(_of_this_machine(request, cluster) if isinstance(cluster, LocalCluster) else {}),
         **(poprun.context(request, cluster) if isinstance(cluster, PodCluster) else {}),
     }
+
+
+def _of_this_machine(request: Request, cluster: LocalCluster) -> dict[str, Any]:
+    secrets = None if cluster.secrets_file is None else place(request, "secrets_file", cluster.secrets_file)
+    everything = list(_launch_options(request))
+    return {
+        "container": container(request),
+        "secrets_file": secrets,
+        # Where ranks meet is settled outside; a secret stays inside, where no `docker inspect` shows it.
+        "options_outside": [pair for pair in everything if pair[0] not in _INSIDE],
+        "options_inside": [pair for pair in everything if pair[0] in (*_INSIDE, "--accelerator")],
+    }
+
+
+_INSIDE = ("--working-folder", "--secrets-file")
 
 
 def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:

@@ -14,7 +14,7 @@ from trainjob.contract import attempts
 from trainjob.contract.environment import RUN_DIR
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.submit import process
+from trainjob.submit import containers, process
 from trainjob.submit.base import Answer, Liveness, Native
 
 _PROC = Path("/proc")
@@ -132,6 +132,7 @@ def _wait_until_gone(native: Native, limit_s: float) -> None:
 
 
 def _kill_what_is_left(paths: RunPaths) -> None:
+    containers.remove(paths)
     # Again until nothing is found: a process may have forked while we were looking.
     deadline = time.monotonic() + _KILL_S
     while left := processes_of(paths):

@@ -19,6 +19,7 @@ from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.train import processes, ranks
+from trainjob.train.containers import end_with_standard_input
 from trainjob.train.guard import guarded
 from trainjob.train.supervise import Rank, Supervisor
 
@@ -36,8 +37,10 @@ def main(arguments: Sequence[str]) -> int:
         started = [_rank(asked, paths, where, shared) for where in rankings]
         if asked.launcher in ("local", "openmpi"):
             processes.end_with_parent(parent=asked.parent)
+        if asked.launcher == "container":
+            end_with_standard_input()
         code = guarded(Supervisor(paths, started, grace_s=asked.grace_s).run)
-        return code if asked.launcher == "local" else _as_a_launcher_must_see_it(code)
+        return code if asked.launcher in ("local", "container") else _as_a_launcher_must_see_it(code)
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX
@@ -61,6 +64,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--interface", default="", help="network interface that ranks meet on")
     parser.add_argument("--secrets-file", default="", help="NAME=VALUE lines for the ranks' environment")
     parser.add_argument("--parent", type=int, default=0, help="process with which to end (launcher local)")
+    parser.add_argument("--ranks-in-containers", action="store_true", help="ranks end when their input does")
     parser.add_argument("--grace-s", type=float, default=30.0, help="seconds between TERM and KILL")
     # mpirun would take a word ":" of a user's command for its own: job.json carries every word as it is.
     parser.add_argument("--command-of-job", action="store_true", help="run the command that job.json has")
@@ -97,6 +101,9 @@ def _rank(asked: argparse.Namespace, paths: RunPaths, where: Ranking, shared: Di
         environment=environ,
         folder=paths.folder / asked.working_folder,
         log=paths.rank_log(where.rank),
+        # A container's log is begun outside, where it is said why a container does not start.
+        begins_log=asked.launcher != "container",
+        holds_input=asked.ranks_in_containers,
     )
 
 

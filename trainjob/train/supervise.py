@@ -32,6 +32,8 @@ class Rank(NamedTuple):
     environment: Dict[str, str]
     folder: Path
     log: Path
+    begins_log: bool = True
+    holds_input: bool = False  # its standard input stays open for as long as somebody watches over it
 
 
 class Started(NamedTuple):
@@ -154,12 +156,13 @@ class Supervisor:
 def _start(rank: Rank) -> "subprocess.Popen[bytes]":
     rank.log.parent.mkdir(parents=True, exist_ok=True)
     with open(str(rank.log), "ab", buffering=0) as log:
-        log.write(_header(rank).encode())
+        if rank.begins_log:
+            log.write(_header(rank).encode())
         return subprocess.Popen(
             list(rank.command),
             cwd=str(rank.folder),
             env=rank.environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if rank.holds_input else subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,

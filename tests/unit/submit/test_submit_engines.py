@@ -6,7 +6,7 @@ import pytest
 from recording_engines import Engines
 
 from trainjob.contract.errors import UserError
-from trainjob.images.engine import BUILDING, RUNNING, find
+from trainjob.submit.engines import BUILDING, RUNNING, find
 
 
 def test_the_first_that_is_here_is_used(engines: Engines) -> None:

@@ -22,10 +22,11 @@ def find(asked: str | None, among: tuple[str, ...]) -> str:
     here = [name for name in ((asked,) if asked else among) if shutil.which(name)]
     if not here:
         raise UserError(_NONE_HERE.format(" nor ".join((asked,) if asked else among)))
-    silent = [why for why in (_silence(name) for name in here) if why is not None]
-    if len(silent) == len(here):
-        raise UserError(silent[0])
-    return next(name for name in here if _silence(name) is None)
+    silences = {name: silence(name) for name in here}
+    for name, why in silences.items():
+        if why is None:
+            return name
+    raise UserError(str(silences[here[0]]))
 
 
 _NONE_HERE = (
@@ -33,11 +34,11 @@ _NONE_HERE = (
 )
 
 
-def _silence(engine: str) -> str | None:
+def silence(engine: str) -> str | None:
     """Return why an engine can't be used; None when it answers. Podman and Apptainer have no daemon to ask."""
     if engine != "docker":
         return None
-    answer = process.run(["docker", "version", "--format", "{{.Server.Version}}"], check=False)
+    answer = process.run([engine, "version", "--format", "{{.Server.Version}}"], check=False)
     if answer.code == 0:
         return None
     said = answer.stderr.strip().splitlines()[-1:] or ["it says nothing"]
