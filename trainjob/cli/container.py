@@ -39,8 +39,8 @@ def build(
 ) -> None:
     """Build an image from the package that runs and a base."""
     from trainjob.images import build as images
-    from trainjob.submit import engines
     from trainjob.images.context import TORCH, Ingredients
+    from trainjob.submit import engines
 
     program = engines.find(engine, engines.BUILDING)
     asked = images.Build(

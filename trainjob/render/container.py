@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.contract.environment import RANK_IN_CONTAINER
+from trainjob.contract.errors import UserError
+from trainjob.plan.engines import needs_mpirun
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
@@ -23,6 +25,13 @@ _DEVICES = {
     ("podman", "ipu"): _IPU,
 }
 
+# accelerator -> the image of ours that is for it
+_KINDS = {"cpu": "cpu", "gpu": "cuda", "ipu": "ipu"}
+
+
+class ContainerError(UserError):
+    """A job that can't run in containers as its cluster file asks."""
+
 
 def container(request: Request) -> dict[str, Any] | None:
     """Return what a template prints of the container; None when ranks run without one, or not under Docker or Podman.
@@ -32,7 +41,8 @@ def container(request: Request) -> dict[str, Any] | None:
     asked = request.cluster.container
     if asked.runtime not in ("docker", "podman"):
         return None
-    accelerator = request.plan.topology.device_word.lower()
+    _refuse_mpirun(request)
+    accelerator = _device(request)
     origin = request.cluster_origin
     return {
         "engine": Sourced(asked.runtime, origin),
@@ -40,6 +50,19 @@ def container(request: Request) -> dict[str, Any] | None:
         "flags": [Sourced(word, origin) for word in device_flags(asked.runtime, accelerator)],
         "names": [Shell(name) for name in dict.fromkeys((*variables(accelerator), *environment(request)))],
     }
+
+
+def _refuse_mpirun(request: Request) -> None:
+    if needs_mpirun(request.plan.engine):
+        raise ContainerError(
+            f"engine {request.plan.engine} starts its ranks by mpirun, which starts none in containers of their own: "
+            f"give --engine ddp, or have one container do it all: trainjob container run {_KINDS[_device(request)]} "
+            f"-- submit --engine {request.plan.engine}"
+        )
+
+
+def _device(request: Request) -> str:
+    return request.plan.topology.device_word.lower()
 
 
 def device_flags(runtime: str, accelerator: str) -> tuple[str, ...]:

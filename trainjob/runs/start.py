@@ -18,7 +18,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.render.rendered import Rendered
 from trainjob.runs import index
-from trainjob.submit import backends, folder, mirror
+from trainjob.submit import backends, containers, folder, mirror
 from trainjob.submit.base import NotSubmittedError, Remote, Submission, read_submission
 from trainjob.submit.project import Project, Selection
 from trainjob.submit.ssh.failures import SshError
@@ -97,6 +97,8 @@ def _discard(paths: RunPaths) -> None:
 
 def hand_over(paths: RunPaths, submission: Submission) -> None:
     """Start the run; it is recorded before and after, so that no interruption loses it."""
+    # At every attempt: a name may stand for another image by now.
+    submission = submission.replace(image_digest=containers.image_digest(paths) or submission.image_digest)
     submission.write(paths)
     if submission.remote is not None:
         _send(paths, submission.remote)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from trainjob.contract import manifest, ports, secrets, tasks
 from trainjob.plan.engines import needs_mpirun
-from trainjob.submit import process
+from trainjob.submit import containers, engines, process
 from trainjob.submit.process import search_path
 
 if TYPE_CHECKING:
+    from trainjob.cluster.common import Container
     from trainjob.render.request import Request
     from trainjob.submit.project import Project, Selection
 
@@ -43,10 +44,11 @@ def problems(request: Request, project: Project, selection: Selection | None) ->
     """Return what is wrong with a job that runs on this machine, in the order in which it would fail."""
     if request.cluster.kind != "local":
         return []
+    contained = containers.find(request)
     return [
-        *_interpreter(request),
+        *(_interpreter(request) if contained is None else _image(request, contained)),
         *_mpirun(request),
-        *_command(request, project.top / project.start),
+        *(_command(request, project.top / project.start) if contained is None else ()),
         *_left_behind(request, project, selection),
         *_data(request),
         *_first_weights(request),
@@ -68,6 +70,26 @@ def _interpreter(request: Request) -> Iterator[Problem]:
             "torch",
             f"{asked or 'python3'} has no torch, which a task needs",
             "Install trainjob's extra `train` there, or name another interpreter (python: in the cluster file)",
+        )
+
+
+def _image(request: Request, asked: Container) -> Iterator[Problem]:
+    interpreter = getattr(request.cluster, "python", None)
+    why = engines.silence(asked.runtime)
+    if why is not None:
+        yield Problem("engine", *_two_sentences(why))
+    elif not containers.has_image(asked):
+        yield Problem(
+            "image",
+            f"{asked.runtime} has no image {asked.image}",
+            f"Run: trainjob container build {request.plan.topology.device_word.lower().replace('gpu', 'cuda')} "
+            f"--name {asked.image}, or {asked.runtime} pull {asked.image}",
+        )
+    elif not request.job.command and not containers.has_torch(asked, interpreter):
+        yield Problem(
+            "torch",
+            f"image {asked.image} has no {interpreter or 'python3'} with torch, which a task needs",
+            "Name an image that has, or its interpreter (python: in the cluster file)",
         )
 
 

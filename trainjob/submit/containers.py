@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainjob.contract.files import read_json
 from trainjob.contract.paths import RunPaths
 from trainjob.submit import process
+from trainjob.submit.base import NotSubmittedError
 from trainjob.submit.process import CommandError
+
+if TYPE_CHECKING:
+    from trainjob.cluster.common import Container
+    from trainjob.render.request import Request
 
 # As templates/parts/container.sh.j2 marks them.
 _LABEL = "trainjob.run"
@@ -17,11 +22,14 @@ RUNTIMES = ("docker", "podman")
 def image_digest(paths: RunPaths) -> str | None:
     """Return the sha256 of the image that a run on this machine uses; None for a run without containers.
 
-    It is the registry's digest, with the image's name, or the id of an image that is only here. Raises CommandError
-    when the engine does not have the image.
+    It is the registry's digest, with the image's name, or the id of an image that is only here. Raises
+    NotSubmittedError when the engine does not have the image.
     """
     asked = _asked(paths)
-    return None if asked is None else identity(asked["runtime"], asked["image"])
+    try:
+        return None if asked is None else identity(asked["runtime"], asked["image"])
+    except CommandError as error:
+        raise NotSubmittedError(str(error)) from None
 
 
 def identity(engine: str, image: str) -> str:
@@ -32,6 +40,24 @@ def identity(engine: str, image: str) -> str:
     return first if "@" in first else identifier.removeprefix("null")
 
 
+def find(request: Request) -> Container | None:
+    """Return what a job on this machine says of its containers; None where it runs without."""
+    asked = request.cluster.container
+    return asked if request.cluster.kind == "local" and asked.runtime in RUNTIMES else None
+
+
+def has_image(asked: Container) -> bool:
+    """Return whether the engine has the image; nothing is downloaded when a run starts."""
+    return process.run([asked.runtime, "image", "inspect", str(asked.image)], check=False).code == 0
+
+
+def has_torch(asked: Container, interpreter: str | None) -> bool:
+    """Return whether the image's interpreter finds torch, by asking one container that is gone afterwards."""
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    within = ["--rm", "--network", "none", "--pull", "never", "--entrypoint", interpreter or "python3"]
+    return process.run([asked.runtime, "run", *within, str(asked.image), "-c", look], check=False).code == 0
+
+
 def remove(paths: RunPaths) -> None:
     """End and remove every container of a run, whatever state it is in; an engine that is gone has none."""
     asked = _asked(paths)
@@ -39,7 +65,9 @@ def remove(paths: RunPaths) -> None:
         return
     engine = asked["runtime"]
     try:
-        listed = process.run([engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={paths.folder}"])
+        listed = process.run(
+            [engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={paths.folder}"]
+        )
         found = listed.text.split()
         if found:
             process.run([engine, "rm", "--force", *found], check=False)
@@ -48,7 +76,7 @@ def remove(paths: RunPaths) -> None:
 
 
 def _asked(paths: RunPaths) -> dict[str, Any] | None:
-    job = read_json(paths.job)
+    job: Any = read_json(paths.job)
     try:
         cluster = job["asked"]["cluster"]["file"]
         asked: dict[str, Any] = cluster.get("container") or {}

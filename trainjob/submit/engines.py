@@ -10,6 +10,7 @@ from trainjob.submit import process
 # In the order in which they are looked for.
 RUNNING = ("docker", "podman")
 BUILDING = (*RUNNING, "apptainer")
+_NONE_HERE = "{} is not on PATH: install docker.io or podman (Debian, Ubuntu: apt install), or name another engine"
 
 
 def find(asked: str | None, among: tuple[str, ...]) -> str:
@@ -29,13 +30,10 @@ def find(asked: str | None, among: tuple[str, ...]) -> str:
     raise UserError(str(silences[here[0]]))
 
 
-_NONE_HERE = (
-    "{} is not on PATH: install one (Debian and Ubuntu: apt install docker.io, or podman), or name one with --engine"
-)
-
-
 def silence(engine: str) -> str | None:
     """Return why an engine can't be used; None when it answers. Podman and Apptainer have no daemon to ask."""
+    if shutil.which(engine) is None:
+        return _NONE_HERE.format(engine)
     if engine != "docker":
         return None
     answer = process.run([engine, "version", "--format", "{{.Server.Version}}"], check=False)

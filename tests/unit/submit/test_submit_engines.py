@@ -28,7 +28,7 @@ def test_a_docker_without_its_daemon_gives_way_to_podman(engines: Engines) -> No
 
 
 def test_no_engine_is_an_error_with_a_cure(engines: Engines) -> None:
-    with pytest.raises(UserError, match=r"docker nor podman is not on PATH: install one .*--engine"):
+    with pytest.raises(UserError, match=r"docker nor podman is not on PATH: install .*another engine"):
         find(None, RUNNING)
 
 
