@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import docker_engine
 import pytest
 from local_runs import Here
 
@@ -15,3 +16,43 @@ def here(tmp_path: Path) -> Iterator[Here]:
     made = Here(tmp_path)
     yield made
     made.end_everything()
+
+
+@pytest.fixture(scope="session")
+def engine(needs: Callable[[str], Path]) -> Iterator[docker_engine.Engine]:
+    """A Docker engine that this session has started, and ends."""
+    with docker_engine.running(needs("docker")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def wheels(needs_registry: None) -> Path:
+    return docker_engine.wheelhouse()
+
+
+@pytest.fixture(scope="session")
+def secret() -> str:
+    """A word that stood in the environment, and beside the wheels, when the image was built."""
+    return "correct-horse-battery-staple"
+
+
+@pytest.fixture(scope="session")
+def image(
+    engine: docker_engine.Engine,
+    wheels: Path,
+    secret: str,
+    needs: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> str:
+    """The image for CPUs, built as a user would who has no network."""
+    wheelhouse = tmp_path_factory.mktemp("wheelhouse")
+    for wheel in wheels.iterdir():
+        (wheelhouse / wheel.name).symlink_to(wheel)
+    (wheelhouse / ".netrc").write_text(f"machine index.example login me password {secret}\n")
+    base = docker_engine.base_image(engine, needs("mmdebstrap"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_API_KEY", secret)
+        words = ("--base", base, "--wheelhouse", wheelhouse, "--network", "none", "--engine", "docker")
+        printed = engine.trainjob("container", "build", "cpu", *words)
+    assert f"image {docker_engine.IMAGE} is built. Next: docker run --rm {docker_engine.IMAGE}" in printed
+    return docker_engine.IMAGE
