@@ -34,10 +34,10 @@ demo: install ## Train on real handwritten digits with two processes
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
 test: .venv/installed-dev ## Run the tests
-	$(BIN)/pytest -n 2 -m "not full"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not full"
 
 test-full: .venv/installed-dev ## Run the tests, and those that take longer than CI allows
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellcheck of every rendered script
 	$(BIN)/ruff check .

@@ -56,6 +56,34 @@ def build(
 
 
 @app.command()
+def run(
+    kind: Kind,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORDS]...", help="After --: a trainjob command. Absent: the image verifies itself."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The image; trainjob:KIND.")] = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="docker | podman; the first that is here.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command line and end.")] = False,
+) -> None:
+    """Run an image as you, in this folder, with its accelerators. The exit code is the container's."""
+    import shlex
+
+    from trainjob.images import running
+    from trainjob.images.build import default_name
+    from trainjob.images.context import check_kind
+    from trainjob.submit import engines, process
+
+    check_kind(kind)
+    program = engine if dry_run and engine else engines.find(engine, engines.RUNNING)
+    argv = running.argv(kind, program, name or default_name(kind, program), words or [], running.here())
+    if dry_run:
+        typer.echo(shlex.join(argv))
+        return
+    raise typer.Exit(process.show(argv))
+
+
+@app.command()
 def verify(as_json: show.AsJson = False) -> None:
     """Train here as an image does when it is run without a command: two ranks, beside one. The exit code tells."""
     from trainjob.cli.job_flags import JobFlags

@@ -43,9 +43,14 @@ def context(ingredients: Ingredients) -> Iterator[Path]:
         yield folder
 
 
+def check_kind(kind: str) -> None:
+    """Raise UserError unless `kind` is one of our images."""
+    if kind not in KINDS:
+        raise UserError(f"image {kind!r} is not one of ours: give {', '.join(KINDS)}")
+
+
 def _check(ingredients: Ingredients) -> None:
-    if ingredients.kind not in KINDS:
-        raise UserError(f"image {ingredients.kind!r} is not one of ours: give {', '.join(KINDS)}")
+    check_kind(ingredients.kind)
     if ingredients.index_url and re.match(r"[a-z+]+://[^/]*@", ingredients.index_url):
         raise UserError(
             "--index-url holds a user or a password, and a build would keep it: download the wheels with pip "

@@ -42,6 +42,8 @@ def container(request: Request) -> dict[str, Any] | None:
     if asked.runtime not in ("docker", "podman"):
         return None
     _refuse_mpirun(request)
+    if str(asked.image).startswith("-"):
+        raise ContainerError(f"container.image is {asked.image}, which {asked.runtime} would take for an option")
     accelerator = _device(request)
     origin = request.cluster_origin
     return {

@@ -135,6 +135,8 @@ def golden_requests() -> dict[str, Request]:
         "local-horovod": _horovod(),
         "local-command": _command(cluster(**FULL)),
         "local-hostile": _hostile("local"),
+        "local-docker": _command(cluster(**FULL, container={"runtime": "docker", "image": "our images/torch:2"})),
+        "local-podman": _podman(),
         "slurm-digits": _digits("slurm-gpu"),
         "slurm-command": _command(cluster(**FULL_SLURM)),
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
@@ -154,6 +156,12 @@ def _horovod() -> Request:
     job = Job(instances=4, engine="horovod")
     origins = {"instances": "flag --instances", "engine": "flag --engine"}
     return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job))
+
+
+def _podman() -> Request:
+    image = {"runtime": "podman", "image": "localhost/trainjob:cuda"}
+    place = cluster(accelerator="gpu", accelerators=4, container=image)
+    return Request(place, "cluster file gpus.yaml", Job(instances=4), {}, plan("gpus", place, Job(instances=4)))
 
 
 def _command(place: Cluster) -> Request:
