@@ -18,24 +18,32 @@ begin_attempt() {
   local last=0
   if [[ -s attempt ]]; then read -r last <attempt; fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue failure.json exit_code
+  rm -f state requeue .terminated failure.json exit_code
   write_word attempt "$TRAINJOB_ATTEMPT"
   write_word state RUNNING
 }
 
+is_stale() { [[ "$(<attempt)" != "$TRAINJOB_ATTEMPT" ]]; }
+
 end_attempt() {
-  local code=$1 state=FAILED
+  local code=$1 state
   trap '' TERM INT HUP USR1
-  if [[ "$(<attempt)" != "$TRAINJOB_ATTEMPT" ]]; then return; fi
-  if [[ -n "$cancelled" ]]; then
-    state=CANCELLED
-  elif [[ -e requeue ]]; then
-    state=STOPPED
-  elif ((code == 0)); then
-    state=COMPLETED
-  fi
+  if is_stale; then return; fi
+  state=$(state_at_end "$code")
   write_word exit_code "$code"
   write_word state "$state"
+}
+
+state_at_end() {
+  if [[ -n "$cancelled" ]]; then
+    printf 'CANCELLED\n'
+  elif [[ -e requeue ]]; then
+    printf 'STOPPED\n'
+  elif (($1 == 0)); then
+    printf 'COMPLETED\n'
+  else
+    printf 'FAILED\n'
+  fi
 }
 
 wait_for() {

@@ -56,7 +56,8 @@ def test_a_script_that_fails_fails_the_rehearsal_and_says_which_rank(pod: Here) 
 def test_a_shell_has_them_and_the_next_command_has_not(pod: Here, tmp_path: Path) -> None:
     told = tmp_path / "told"
     shell = tmp_path / "shell"
-    shell.write_text(f"#!/bin/sh\ncommand -v poprun >{told}; command -v vipu >>{told}\npython -c 'import poptorch' && exit 5\n")
+    ask = f"command -v poprun >{told}; command -v vipu >>{told}\npython -c 'import poptorch' && exit 5\n"
+    shell.write_text(f"#!/bin/sh\n{ask}")
     shell.chmod(0o755)
     pod.run("rehearse", "--cluster", "pod64", "--shell", code=5, environ={"SHELL": str(shell)})
     assert len(told.read_text().split()) == 2
