@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -11,8 +11,6 @@ from trainjob.train.engines.base import Engine
 from trainjob.train.sources import Source
 from trainjob.train.world import World
 
-# Without a backward pass no activations are kept, so that eight micro batches fit where one does.
-_MICRO_BATCHES_AT_ONCE = 8
 # Updates on this many times the held-out samples lie between two evaluations, so that they cost a small part.
 _WORTH_IT_AFTER = 2
 
@@ -26,29 +24,36 @@ class Evaluated(NamedTuple):
     seconds: float
 
 
-def evaluate(engine: Engine, held_out: Source, micro_batch: int, world: World, beat: Callable[[], None]) -> Evaluated:
+def evaluate(engine: Engine, held_out: Source, world: World, beat: Callable[[], None]) -> Evaluated:
     """Return loss and metrics over `held_out`; each rank takes its part, of equal length give or take one."""
     start = time.perf_counter()
     engine.before_evaluation()
-    sums = _sums_of_my_part(engine, held_out, micro_batch, world, beat)
+    sums = _sums_of_my_part(engine, held_out, world, beat)
     *values, samples = world.sum(sums)
     loss, *metrics = [value / samples for value in values]
     seconds = time.perf_counter() - start
     return Evaluated(loss, dict(zip(engine.metric_names, metrics)), int(samples), seconds)
 
 
-def _sums_of_my_part(
-    engine: Engine, held_out: Source, micro_batch: int, world: World, beat: Callable[[], None]
-) -> List[float]:
-    samples, size = len(held_out), micro_batch * _MICRO_BATCHES_AT_ONCE
-    first, end = samples * world.rank // world.size, samples * (world.rank + 1) // world.size
+def _sums_of_my_part(engine: Engine, held_out: Source, world: World, beat: Callable[[], None]) -> List[float]:
     sums = [0.0] * (2 + len(engine.metric_names))
-    for begin in range(first, end, size):
-        indices = np.arange(begin, min(begin + size, end), dtype=np.int64)
+    for indices, counted in _parts(engine, len(held_out), world):
         values = engine.evaluate(*held_out.gather(indices, None))
-        sums = [total + value * len(indices) for total, value in zip(sums, [*values, 1.0])]
+        sums = [total + value * counted for total, value in zip(sums, [*values, 1.0])]
         beat()
     return sums
+
+
+def _parts(engine: Engine, samples: int, world: World) -> Iterator[Tuple[Any, int]]:
+    """Yield samples of this rank's part, as many as are taken at once, and how many of them count."""
+    size, longest = engine.evaluation_batch, -(-samples // world.size)
+    first, end = samples * world.rank // world.size, samples * (world.rank + 1) // world.size
+    for begin in range(first, first + longest, size):
+        if begin < end:
+            yield np.arange(begin, min(begin + size, end), dtype=np.int64), min(begin + size, end) - begin
+        elif engine.evaluates_together:
+            # Others have one sample more: whoever they wait for calls once more, too.
+            yield np.zeros(1, dtype=np.int64), 0
 
 
 def is_due(trained_since: int, held_out_samples: int) -> bool:

@@ -13,7 +13,7 @@ from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.train import evaluation
 from trainjob.train.arithmetic import Arithmetic
-from trainjob.train.batches import Block, blocks
+from trainjob.train.batches import Block
 from trainjob.train.checkpoint import CheckpointWriter
 from trainjob.train.engines.base import Engine, Flags, Outcome, Pending
 from trainjob.train.metrics import Phases, Recorder, accuracy_text
@@ -94,8 +94,7 @@ class Loop:
 
     def _blocks(self) -> Generator[Block, None, None]:
         stage = self.stage
-        rank, pin = stage.world.rank, stage.world.device.type == "cuda"
-        return blocks(stage.train, stage.counts, rank, self.update, stage.end, stage.settings.workers, pin)
+        return stage.engine.blocks(stage.train, self.update, stage.end)
 
     def _next(self, upcoming: Iterator[Block]) -> Block:
         start = time.perf_counter()
@@ -203,7 +202,7 @@ class Loop:
             return
         start = time.perf_counter()
         stage.watch.doing("evaluating after", self.update)
-        found = evaluation.evaluate(stage.engine, stage.held_out, stage.settings.micro_batch, stage.world, self._beat)
+        found = evaluation.evaluate(stage.engine, stage.held_out, stage.world, self._beat)
         self._evaluated_at = self.update
         epoch = self._epoch(self.update)
         stage.recorder.evaluation_line(epoch, self.update, found.loss, found.metrics, found.samples, found.seconds)

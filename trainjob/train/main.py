@@ -19,12 +19,14 @@ from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.blame import describe_task_failure
 from trainjob.train.loop import STOPPED, Loop
-from trainjob.train.opening import Run, open_stage
+from trainjob.train.opening import Run, compile_only, open_stage
 from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
 
 # A collective gives up only after the watch has had the time to say which rank is missing.
 _LONGER_THAN_A_STALL_S = 60.0
+# Compiling for an IPU takes 6 to 10 minutes, in which nothing beats.
+_COMPILING_S = {"ipu": 1800.0}
 
 
 def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -48,9 +50,13 @@ def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
     here = worlds.place(environ)
     attempt = _attempt(environ)
     _enter_project(paths)
-    world = engines.join(settings.engine, here, environ, settings.stall_timeout_s + _LONGER_THAN_A_STALL_S)
-    with Watch(paths, world, attempt, settings.stall_timeout_s) as watch:
-        stage, start = open_stage(Run(paths, settings, attempt, world, environ, watch))
+    stall_s = settings.stall_timeout_s + _COMPILING_S.get(settings.engine, 0.0)
+    world = engines.join(settings.engine, here, environ, stall_s + _LONGER_THAN_A_STALL_S)
+    with Watch(paths, world, attempt, stall_s) as watch:
+        run = Run(paths, settings, attempt, world, environ, watch)
+        if environ.get(environment.COMPILE_ONLY):
+            return compile_only(run)
+        stage, start = open_stage(run)
         with contextlib.closing(stage):
             ending = Loop(stage, start).run()
     world.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
+from trainjob.contract import exits
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.train import engines, resuming, setup
@@ -63,6 +64,14 @@ def open_stage(run: Run) -> Tuple[Stage, int]:
     return stage, start
 
 
+def compile_only(run: Run) -> int:
+    """Compile for the devices of engine ipu, with no device and no other instance; return the exit code."""
+    if run.settings.engine == "ipu":
+        engine: Any = build_engine(run, open_task(run))
+        engine.compile()
+    return exits.DONE
+
+
 def open_task(run: Run) -> Opened:
     """Return the task that the settings name, its data, and what follows from them; equal on every rank."""
     settings = run.settings
@@ -105,7 +114,7 @@ def _trace(run: Run, opened: Opened) -> Trace:
 
 def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
     leads = run.world.rank == 0
-    end = setup.end_of_run(opened.planned, run.environ)
+    end = setup.end_of_run(opened.planned, run.settings.device_iterations, run.environ)
     requests = Requests(run.paths, run.attempt)
     progress = Progress(run.paths, run.attempt, end, leads, requests)
     return Stage(
@@ -145,10 +154,11 @@ def _resume(run: Run, stage: Stage) -> int:
 def _first_line(run: Run, start: int, end: int) -> str:
     first = " with the weights of %s" % run.settings.init_from if run.settings.init_from else ""
     origin = "from the checkpoint of update %d" % start if start else "from the beginning" + first
+    replicas = "%d replica%s" % (run.settings.replicas, "" if run.settings.replicas == 1 else "s")
     return "task %s, engine %s on %s, %d instance%s, %s to update %d" % (
         run.settings.task,
         run.settings.engine,
-        run.world.device,
+        replicas if run.settings.engine == "ipu" else run.world.device,
         run.world.size,
         "" if run.world.size == 1 else "s",
         origin,

@@ -88,7 +88,13 @@ def load(checkpoint: Checkpoint, engine: Engine, settings: TrainSettings, warn: 
     cut = len(PRECISION)
     precision = {name[cut:]: tensor for name, tensor in training.items() if name.startswith(PRECISION)}
     optimizer = {name: tensor for name, tensor in training.items() if not name.startswith(PRECISION)}
-    if _optimizer_differs(checkpoint, settings):
+    if "ipu" in (settings.engine, checkpoint.facts.get("engine")):
+        warn(
+            "an IPU keeps its optimizer's state to itself: after checkpoint %s (engine %s) the optimizer of engine %s "
+            "starts afresh" % (checkpoint.folder, checkpoint.facts.get("engine"), settings.engine)
+        )
+        optimizer = {}
+    elif _optimizer_differs(checkpoint, settings):
         warn(
             "checkpoint %s has the state of optimizer %s and this job uses %s: the optimizer starts afresh"
             % (checkpoint.folder, checkpoint.facts.get("optimizer"), settings.optimizer)

@@ -60,8 +60,16 @@ def planned_updates(settings: TrainSettings, counts: Arithmetic) -> int:
     return (settings.epochs or 1) * counts.updates_per_epoch
 
 
-def end_of_run(planned: int, environ: Mapping[str, str]) -> int:
-    """Return the update to end after: as planned, unless TRAINJOB_MAX_UPDATES ends a rehearsal sooner."""
+def end_of_run(planned: int, device_iterations: int, environ: Mapping[str, str]) -> int:
+    """Return the update to end after: as planned, unless TRAINJOB_MAX_UPDATES ends a rehearsal sooner.
+
+    Either way it is the end of a block: a device takes whole ones.
+    """
+    wanted = _wanted(planned, environ)
+    return -(-wanted // device_iterations) * device_iterations
+
+
+def _wanted(planned: int, environ: Mapping[str, str]) -> int:
     most = environment.redirect(environ, "TRAINJOB_MAX_UPDATES")
     if most is None:
         return planned
@@ -99,7 +107,7 @@ def refuse_other_world(settings: TrainSettings, world: World, paths: RunPaths) -
             "%s plans %d instances and %d ranks were started: start as many as planned"
             % (paths.job, settings.instances, world.size)
         )
-    if settings.replicas != settings.instances:
+    if settings.replicas != settings.instances and settings.engine != "ipu":
         raise UserError(
             "engine %s has one replica an instance: %d replicas on %d instances"
             % (settings.engine, settings.replicas, settings.instances)

@@ -131,7 +131,9 @@ class Group(World):
 def place(environ: Mapping[str, str]) -> Place:
     """Return where launch.py says this process stands; without launch.py: alone on the CPU."""
     named = environ.get(environment.RANK_DEVICE) or "cpu"
-    device = torch.device(environment.redirect(environ, "TRAINJOB_DEVICE") or named)
+    chosen = environment.redirect(environ, "TRAINJOB_DEVICE") or named
+    # poptorch takes tensors from the host, and an older torch knows no such device.
+    device = torch.device("cpu" if chosen == "ipu" else chosen)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "%s is %s, and this torch (%s) sees no GPU: give the rank a GPU, or set TRAINJOB_DEVICE=cpu"

@@ -54,7 +54,10 @@ def test_a_gpu_that_is_not_there_is_refused():
     [
         ({"instances": 2}, "plans 2 instances and 1 ranks were started"),
         ({"replicas": 2}, "engine single has one replica an instance: 2 replicas on 1 instances"),
-        ({"engine": "magic"}, "there is no engine magic: known are ddp, naive, parameter-averaging, single"),
+        (
+            {"engine": "magic"},
+            "there is no engine magic: known are ddp, horovod, ipu, naive, parameter-averaging, single",
+        ),
         ({"optimizer": "magic"}, "there is no optimizer magic: known are adamw, sgd"),
         ({"schedule": "magic"}, "there is no schedule magic: known are constant, cosine"),
         ({"precision": "8.8"}, "precision 8.8 is not known"),
@@ -164,6 +167,8 @@ class Counts:
     """An engine that notes which samples it is asked to evaluate."""
 
     metric_names = ("accuracy",)
+    evaluation_batch = 16
+    evaluates_together = False
 
     def __init__(self):
         self.seen = []
@@ -189,7 +194,7 @@ def test_evaluation_counts_every_sample_once(samples):
     # The last rank is the one with samples of a data set smaller than the world.
     for rank in (2, 1, 0):
         engine = Counts()
-        found = evaluation.evaluate(engine, held_out, 2, Part(place(rank, 3)), lambda: None)
+        found = evaluation.evaluate(engine, held_out, Part(place(rank, 3)), lambda: None)
         seen = engine.seen + seen
     assert seen == list(range(samples))
     assert found.samples == samples

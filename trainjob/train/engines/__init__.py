@@ -16,10 +16,14 @@ MODULES: Dict[str, str] = {
     "naive": "trainjob.train.engines.naive",
     "horovod": "trainjob.train.engines.horovod",
     "parameter-averaging": "trainjob.train.engines.parameter_averaging",
+    "ipu": "trainjob.train.engines.ipu",
 }
 
 # Engines whose ranks meet otherwise than by torch.distributed: modules with `join`, as trainjob.train.world has it.
-WORLDS: Dict[str, str] = {"horovod": "trainjob.train.engines.horovod_world"}
+WORLDS: Dict[str, str] = {
+    "horovod": "trainjob.train.engines.horovod_world",
+    "ipu": "trainjob.train.engines.ipu_world",
+}
 
 
 def join(engine: str, here: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Generator, List, NamedTuple, Optional, Protocol, Tuple
 
 import torch
 
@@ -62,6 +62,14 @@ class Engine(Protocol):
     """Holds the model and changes it."""
 
     communication_seconds: float  # since the start: waiting for other instances while nothing else was done
+    evaluates_together: bool  # whether all instances must call `evaluate` equally often
+
+    def blocks(self, source: Any, start: int, end: int) -> Generator[Block, None, None]:
+        """Yield this instance's blocks for updates `start` to `end`, in order; closing it ends what makes them."""
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Samples that `evaluate` takes at once, at most."""
 
     def train(self, block: Block, flags: Flags) -> Pending:
         """Make the updates of `block`. Returns at once where the outcome can follow later."""

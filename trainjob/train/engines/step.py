@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, List, Optional
+from typing import Any, Callable, ContextManager, Generator, List, Optional
 
 import torch
 
 from trainjob.train import nested, precision
 from trainjob.train.batches import Block
+from trainjob.train.batches import blocks as gathered
 from trainjob.train.draws import micro_batch_seed
 from trainjob.train.engines.base import Flags, Parts, Pending, State
 from trainjob.train.engines.outcome import Known, Shared, as_vector
@@ -16,9 +17,14 @@ from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, re
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.trace import Trace
 
+# Without a backward pass no activations are kept, so that eight micro batches fit where one does.
+_EVALUATED_AT_ONCE = 8
+
 
 class TorchEngine:
     """A training of one process. Engines of several override what differs: the hooks below."""
+
+    evaluates_together = False
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -84,6 +90,11 @@ class TorchEngine:
         return Shared(self, self.world.sum_later(vector), self.parts.counts.micro_batches)
 
     # -- training ------------------------------------------------------------------------------
+
+    def blocks(self, source: Any, start: int, end: int) -> Generator[Block, None, None]:
+        """Return this instance's blocks for updates `start` to `end`."""
+        pin = self.device.type == "cuda"
+        return gathered(source, self.parts.counts, self.world.rank, start, end, self.settings.workers, pin)
 
     def train(self, block: Block, flags: Flags) -> Pending:
         """Make the one update of `block`."""
@@ -171,6 +182,11 @@ class TorchEngine:
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     # -- evaluation ----------------------------------------------------------------------------
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Return the samples that are evaluated at once."""
+        return self.settings.micro_batch * _EVALUATED_AT_ONCE
 
     def evaluate(self, inputs: Any, targets: Any) -> List[float]:
         """Return loss and metrics of some held-out samples, means over them."""

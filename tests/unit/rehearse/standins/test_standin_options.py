@@ -177,7 +177,7 @@ def test_popdist_getters_outside_poprun(poptorch, monkeypatch):
 
 def test_the_lessons_device_ids(poptorch, monkeypatch):
     """2.1: 8 replicas, 4 instances, 2 IPUs each: offsets 0, 2, 4, 6, 2 local replicas, device ids 24 to 27."""
-    from instances_at_work import environment
+    from ipu_instances import environment
 
     popdist = importlib.import_module("popdist")
     seen = []

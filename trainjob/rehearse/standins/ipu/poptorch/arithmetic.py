@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import torch
 from trainjob_standins.announce import warn
 
 ARITHMETIC = "TRAINJOB_STANDIN_ARITHMETIC"
-# As they are before `half_means_rounded` puts others in their place.
+# As they are before `device_types` puts others in their place.
 _half: Any = torch.Tensor.half
+_float: Any = torch.Tensor.float
 _to: Any = torch.Tensor.to
 _type: Any = torch.Tensor.type
 
@@ -71,35 +72,40 @@ def stored(tensor: Any, dtype: torch.dtype) -> Any:
     return tensor
 
 
-class half_means_rounded:  # noqa: N801 - used as a context, like a function
-    """While it lasts, a model that asks for float16 gets rounded values of the type that computes."""
+class device_types:  # noqa: N801 - used as a context, like a function
+    """While it lasts, a model that asks for float16 gets rounded values of the type that computes, and so on."""
 
     def __enter__(self) -> None:
         patched: Any = torch.Tensor
-        self._before = patched.half, patched.to, patched.type
-        patched.half = _rounding(_half, always=True)
-        patched.to = _rounding(_to)
-        patched.type = _rounding(_type)
+        self._before = patched.half, patched.float, patched.to, patched.type
+        patched.half = _by_type(_half, torch.float16)
+        patched.float = _by_type(_float, torch.float32)
+        patched.to, patched.type = _by_type(_to), _by_type(_type)
 
     def __exit__(self, *_error: Any) -> None:
         patched: Any = torch.Tensor
-        patched.half, patched.to, patched.type = self._before
+        patched.half, patched.float, patched.to, patched.type = self._before
 
 
-def _rounding(method: Callable[..., Any], always: bool = False) -> Callable[..., Any]:
-    mine = threading.get_ident()  # a loader's thread makes real float16 meanwhile
+def _by_type(method: Callable[..., Any], always: Optional[torch.dtype] = None) -> Callable[..., Any]:
+    mine, computing = threading.get_ident(), computing_type()
 
     def convert(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != mine:
+        if threading.get_ident() != mine:  # a loader's thread makes real float16 meanwhile
             return method(tensor, *args, **kwargs)
-        if always or any(_is_half(value) for value in (*args, kwargs.get("dtype"))):
-            return rounded(_to(tensor, computing_type()))
-        return method(tensor, *args, **kwargs)
+        asked = always or _asked(*args, *kwargs.values())
+        if asked is torch.float16:
+            return rounded(_to(tensor, computing))
+        return _to(tensor, computing) if asked is torch.float32 else method(tensor, *args, **kwargs)
 
     return convert
 
 
-def _is_half(value: Any) -> bool:
-    return (
-        value is torch.float16 or value is torch.HalfTensor or (isinstance(value, str) and value == "torch.HalfTensor")
-    )
+def _asked(*values: Any) -> Optional[torch.dtype]:
+    """Return the floating type that a conversion is asked for."""
+    for value in values:
+        if value is torch.float16 or value is torch.HalfTensor or (isinstance(value, str) and "Half" in value):
+            return torch.float16
+        if value is torch.float32 or value is torch.FloatTensor or (isinstance(value, str) and "Float" in value):
+            return torch.float32
+    return None

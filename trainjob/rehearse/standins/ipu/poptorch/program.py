@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from poptorch import values
-from poptorch.arithmetic import as_input, as_output, computing_type, half_means_rounded, rounded
+from poptorch.arithmetic import as_input, as_output, computing_type, device_types, rounded
 from poptorch.blocks import traced
 from poptorch.enums import OutputMode
 from poptorch.layout import Results, Shape, micro_batch
@@ -121,7 +121,7 @@ class Program:
         host = torch.get_rng_state()
         torch.set_rng_state(self._random_state)
         try:
-            with half_means_rounded(), torch.set_grad_enabled(self.trains):
+            with device_types(), torch.set_grad_enabled(self.trains):
                 yield
         finally:
             if not keep:

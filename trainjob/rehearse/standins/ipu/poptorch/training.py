@@ -24,7 +24,6 @@ class TrainingProgram(Program):
     def __init__(self, model: nn.Module, options: Any, mode: OutputMode, optimizer: Any) -> None:
         super().__init__(model, options, mode)
         self.optimizer = DeviceOptimizer(optimizer, self.device_weight)
-        self._instances = _instances(options)
         self._of_replicas: Dict[int, Any] = {}  # gradients of replicas that are through, where they add up in float16
 
     def after_forward(self, outputs: Any, marked: List[Any]) -> None:
@@ -58,18 +57,23 @@ class TrainingProgram(Program):
 
     def _reduce(self, gradients: List[Any]) -> None:
         """Make `gradients` the sum, or the mean, over all micro batches of all replicas of all instances."""
-        divisor = self.optimizer.loss_scaling
+        instances, divisor = self._instances, self.optimizer.loss_scaling
         if self.options.is_mean():
-            divisor *= self.shape.replicas * self._instances.size
+            divisor *= self.shape.replicas * instances.size
             divisor *= 1 if self._is_running_mean() else self.shape.accumulation
-        if self._instances.size > 1:
+        if instances.size > 1:
             together: Any = torch.cat([gradient.reshape(-1) for gradient in gradients])
-            self._instances.sum(together)
+            instances.sum(together)
             parts = together.split([gradient.numel() for gradient in gradients])
             for gradient, part in zip(gradients, parts):
                 gradient.copy_(part.view_as(gradient))
         for gradient in gradients:
             gradient.div_(divisor)
+
+    @property
+    def _instances(self) -> Group:
+        # Met at the first update: whoever only compiles, compiles alone.
+        return _instances(self.options)
 
     def _is_running_mean(self) -> bool:
         return bool(self.options.is_running_mean(self.optimizer.accumulators_are_half))

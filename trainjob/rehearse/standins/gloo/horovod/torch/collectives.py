@@ -145,6 +145,22 @@ def barrier(process_set: Any = None) -> None:  # noqa: ARG001
     allreduce_(torch.zeros(1), op=Sum)
 
 
+def synchronize(handle: Any) -> Any:
+    """Return what an asynchronous collective gave: each is over when it returns its handle."""
+    return handle
+
+
+def poll(handle: Any) -> bool:  # noqa: ARG001 - Horovod's form
+    """Return True."""
+    return True
+
+
+# Done at once, in the order of the calls, which is the same on all processes.
+allreduce_async, allreduce_async_ = allreduce, allreduce_
+grouped_allreduce_async, grouped_allreduce_async_ = grouped_allreduce, grouped_allreduce_
+broadcast_async, broadcast_async_, allgather_async = broadcast, broadcast_, allgather
+
+
 def _chosen(average: Optional[bool], op: Optional[Op]) -> Op:
     if average is not None and op is not None:
         raise ValueError("give average= or op=, and not both")

@@ -24,6 +24,10 @@ def environment(instance: int, instances: int, replicas: int, ipus: int = 1) -> 
     }
 
 
+def _told(*where: int) -> dict:
+    return {name: str(value) for name, value in environment(*where).items()}
+
+
 def everywhere(meeting: Path | None = None) -> dict:
     """Return what every instance is told besides, without what this test's own process was told."""
     told = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "POPDIST_"))}
@@ -34,13 +38,16 @@ def everywhere(meeting: Path | None = None) -> dict:
 
 
 def run(script: str, instances: int = 1, replicas: int = 1, ipus: int = 1, python: str = sys.executable, **environ):
-    """Return what each instance printed to standard output and to standard error, once all have ended well."""
+    """Return what each instance printed to standard output and to standard error, once all have ended well.
+
+    `replicas` 0: one process that poprun has not started.
+    """
     shared = everywhere()
     shared.update({name: str(value) for name, value in environ.items()})
     started = [
         subprocess.Popen(
             [python, "-W", "error", "-c", script],
-            env={**shared, **{name: str(v) for name, v in environment(index, instances, replicas, ipus).items()}},
+            env={**shared, **(_told(index, instances, replicas, ipus) if replicas else {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
