@@ -49,7 +49,9 @@ def main():
         supports_check_mode=True,
     )
     if module.check_mode:
-        module.exit_json(changed=True, stdout="", value=None, skipped=True)
+        module.exit_json(
+            changed=True, stdout="", value=None, diff={"prepared": "+ %s\n" % shlex.join(module.params["argv"])}
+        )
     asked = module.params
     argv = [word.replace("{python}", sys.executable) for word in asked["argv"]]
     try:

@@ -92,3 +92,12 @@ def schema(
     from trainjob.cluster.schema import cluster_schema, job_schema
 
     typer.echo(json.dumps(job_schema() if job else cluster_schema(), indent=1, ensure_ascii=False))
+
+
+@app.command()
+def inventory(name: Name, as_json: show.AsJson = False) -> None:  # noqa: ARG001 - Ansible's inventories are JSON
+    """Print the hosts and what they get as Ansible's dynamic inventory."""
+    from trainjob.cluster.lookup import find
+    from trainjob.provision.inventory import inventory as made
+
+    show.as_json(made(find(name)))

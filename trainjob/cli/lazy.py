@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "report": "Show what a run has done, from its folder alone.",
     "data": "Prepare, list and check data sets.",
     "container": "Build images that train, run them, and verify them.",
+    "provision": "Put virtualenvs and data sets on a cluster's hosts, and prove them.",
     "cluster": "List, show, make and check cluster files.",
 }
 

@@ -103,26 +103,3 @@ class Container(Strict):
         if self.runtime != "none" and self.image is None:
             raise breach("image", f"is missing, and runtime is {self.runtime}: give the image, or runtime: none")
         return self
-
-
-class Place(Strict):
-    """Keys that every kind of cluster has."""
-
-    ssh: Ssh | None = Field(None, description="How to reach it. Absent: already there.")
-    network: Network = Field(Network(), description="The network that ranks meet on.")
-    runs_dir: Line | None = Field(
-        None,
-        description="Folder of run directories, on storage all hosts share. Absent on local: the user's data folder.",
-    )
-    data_dir: Line | None = Field(None, description="Folder of prepared data sets on every host.")
-    env: Environment = Field({}, description="Environment of every rank: names and text values.")
-    secrets_file: Line | None = Field(
-        None, description="File of NAME=VALUE lines, mode 0600, read when ranks start and never before."
-    )
-    prologue: list[PlainText] = Field(
-        [], description="Lines of shell run before the job: the one place that holds shell."
-    )
-    container: Container = Field(Container(), description="What ranks run inside of.")
-    numa_nodes: Count | None = Field(
-        None, description="NUMA nodes of one host; more instances than these earn a warning."
-    )

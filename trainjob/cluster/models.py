@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from trainjob.cluster import hostlist
 from trainjob.cluster.common import (
@@ -13,7 +13,6 @@ from trainjob.cluster.common import (
     DirectiveName,
     EnvironmentName,
     Line,
-    Place,
     PlainText,
     SlurmTime,
     Strict,
@@ -21,14 +20,8 @@ from trainjob.cluster.common import (
     Word,
     breach,
 )
-
-
-def _readable(hosts: str | list[str]) -> str | list[str]:
-    hostlist.expand(hosts)
-    return hosts
-
-
-Hosts = Annotated[str | list[str], AfterValidator(_readable)]
+from trainjob.cluster.place import Place
+from trainjob.cluster.provisioning import Hosts
 
 
 class Vipu(Strict):

@@ -1,1 +1,1 @@
-"""Drives the playbooks; the inventory is the cluster file."""
+"""The playbooks, driven: inventory from the cluster file, events, and the table at the end."""

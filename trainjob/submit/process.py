@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -185,3 +185,28 @@ def keep(arguments: Sequence[str], *, log: Path) -> Kept:
         except OSError as error:
             raise CommandError(_why_not_started(arguments[0], None, error)) from None
     return Kept(process)
+
+
+def lines_of(arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> Generator[str, None, int]:
+    """Yield a command's output line by line and return its exit code; its errors go where ours go.
+
+    Whoever stops listening ends it. Raises CommandError when it is missing.
+    """
+    try:
+        process = subprocess.Popen(
+            list(arguments),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise CommandError(_why_not_started(arguments[0], folder, error)) from None
+    with process:
+        try:
+            yield from process.stdout or ()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+    return process.returncode

@@ -1,4 +1,4 @@
-"""Runs the tiny job that came with trainjob's code: FOLDER PYTHON DATA-DIR SDK TIMEOUT_S. Prints its figures as JSON."""
+"""Runs the tiny job that came with trainjob's code and prints its figures: FOLDER PYTHON DATA-DIR SDK TIMEOUT_S."""
 
 import json
 import os

@@ -1,0 +1,112 @@
+"""trainjob provision: the playbooks on a cluster file's hosts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainjob.cli import complete, show
+from trainjob.cli.app import new
+from trainjob.contract import exits
+
+if TYPE_CHECKING:
+    from trainjob.provision.events import Event
+    from trainjob.provision.outcome import Outcome
+
+app = new()
+
+
+@app.command()
+def provision(
+    cluster: Annotated[
+        str, typer.Option("--cluster", "-c", help="Whose hosts are meant.", autocompletion=complete.clusters)
+    ],
+    limit: Annotated[str | None, typer.Option("--limit", help="Touch these hosts only: host3, or host[3-4].")] = None,
+    tags: Annotated[
+        str | None, typer.Option("--tags", help="Do these only: sdk, horovod, pods, datasets, check, prune.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Show what would change, and change nothing.")] = False,
+    become: Annotated[bool, typer.Option("--become", help="Act as root on the hosts, through sudo.")] = False,
+    extra: Annotated[
+        list[str] | None, typer.Option("--extra", metavar="NAME=VALUE", help="A variable of a role.")
+    ] = None,
+    as_json: show.AsJson = False,
+) -> None:
+    """Put virtualenvs and data sets on a cluster's hosts, and prove them by a tiny job."""
+    from trainjob.cluster.lookup import find
+    from trainjob.provision.drive import Request
+    from trainjob.provision.drive import provision as driven
+    from trainjob.provision.inventory import inventory
+
+    request = Request(limit, _known(tags), check, become, tuple(extra or ()))
+    teller = _Teller(to_errors=as_json)
+    outcome = driven(inventory(find(cluster)), request, teller.hear)
+    teller.end()
+    if as_json:
+        show.as_json(outcome.as_json())
+    else:
+        _print(outcome)
+    raise typer.Exit(exits.DONE if outcome.ok else exits.USER_OR_CLUSTER_CAN_FIX)
+
+
+def _known(tags: str | None) -> tuple[str, ...]:
+    from trainjob.contract.errors import UserError
+    from trainjob.provision.drive import TAGS
+
+    asked = tuple(tags.split(",")) if tags else ()
+    unknown = [tag for tag in asked if tag not in TAGS]
+    if unknown:
+        raise UserError(f"--tags {tags}: there is no {unknown[0]}: known are {', '.join(TAGS)}")
+    return asked
+
+
+class _Teller:
+    """Prints the story; on a terminal what goes on stands below it and is written over."""
+
+    def __init__(self, to_errors: bool) -> None:
+        from trainjob.provision.story import Story
+
+        self._story, self._to_errors = Story(), to_errors
+        self._on_terminal = sys.stderr.isatty() and not to_errors
+
+    def hear(self, event: Event) -> None:
+        self._print(self._story.heard(event))
+        if self._on_terminal:
+            sys.stderr.write(f"\r\x1b[K  … {self._story.now[:100]}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        self._print(self._story.rest())
+
+    def _print(self, lines: list[str]) -> None:
+        if self._on_terminal:
+            sys.stderr.write("\r\x1b[K")
+        for line in lines:
+            typer.echo(line, err=self._to_errors)
+
+
+def _print(outcome: Outcome) -> None:
+    roles = outcome.roles
+    typer.echo()
+    show.table(
+        ("HOST", *(role.upper() for role in roles)),
+        ((host, *(outcome.status(host, role) for role in roles)) for host in outcome.hosts),
+    )
+    typer.echo()
+    for host in outcome.hosts:
+        why = outcome.why_not(host)
+        if why:
+            typer.echo(f"{host}: {why}")
+    typer.echo(_last_line(outcome))
+
+
+def _last_line(outcome: Outcome) -> str:
+    changed = f"changed={outcome.changed}"
+    if not outcome.ok:
+        bad = [host for host in outcome.hosts if outcome.why_not(host)]
+        return f"NOT READY: {', '.join(bad) or 'there is no verdict'} · {changed}"
+    if not outcome.verdict_expected:
+        return f"done, without the tiny job that proves it · {changed}"
+    return f"READY: {len(outcome.hosts)} hosts · {changed}"
