@@ -19,6 +19,8 @@ from ansible.plugins.callback import CallbackBase
 
 # Tasks of these phases check what was given; they belong to no host's role.
 _VALIDATION = ("validate", "forget")
+# What is included speaks for itself, and a fact that is set changes nothing.
+_SILENT = ("include_", "set_fact")
 
 
 class CallbackModule(CallbackBase):
@@ -70,8 +72,8 @@ class CallbackModule(CallbackBase):
 
     def _host(self, result, status, **more):
         task = result._task
-        if task.action.rpartition(".")[2].startswith("include_"):
-            return  # what is included speaks for itself
+        if status == "ok" and task.action.rpartition(".")[2].startswith(_SILENT):
+            return
         seconds = time.monotonic() - self._began.get(task._uuid, time.monotonic())
         found = result._result
         diff = _diff_text(found.get("diff")) if status == "changed" and result._task.diff else ""
@@ -91,7 +93,8 @@ def _about(task):
     if task.action.endswith("validate_argument_spec"):
         return {"task": "Check the types of what %s was given" % role, "role": "validate"}
     phase = os.path.splitext(os.path.basename((task.get_path() or "").rpartition(":")[0]))[0]
-    return {"task": task.name or task.action, "role": "validate" if phase in _VALIDATION else role}
+    role = "validate" if phase in _VALIDATION else "" if phase == "verdict" else role
+    return {"task": task.name or task.action, "role": role}
 
 
 def _why(found):

@@ -29,6 +29,7 @@ RETURN = r"""
 installed: {type: bool, returned: always, description: Whether the marker matches and the build is healthy.}
 why: {type: str, returned: always, description: What was found.}
 folder: {type: str, returned: always, description: The build in place, or the folder to build in.}
+current: {type: str, returned: with state=looked, description: "The build in place, whatever it was made of."}
 leftovers: {type: list, elements: str, returned: always, description: Builds that were never finished.}
 about: {type: raw, returned: always, description: What the health command printed, where it is JSON.}
 """
@@ -80,6 +81,7 @@ def _look(module):
         # A look changes nothing; in check mode it stands for the build that would follow.
         "changed": module.check_mode and not installed,
         "installed": installed,
+        "current": found or "",
         "why": why or "already there, and healthy",
         "folder": found if installed else builds.next_folder(asked["path"], asked["identity"]),
         "leftovers": builds.leftovers(asked["path"]),

@@ -61,7 +61,7 @@ def main():
     if code != 0:
         said = cures.of_output(shlex.join(argv), code, stdout, stderr, asked["cure"])
         module.fail_json(msg=said, rc=code, stdout=stdout, stderr=stderr)
-    module.exit_json(changed=True, stdout=stdout, value=_value(stdout))
+    module.exit_json(changed=True, rc=0, stdout=stdout, value=_value(stdout))
 
 
 def _run(argv, text, folder):

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from trainjob.cluster.lookup import Found
-from trainjob.cluster.models import Cluster, LocalCluster, PodCluster, SlurmCluster
+from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.cluster.provisioning import DataSet, PodHosts, Provision, Venv
 from trainjob.contract.errors import UserError
 from trainjob.provision.hosts import hosts_of
@@ -47,7 +47,7 @@ def _variables(found: Found, wanted: Provision) -> dict[str, Any]:
     if wanted.data_sets:
         variables |= _of_data_sets(found, wanted)
     if wanted.pod_hosts is not None:
-        variables |= _of_pod_hosts(found.cluster, wanted.pod_hosts)
+        variables |= _of_pod_hosts(found, wanted.pod_hosts)
     return variables
 
 
@@ -122,9 +122,14 @@ def _data_set(one: DataSet) -> dict[str, Any]:
     return one.model_dump(exclude_none=True)
 
 
-def _of_pod_hosts(cluster: Cluster, asked: PodHosts) -> dict[str, Any]:
+def _of_pod_hosts(found: Found, asked: PodHosts) -> dict[str, Any]:
     return _without_none(
-        {"pod_hosts_user": asked.user, "pod_hosts_port": asked.port, "pod_hosts_interface": cluster.network.interface}
+        {
+            "pod_hosts_user": asked.user,
+            "pod_hosts_port": asked.port,
+            "pod_hosts_cluster": found.name,
+            "pod_hosts_interface": found.cluster.network.interface,
+        }
     )
 
 

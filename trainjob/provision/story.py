@@ -29,13 +29,17 @@ class Story:
 
     def rest(self) -> list[str]:
         """Return the line of the last task; none where it did nothing."""
-        done, self._done = [one for one in self._done if one.status != "skipped"], []
+        done, self._done = [one for one in self._done if _is_worth_a_line(one)], []
         return [line(done)] if done else []
 
     @property
     def now(self) -> str:
         """What is going on, for a terminal that shows it."""
         return "" if self._task is None else f"{self._task.role or 'site'}: {self._task.task} · {len(self._done)} hosts"
+
+
+def _is_worth_a_line(one: HostDone) -> bool:
+    return one.status != "skipped" and (one.is_bad or one.role != "validate")
 
 
 def line(done: list[HostDone]) -> str:
