@@ -1,0 +1,121 @@
+"""The folders that roles build in: what runs on the hosts, without Ansible."""
+
+import errno
+import importlib.util
+import os
+
+import pytest
+
+from trainjob.provision.drive import playbooks
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+builds = load(playbooks() / "module_utils/trainjob_builds.py")
+cures = load(playbooks() / "module_utils/trainjob_cures.py")
+dataset = load(playbooks() / "roles/dataset/filter_plugins/dataset.py")
+proof = load(playbooks() / "roles/proof/filter_plugins/proof.py")
+ASKED = {"torch": "2.13.0"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "venvs" / "torch")
+
+
+def build(path, identity):
+    folder = builds.next_folder(path, identity)
+    os.makedirs(folder)
+    builds.finish(path, folder, identity)
+    return folder
+
+
+def test_a_build_is_put_in_place_by_a_link_and_the_older_one_stays(path):
+    first = build(path, ASKED)
+    second = build(path, {"torch": "2.14.0"})
+    assert builds.current(path) == second
+    assert builds.identity_of(second) == {"torch": "2.14.0"}
+    assert builds.older(path) == [first]
+
+
+def test_a_build_is_found_where_the_folder_above_has_moved(path, tmp_path):
+    build(path, ASKED)
+    os.rename(tmp_path / "venvs", tmp_path / "elsewhere")
+    assert builds.identity_of(builds.current(str(tmp_path / "elsewhere/torch"))) == ASKED
+
+
+def test_an_unfinished_build_is_left_over_and_its_place_is_taken_again(path):
+    folder = builds.next_folder(path, ASKED)
+    os.makedirs(folder)
+    assert builds.leftovers(path) == [folder]
+    assert builds.current(path) is None
+    assert builds.next_folder(path, ASKED) == folder
+
+
+def test_a_finished_build_is_never_built_over(path):
+    folder = build(path, ASKED)
+    assert builds.next_folder(path, ASKED) == folder + "-2"
+
+
+def test_what_others_made_is_left_alone(path):
+    os.makedirs(path)
+    with pytest.raises(builds.BuildError, match=r"was not made by these playbooks: move it away"):
+        builds.refuse_foreign(path)
+    os.rmdir(path)
+    os.symlink("/usr", path)
+    with pytest.raises(builds.BuildError, match=r"not made by these playbooks"):
+        builds.refuse_foreign(path)
+
+
+def test_a_path_under_a_file_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(builds.BuildError, match="is no folder"):
+        builds.refuse_unwritable(str(tmp_path / "file" / "venv"))
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOSPC, "the disk is full: make room"),
+        (errno.EACCES, "or run with --become"),
+        (errno.EIO, "another path"),
+    ],
+)
+def test_a_failing_disk_is_explained(number, cure):
+    said = builds.explained(OSError(number, os.strerror(number), "/x/y"), "/x")
+    assert said.startswith("/x can't be made: /x/y")
+    assert cure in said
+
+
+def test_a_commands_failure_shows_its_last_lines_and_the_cure():
+    stderr = "".join(f"line {number}\n" for number in range(20)) + "OSError: No space left on device\n"
+    said = cures.of_output("pip install x", 1, "", stderr, "unused").splitlines()
+    assert said[0] == "`pip install x` exited with 1:"
+    assert len(said) == 10
+    assert said[-1] == "The disk is full: make room there, or choose another path"
+
+
+def test_a_program_that_is_not_there_is_named_with_the_cure():
+    error = OSError(errno.ENOENT, "No such file")
+    assert cures.of_start("python3.8", error, "Name one") == "python3.8 is not on this host. Name one"
+
+
+def test_a_data_sets_options_become_flags():
+    assert dataset.dataset_flag({"key": "held_out", "value": 5}) == "--held-out=5"
+
+
+def test_the_verdict_names_every_host_that_is_not_standing():
+    hostvars = {"a": {"proof_result": {"value": {"updates": 8}}}, "b": {}}
+    assert proof.proof_verdict(["a", "b"], hostvars, ["a"]) == {
+        "ok": False,
+        "hosts": {
+            "a": {"ok": True, "job": {"updates": 8}},
+            "b": {"ok": False, "why": "a task failed on it, or it could not be reached"},
+        },
+    }
+    assert not proof.proof_verdict([], {}, [])["ok"]
