@@ -14,7 +14,7 @@ options:
   identity: {type: dict, default: {}, description: Everything that makes one build differ from another.}
   health: {type: list, elements: str, default: [], description: "Command that succeeds in a good build; {folder} is the build."}
   health_input: {type: str, default: "", description: What the health command reads from its standard input.}
-  state: {type: str, choices: [looked, finished, pruned], default: looked, description: What to do.}
+  state: {type: str, choices: [looked, cleared, finished, pruned], default: looked, description: What to do.}
   folder: {type: path, description: The build to finish.}
 author: [trainjob]
 """
@@ -30,7 +30,6 @@ installed: {type: bool, returned: always, description: Whether the marker matche
 why: {type: str, returned: always, description: What was found.}
 folder: {type: str, returned: always, description: The build in place, or the folder to build in.}
 current: {type: str, returned: with state=looked, description: "The build in place, whatever it was made of."}
-leftovers: {type: list, elements: str, returned: always, description: Builds that were never finished.}
 about: {type: raw, returned: always, description: What the health command printed, where it is JSON.}
 """
 
@@ -54,12 +53,12 @@ def main():
             "identity": {"type": "dict", "default": {}},
             "health": {"type": "list", "elements": "str", "default": []},
             "health_input": {"type": "str", "default": ""},
-            "state": {"type": "str", "choices": ["looked", "finished", "pruned"], "default": "looked"},
+            "state": {"type": "str", "choices": ["looked", "cleared", "finished", "pruned"], "default": "looked"},
             "folder": {"type": "path"},
         },
         supports_check_mode=True,
     )
-    act = {"looked": _look, "finished": _finish, "pruned": _prune}[module.params["state"]]
+    act = {"looked": _look, "cleared": _clear, "finished": _finish, "pruned": _prune}[module.params["state"]]
     try:
         module.exit_json(**act(module))
     except builds.BuildError as error:
@@ -84,7 +83,6 @@ def _look(module):
         "current": found or "",
         "why": why or "already there, and healthy",
         "folder": found if installed else builds.next_folder(asked["path"], asked["identity"]),
-        "leftovers": builds.leftovers(asked["path"]),
         "about": about,
         "diff": {"before": builds.shown(before), "after": builds.shown(asked["identity"])} if not installed else {},
     }
@@ -116,6 +114,13 @@ def _health(module, folder):
     except OSError as error:
         return 1, "%s can't be started: %s" % (argv[0], error.strerror)
     return ended.returncode, ended.stdout.decode(errors="replace")
+
+
+def _clear(module):
+    cut = builds.leftovers(module.params["path"])
+    if not module.check_mode:
+        builds.clear(module.params["path"])
+    return {"changed": bool(cut), "removed": cut}
 
 
 def _finish(module):

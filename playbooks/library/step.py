@@ -10,6 +10,7 @@ options:
   argv: {type: list, elements: str, required: true, description: "The command, word by word; {python} is the interpreter that runs the module."}
   input: {type: str, default: "", description: What it reads from its standard input.}
   folder: {type: path, description: Folder to run in; it is made.}
+  place: {type: path, description: Where it writes; a failure says when no room is left there.}
   cure: {type: str, default: "", description: What to do when it fails, where the output itself does not say.}
 author: [trainjob]
 """
@@ -44,6 +45,7 @@ def main():
             "argv": {"type": "list", "elements": "str", "required": True},
             "input": {"type": "str", "default": ""},
             "folder": {"type": "path"},
+            "place": {"type": "path"},
             "cure": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
@@ -59,7 +61,8 @@ def main():
     except OSError as error:
         module.fail_json(msg=cures.of_start(argv[0], error, asked["cure"]))
     if code != 0:
-        said = cures.of_output(shlex.join(argv), code, stdout, stderr, asked["cure"])
+        cure = cures.of_room(asked["place"]) or asked["cure"]
+        said = cures.of_output(shlex.join(argv), code, stdout, stderr, cure)
         module.fail_json(msg=said, rc=code, stdout=stdout, stderr=stderr)
     module.exit_json(changed=True, rc=0, stdout=stdout, value=_value(stdout))
 

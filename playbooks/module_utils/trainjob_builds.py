@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pwd
+import shutil
 
 MARKER = ".trainjob-build.json"
 _LINES = 12
@@ -103,11 +104,11 @@ def _user(number):
 
 
 def next_folder(path, identity):
-    """Return the folder to build `identity` in: one that no other finished build has."""
+    """Return the folder to build `identity` in: a new one, for what was cut may still be writing in its own."""
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     base = os.path.join(builds_of(path), digest)
     number, folder = 1, base
-    while identity_of(folder) is not None:
+    while os.path.lexists(folder):
         number += 1
         folder = "%s-%d" % (base, number)
     return folder
@@ -124,6 +125,12 @@ def _all(path):
 def leftovers(path):
     """Return what builds that were cut have left."""
     return [folder for folder in _all(path) if identity_of(folder) is None]
+
+
+def clear(path):
+    """Remove what builds that were cut have left; what still is being written stays for the next time."""
+    for folder in leftovers(path):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def older(path):

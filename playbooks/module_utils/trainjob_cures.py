@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 
 _LINES = 8
 _LONGEST_COMMAND = 160
+_LITTLE_ROOM_MB = 50.0
 # What a command says -> what to do. The first that fits is shown.
 _CURES = (
     ("No space left on device", "The disk is full: make room there, or choose another path"),
@@ -38,3 +40,16 @@ def of_output(command, code, stdout, stderr, cure):
     known = next((text for sign, text in _CURES if sign in stderr or sign in stdout), cure)
     shown = command if len(command) <= _LONGEST_COMMAND else command[:_LONGEST_COMMAND] + " …"
     return "\n".join(["`%s` exited with %d:" % (shown, code), *said[-_LINES:], *([known] if known else [])])
+
+
+def of_room(place):
+    """Return what to say where next to no room is left at `place`, which programs do not always say; else nothing."""
+    if not place:
+        return ""
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    found = os.statvfs(place)
+    left_mb = found.f_bavail * found.f_frsize / 1e6
+    if left_mb >= _LITTLE_ROOM_MB:
+        return ""
+    return "Only %.1f MB are left at %s: make room there, or choose another path" % (left_mb, place)

@@ -49,12 +49,15 @@ def test_a_build_is_found_where_the_folder_above_has_moved(path, tmp_path):
     assert builds.identity_of(builds.current(str(tmp_path / "elsewhere/torch"))) == ASKED
 
 
-def test_an_unfinished_build_is_left_over_and_its_place_is_taken_again(path):
+def test_an_unfinished_build_is_left_over_and_its_place_is_not_taken(path):
     folder = builds.next_folder(path, ASKED)
     os.makedirs(folder)
     assert builds.leftovers(path) == [folder]
     assert builds.current(path) is None
-    assert builds.next_folder(path, ASKED) == folder
+    assert builds.next_folder(path, ASKED) == folder + "-2"
+    finished = build(path, ASKED)
+    builds.clear(path)
+    assert os.listdir(builds.builds_of(path)) == [os.path.basename(finished)]
 
 
 def test_a_finished_build_is_never_built_over(path):
@@ -98,6 +101,12 @@ def test_a_commands_failure_shows_its_last_lines_and_the_cure():
     assert said[0] == "`pip install x` exited with 1:"
     assert len(said) == 10
     assert said[-1] == "The disk is full: make room there, or choose another path"
+
+
+def test_next_to_no_room_is_told(tmp_path, monkeypatch):
+    assert cures.of_room(str(tmp_path / "not/yet")) == ""
+    monkeypatch.setattr(cures, "_LITTLE_ROOM_MB", float("inf"))
+    assert f"MB are left at {tmp_path}: make room there" in cures.of_room(str(tmp_path / "not/yet"))
 
 
 def test_a_program_that_is_not_there_is_named_with_the_cure():

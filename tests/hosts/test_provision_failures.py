@@ -1,0 +1,242 @@
+"""What goes wrong on hosts, and what the user is told: a Poplar SDK that only looks like one, on Python 3.8 hosts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import make_believe_sdk as sdk
+import pytest
+import sshd_hosts
+from provisioned import PYTHON, Administrator, plain
+from sshd_hosts import Site
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def python38(needs) -> str:
+    # Not a shim of pyenv: hosts have another home.
+    words = [str(needs("python3.8")), "-c", "import sys; print(sys.executable)"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def site(needs) -> Iterator[Site]:
+    for service in ("namespaces", "ansible", "python3.8"):
+        needs(service)
+    with sshd_hosts.site(needs("sshd"), ["pod1"]) as made:
+        made.add("pod2", small="6m")
+        made.add("pod3")
+        sdk.write_wheelhouse(made.shared / "wheels")
+        sdk.write_wheelhouse(made.shared / "old-wheels", torch="1.10.0")
+        sdk.write_sdk(made.shared / "sdk")
+        sdk.write_sdk(made.shared / "sdk39", tag="cp39")
+        sdk.write_sdk(made.shared / "old-sdk", torch="1.13.1")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def administrator(site, python38, tmp_path_factory) -> Administrator:
+    return Administrator(tmp_path_factory.mktemp("administrator"), site, pod(site, python38))
+
+
+def pod(site: Site, python38: str) -> dict[str, Any]:
+    archive = f"/mnt/sdk/{sdk.ARCHIVE}"
+    return {
+        "kind": "ipu-pod",
+        "ipus": 64,
+        "hosts": "pod[1-3]",
+        "ssh": {"host": "pod1", "user": "root"},
+        "sdk": {"version": "3.3.0", "path": "/srv/poplar_sdk", "venv": "/srv/venvs/poptorch"},
+        "provision": {
+            "interpreter": python38,
+            "venv": {
+                "kind": "poplar",
+                "python": python38,
+                "archive": archive,
+                "sha256": sdk.sha256_of(site.at_shared(archive)),
+                "wheelhouse": "/mnt/wheels",
+            },
+        },
+    }
+
+
+# -- a pod of Python 3.8 -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cut(administrator, site) -> None:
+    """A first run, ended by kill -9 while a virtualenv is being made."""
+    builds = [host.at("/srv/venvs/poptorch.builds") for host in site.hosts.values()]
+    administrator.killed(lambda: any(list(folder.glob("*/bin")) for folder in builds))
+    for folder in builds:
+        assert not list(folder.glob("*/.trainjob-build.json")), "the run was not cut, it had finished"
+
+
+@pytest.fixture(scope="module")
+def repaired(administrator, cut) -> Any:
+    return administrator.provision("--tags", "sdk", "--json").json
+
+
+def test_the_run_after_a_kill_repairs_what_was_cut(repaired, site, python38):
+    assert repaired["ok"], repaired["failures"]
+    assert {roles["sdk_venv"] for roles in repaired["hosts"].values()} == {"changed"}
+    for name, host in site.hosts.items():
+        assert host.at("/srv/venvs/poptorch").is_symlink()
+        assert len(list(host.at("/srv/venvs/poptorch.builds").glob("*/.trainjob-build.json"))) == 1
+        use = ". /srv/poplar_sdk/enable && /srv/venvs/poptorch/bin/python -c 'import poptorch, popdist; print(1)'"
+        assert site.ssh(name, use).stdout == "1\n"
+
+
+def test_the_next_run_changes_nothing(repaired, administrator):
+    again = administrator.provision("--tags", "sdk", "--json").json
+    assert (again["ok"], again["changed"]) == (True, 0)
+
+
+def test_a_broken_virtualenv_is_built_anew_beside_and_the_old_one_goes_when_asked(repaired, administrator, site):
+    host = site.hosts["pod1"]
+    broken = host.at("/srv/venvs/poptorch").resolve()
+    shutil.rmtree(next(broken.glob("lib/*/site-packages/poptorch")))
+    ended = administrator.provision("--tags", "sdk", "--limit", "pod1", "--json").json
+    assert ended["hosts"]["pod1"]["sdk_venv"] == "changed", ended
+    assert host.at("/srv/venvs/poptorch").resolve() != broken
+    assert broken.exists()
+    assert administrator.provision("--tags", "prune", "--limit", "pod1").code == 0
+    assert not broken.exists()
+
+
+# -- what goes wrong, each on a host of its own in one run of plain ansible-playbook -----------
+
+
+@pytest.fixture(scope="module")
+def mistakes(repaired, administrator, site, python38) -> dict[str, Any]:
+    good = {
+        "sdk_venv_kind": "poplar",
+        "sdk_venv_python": python38,
+        "sdk_venv_archive": f"/mnt/sdk/{sdk.ARCHIVE}",
+        "sdk_venv_sha256": sdk.sha256_of(site.at_shared(f"/mnt/sdk/{sdk.ARCHIVE}")),
+        "sdk_venv_wheelhouse": "/mnt/wheels",
+    }
+    site.hosts["pod3"].at("/srv/theirs").mkdir()
+    cases = {
+        "checksum": {"sdk_venv_sha256": "0" * 64},
+        "full": {"sdk_venv_path": "/srv/small/venv", "ansible_host": "pod2"},
+        "python": {"sdk_venv_python": "python3.99"},
+        "tag": with_sdk(site, "sdk39"),
+        "torch": {**with_sdk(site, "old-sdk"), "sdk_venv_torch": "2.0.1"},
+        "missing": {**with_sdk(site, "old-sdk")},
+        "absent": {"sdk_venv_archive": "/nowhere/sdk.tar.gz"},
+        "theirs": {"sdk_venv_path": "/srv/theirs", "ansible_host": "pod3"},
+        "denied": {"ansible_user": "ml", "ansible_python_interpreter": "/usr/bin/python3"},
+        "broken": {"sdk_venv_kind": "cpu", "sdk_venv_torch": "9.9.9"},
+        "untouched": {},
+    }
+    hosts = {
+        name: {
+            "ansible_host": "pod1",
+            "ansible_user": "root",
+            "ansible_python_interpreter": python38,
+            **good,
+            "sdk_venv_path": f"/srv/{name}/venv",
+            "sdk_venv_sdk_path": f"/srv/{name}/poplar_sdk",
+            **variables,
+        }
+        for name, variables in cases.items()
+    }
+    code, events = plain(administrator, {"sdk": {"hosts": hosts}}, "--tags", "sdk")
+    assert code != 0
+    return {event["host"]: event for event in events if event["status"] in ("failed", "unreachable")}
+
+
+def with_sdk(site: Site, folder: str) -> dict[str, str]:
+    archive = f"/mnt/{folder}/{sdk.ARCHIVE}"
+    return {"sdk_venv_archive": archive, "sdk_venv_sha256": sdk.sha256_of(site.at_shared(archive))}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("checksum", ["is not the file asked for: its sha256 is", "expected 0000"]),
+        ("full", ["MB are left at /srv/small", "make room there"]),
+        ("python", ["python3.99 is not on this host", "Name an interpreter of the hosts with python:"]),
+        ("tag", ["is for Python 3.9, and this interpreter", "is 3.8: set python:"]),
+        ("torch", ["needs torch 1.13.1", "torch: says 2.0.1: take torch: out"]),
+        ("missing", ["torch==1.13.1", "Neither the index nor the wheelhouse has it"]),
+        ("absent", ["/nowhere/sdk.tar.gz is neither on this host nor on the machine that runs Ansible"]),
+        ("theirs", ["/srv/theirs is there and was not made by these playbooks: move it away"]),
+        ("denied", ["ml may not write to /srv (owner root, mode 0755)", "or run with --become"]),
+        ("broken", ["torch==9.9.9", "Neither the index nor the wheelhouse has it"]),
+    ],
+)
+def test_each_failure_says_what_to_do(mistakes, name, said):
+    why = mistakes[name]["why"]
+    for text in said:
+        assert text in why, why
+    assert "Traceback" not in why
+
+
+def test_a_host_without_a_mistake_is_not_held_up(mistakes, site):
+    assert "untouched" not in mistakes
+    assert site.hosts["pod1"].at("/srv/untouched/venv").is_symlink()
+
+
+def test_nothing_half_made_is_in_place(mistakes, site):
+    for name in mistakes:
+        for host in site.hosts.values():
+            place = host.at(f"/srv/{name}/venv")
+            assert not place.exists() or place.is_symlink(), place
+            assert not place.is_symlink(), f"{place} was put in place"
+
+
+def test_an_inventory_that_cannot_be_meant_stops_before_any_host_changes(administrator, site):
+    hosts = {
+        "pod1": {"sdk_venv_kind": "cpu", "sdk_venv_path": "/srv/fine/venv"},
+        "pod2": {"sdk_venv_kind": "tpu", "sdk_venv_path": "/srv/fine/venv"},
+    }
+    code, events = plain(administrator, {"sdk": {"hosts": hosts}})
+    assert code != 0
+    [failed] = [event for event in events if event["status"] == "failed"]
+    assert (failed["host"], failed["role"]) == ("pod2", "validate")
+    assert "value of sdk_venv_kind must be one of: poplar, cuda, cpu, got: tpu" in failed["why"]
+    assert not site.hosts["pod1"].at("/srv/fine").exists()
+
+
+# -- this machine ------------------------------------------------------------------------------
+
+
+def test_this_machine_is_provisioned_without_ssh(needs, tmp_path):
+    needs("ansible")
+    venv = tmp_path / "venvs/torch"
+    cluster = {
+        "kind": "local",
+        "python": str(venv / "bin/python"),
+        "provision": {
+            "venv": {
+                "kind": "cpu",
+                "python": PYTHON,
+                "torch": "2.0.1",
+                "wheelhouse": str(sdk.write_wheelhouse(tmp_path / "wheels")),
+                "requirements": str(pinned(tmp_path)),
+            }
+        },
+    }
+    administrator = Administrator(tmp_path, None, cluster)
+    ended = administrator.provision("--tags", "sdk", "--json")
+    assert ended.json["ok"], ended.said
+    assert ended.json["hosts"] == {"localhost": {"validate": "ok", "sdk_venv": "changed"}}
+    assert administrator.run(str(venv / "bin/python"), "-c", "import extra").code == 0
+    (tmp_path / "pinned.txt").write_text("extra==1.0 --hash=sha256:" + "0" * 64)
+    refused = administrator.provision("--tags", "sdk", "--json")
+    assert "DO NOT MATCH THE HASHES" in refused.json["failures"][0]["why"]
+    assert administrator.run(str(venv / "bin/python"), "-c", "import extra").code == 0, "the old one stays in place"
+
+
+def pinned(folder: Path) -> Path:
+    wheel = sdk.write_wheel(folder / "wheels", "extra", "1.0", "py3-none-any", "")
+    path = folder / "pinned.txt"
+    path.write_text(f"extra==1.0 --hash=sha256:{sdk.sha256_of(wheel)}\n")
+    return path

@@ -1,0 +1,208 @@
+"""Three real sshd hosts, provisioned by `trainjob provision`: real torch and Horovod, and data of their own.
+
+One story in order: each test looks at what one run has left, so that a run serves several.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import small_cifar
+import sshd_hosts
+from cutting_server import Behaviour, serving
+from provisioned import CACHE, PYTHON, TORCH, Administrator, Ended, wheelhouse
+from sshd_hosts import Site
+
+from trainjob.provision.drive import playbooks
+from trainjob.submit.process import search_path
+
+pytestmark = pytest.mark.timeout(1800)
+
+# The HOROVOD wheel that CI builds and keeps; .ci/run says where.
+HOROVOD = "horovod-0.28.1"
+
+
+@pytest.fixture(scope="module")
+def site(needs) -> Iterator[Site]:
+    for service in ("namespaces", "ansible", "mpirun", "horovod", "ip"):
+        needs(service)
+    with sshd_hosts.site(needs("sshd"), ["node1", "node2", "node3"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory) -> Iterator[Behaviour]:
+    path = small_cifar.write_archive(tmp_path_factory.mktemp("archive") / "cifar.tar.gz", small_cifar.make_batches())
+    with serving(Behaviour(path.read_bytes(), cuts=[5000, 7000, 9000])) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def administrator(site, archive, tmp_path_factory) -> Administrator:
+    made = Administrator(tmp_path_factory.mktemp("administrator"), site, cluster_of(site, archive))
+    keep_the_horovod_wheel(made)
+    return made
+
+
+def cluster_of(site: Site, archive: Behaviour) -> dict:
+    return {
+        "kind": "slurm",
+        "nodes": {"count": 3, "cpus": 2},
+        "ssh": {"host": "node1", "user": "root"},
+        "network": {"interface": "127.0.0.0/8"},
+        "python": "/mnt/venvs/torch/bin/python",
+        "data_dir": "/srv/data",
+        "provision": {
+            "hosts": "node[1-3]",
+            "venv": {"kind": "cpu", "python": PYTHON, "wheelhouse": str(wheelhouse()), "shared": True},
+            "horovod": True,
+            "data_sets": [
+                {"name": "digits"},
+                {"name": "cifar10", "archive": archive.url, "sha256": hashlib.sha256(archive.content).hexdigest()},
+            ],
+            "pod_hosts": {"user": "ml", "port": site.port},
+        },
+    }
+
+
+def keep_the_horovod_wheel(administrator: Administrator) -> None:
+    """Put the wheel that CI keeps where the role keeps those that it builds: a build takes minutes."""
+    wheels = list(CACHE.glob(f"{HOROVOD}-py*-torch{TORCH}/{HOROVOD}-*.whl"))
+    if not wheels:
+        pytest.skip("no Horovod wheel is kept: .ci/run builds one")
+    said = administrator.run("mpirun", "--version").said
+    mpi = said.splitlines()[0].split()[-1]
+    version = re.search(r"-cp(\d)(\d+)-", wheels[0].name)
+    key = f"py{version[1]}.{version[2]}-torch{TORCH}+cpu-mpi{mpi}-x86_64-{HOROVOD}"
+    folder = administrator.cache / "trainjob/provision" / key
+    folder.mkdir(parents=True)
+    shutil.copy(wheels[0], folder)
+
+
+def everything_under(site: Site) -> set[Path]:
+    """Return what lies on the hosts and their shared storage, without what Ansible itself leaves."""
+    found = [path for top in (site.shared, *(host.files for host in site.hosts.values())) for path in top.rglob("*")]
+    return {path for path in found if ".ansible" not in path.parts}
+
+
+@pytest.fixture(scope="module")
+def checked(administrator, site) -> tuple[set[Path], Ended, set[Path]]:
+    before = everything_under(site)
+    ended = administrator.provision("--check")
+    return before, ended, everything_under(site)
+
+
+@pytest.fixture(scope="module")
+def first(administrator, checked) -> Ended:
+    return administrator.provision()
+
+
+@pytest.fixture(scope="module")
+def second(administrator, first) -> Ended:
+    return administrator.provision("--json")
+
+
+def test_a_check_changes_nothing_and_says_what_would(checked):
+    before, ended, after = checked
+    assert after == before
+    assert ended.code == 0, ended.said + ended.errors
+    assert f'+ torch: "{TORCH}"' in ended.said
+    assert "would become" in ended.said
+    assert re.search(r"node2 +ok +changed +changed +changed +changed", ended.said), ended.said
+
+
+def test_the_hosts_are_ready_and_the_table_says_what_was_done(first):
+    assert first.code == 0, first.said + first.errors
+    assert re.search(r"HOST +VALIDATE +SDK_VENV +HOROVOD +POD_HOSTS +DATASET +PROOF", first.said)
+    assert re.search(r"node1 +ok +changed +changed +changed +changed +ok", first.said), first.said
+    assert re.search(r"node2 +ok +ok +ok +changed +changed +ok", first.said), first.said
+    assert re.search(r"READY: 3 hosts · changed=\d+$", first.said.rstrip())
+    assert re.search(r"sdk_venv +Install torch and what comes with it · node1 changed · [\d.]+ s", first.said)
+
+
+def test_jobs_find_the_virtualenv_and_the_data(first, site):
+    for host in site.hosts:
+        ended = site.ssh(host, "/mnt/venvs/torch/bin/python -c 'import torch, horovod.torch; print(torch.__version__)'")
+        assert ended.stdout.startswith(TORCH), ended.stderr
+        manifest = json.loads(site.hosts[host].at("/srv/data/cifar10/manifest.json").read_text())
+        assert {name: split["samples"] for name, split in manifest["splits"].items()} == {"train": 100, "test": 20}
+
+
+def test_cut_downloads_went_on_where_they_stopped(first, archive):
+    assert archive.cuts == []
+    assert len(archive.asked) == 3 + 3  # each host asks once, and three answers were cut
+    went_on = [asked for asked in archive.asked if asked is not None]
+    assert len(went_on) == 3
+    assert all(int(asked.removeprefix("bytes=").rstrip("-")) >= 5000 for asked in went_on)
+
+
+def test_every_host_reaches_every_other_without_a_prompt(first, site):
+    for host in site.hosts:
+        for other in site.hosts:
+            words = ["ssh", "-o", "BatchMode=yes", "-p", str(site.port), other, "hostname"]
+            ended = site.ssh(host, *words, user="ml")
+            assert ended.stdout.strip() == other, ended.stderr
+    limits = site.hosts["node2"].folder / "limits.d/90-trainjob-memlock.conf"
+    assert limits.read_text() == "ml - memlock unlimited\n"
+
+
+def test_the_second_run_changes_nothing(second):
+    assert second.code == 0, second.said + second.errors
+    found = second.json
+    assert (found["ok"], found["changed"], found["failures"]) == (True, 0, [])
+    assert {host: job["job"]["updates"] for host, job in found["verdict"]["hosts"].items()} == {
+        "node1": 8,
+        "node2": 8,
+        "node3": 8,
+    }
+
+
+def test_a_host_that_is_down_is_named_and_the_others_finish(second, administrator, site):
+    shutil.rmtree(site.hosts["node2"].at("/srv/data/digits"))
+    (site.hosts["node1"].at("/srv/data/cifar10/test-labels.bin")).write_bytes(b"damaged")
+    site.stop(site.hosts["node3"])
+    try:
+        ended = administrator.provision("--tags", "datasets,check", "--json")
+    finally:
+        site.start(site.hosts["node3"])
+    assert ended.code == 1
+    found = ended.json
+    assert "unreachable" in found["hosts"]["node3"].values()
+    assert [found["hosts"][host]["dataset"] for host in ("node1", "node2")] == ["changed", "changed"]
+    assert {host: one["ok"] for host, one in found["verdict"]["hosts"].items()} == {
+        "node1": True,
+        "node2": True,
+        "node3": False,
+    }
+    assert [failure["host"] for failure in found["failures"]] == ["node3"]
+    assert "Connection refused" in found["failures"][0]["why"]
+
+
+def test_a_new_host_is_added_and_no_other_is_touched(second, administrator, site):
+    site.add("node4")
+    cluster = dict(administrator.cluster, provision=dict(administrator.cluster["provision"], hosts="node[1-4]"))
+    administrator.write(cluster)
+    logs = {host: (site.hosts[host].folder / "sshd.log").read_text() for host in ("node1", "node2", "node3")}
+    ended = administrator.provision("--limit", "node4")
+    assert ended.code == 0, ended.said + ended.errors
+    assert "READY: 1 hosts" in ended.said
+    assert re.search(r"node4 +ok +ok +ok +changed +changed +ok", ended.said), ended.said
+    for host, log in logs.items():
+        assert (site.hosts[host].folder / "sshd.log").read_text() == log, f"{host} was touched"
+
+
+def test_plain_ansible_reads_the_same_inventory(second, administrator):
+    ended = administrator.run("trainjob", "cluster", "inventory", "site", PATH=search_path())
+    program = str(playbooks() / "inventory")
+    script = administrator.run(program, "--list", TRAINJOB_CLUSTER="site", PATH=search_path())
+    assert json.loads(script.said) == ended.json
+    words = ["ansible-inventory", "-i", program, "--host", "node2"]
+    found = administrator.run(*words, TRAINJOB_CLUSTER="site", PATH=search_path()).json
+    assert found["sdk_venv_path"] == "/mnt/venvs/torch"
+    assert found["ansible_user"] == "root"
