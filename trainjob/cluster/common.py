@@ -97,6 +97,9 @@ class Container(Strict):
         "none", description="Which program starts the container."
     )
     image: Line | None = Field(None, description="Image file or reference; needed unless runtime is none.")
+    mounts: list[Line] = Field(
+        [], description="Folders and files that ranks see at the same path; the run directory and data_dir always are."
+    )
 
     @model_validator(mode="after")
     def _has_an_image(self) -> Container:

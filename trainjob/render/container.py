@@ -39,8 +39,13 @@ def container(request: Request) -> dict[str, Any] | None:
     `engine`, `image`, `flags` (words), `names` (of variables that are handed in from outside, by name alone).
     """
     asked = request.cluster.container
-    if asked.runtime not in ("docker", "podman"):
+    if asked.runtime == "none":
         return None
+    if asked.runtime not in ("docker", "podman"):
+        raise ContainerError(
+            f"container.runtime is {asked.runtime} and the cluster is of kind {request.cluster.kind}, "
+            "where ranks run in docker or podman: take one of them, or runtime: none"
+        )
     _refuse_mpirun(request)
     if str(asked.image).startswith("-"):
         raise ContainerError(f"container.image is {asked.image}, which {asked.runtime} would take for an option")

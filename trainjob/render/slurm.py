@@ -7,7 +7,7 @@ from typing import Any
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.environment import REDIRECTS
 from trainjob.contract.errors import UserError
-from trainjob.render import directives
+from trainjob.render import directives, slurm_container
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
 
@@ -20,6 +20,7 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     origin = request.cluster_origin
     cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
     return {
+        **slurm_container.context(request, cluster),
         "directives": directives.lines(request, cluster),
         "cpus_per_task": Sourced(cpus, origin),
         "redirects": list(REDIRECTS),

@@ -139,6 +139,7 @@ def golden_requests() -> dict[str, Request]:
         "local-podman": _podman(),
         "slurm-digits": _digits("slurm-gpu"),
         "slurm-command": _command(cluster(**FULL_SLURM)),
+        **{f"slurm-{runtime}": _contained(runtime) for runtime in ("apptainer", "pyxis", "docker", "podman")},
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
         **pod_requests(),
     }
@@ -179,6 +180,23 @@ def _command(place: Cluster) -> Request:
         "env.GREETING": "job file mine.yaml",
     }
     return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job), "src/deep er")
+
+
+def _contained(runtime: str) -> Request:
+    image = "~/images/train job.sif" if runtime == "apptainer" else "registry/trainjob:cuda"
+    container = {"runtime": runtime, "image": image, "mounts": ["/opt/shared"]}
+    nodes = {"count": 2, "accelerator": "gpu", "accelerators": 2, "cpus": 16}
+    place = cluster(
+        kind=kind,
+        container=container,
+        data_dir="/shared/data",
+        secrets_file="~/.secrets",
+        env={"GREETING": "a b"},
+        **gpus,
+    )
+    hosts = 1 if runtime in ("docker", "podman") else 2
+    job = Job(instances=2 * hosts)
+    return Request(place, "cluster file full.yaml", job, {}, plan("full", place, job))
 
 
 def _hostile(kind: str, **more: Any) -> Request:
