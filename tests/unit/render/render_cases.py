@@ -186,14 +186,8 @@ def _contained(runtime: str) -> Request:
     image = "~/images/train job.sif" if runtime == "apptainer" else "registry/trainjob:cuda"
     container = {"runtime": runtime, "image": image, "mounts": ["/opt/shared"]}
     nodes = {"count": 2, "accelerator": "gpu", "accelerators": 2, "cpus": 16}
-    place = cluster(
-        kind=kind,
-        container=container,
-        data_dir="/shared/data",
-        secrets_file="~/.secrets",
-        env={"GREETING": "a b"},
-        **gpus,
-    )
+    more = {"data_dir": "/shared/data", "secrets_file": "~/.secrets", "env": {"GREETING": "a b"}}
+    place = cluster(kind="slurm", nodes=nodes, container=container, **more)
     hosts = 1 if runtime in ("docker", "podman") else 2
     job = Job(instances=2 * hosts)
     return Request(place, "cluster file full.yaml", job, {}, plan("full", place, job))

@@ -179,7 +179,7 @@ def test_explaining_a_sites_template_gives_its_very_lines(tmp_path: Path) -> Non
         (
             EXTENDS + "{% block seting %}x{% endblock %}",
             "template jobs/local.sh.j2 fills block seting, which trainjob/jobs/local.sh.j2 does not have: "
-            "did you mean setting? It has container, launch, record, setting, wait",
+            "did you mean setting? It has launch, record, setting, wait",
         ),
         ("{{ 1 / 0 }}", "template jobs/local.sh.j2: ZeroDivisionError: division by zero"),
         ("{{ title(1) }}", "template jobs/local.sh.j2: TypeError: 'Sourced' object is not callable"),
