@@ -23,7 +23,7 @@ begin_attempt() {
   write_word state RUNNING
 }
 
-is_stale() { [[ "$(<attempt)" != "$TRAINJOB_ATTEMPT" ]]; }
+is_stale() { [[ "$(cat attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}" ]]; }
 
 end_attempt() {
   local code=$1 state

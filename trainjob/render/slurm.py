@@ -7,6 +7,7 @@ from typing import Any
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.environment import REDIRECTS
 from trainjob.contract.errors import UserError
+from trainjob.plan.engines import needs_mpirun
 from trainjob.render import directives, slurm_container
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
@@ -17,6 +18,7 @@ _BEGINNING = "update-00000000"
 
 def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm can't be asked."""
+    _refuse_other_launchers(request)
     origin = request.cluster_origin
     cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
     return {
@@ -30,6 +32,19 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "interface": Sourced(_interface(cluster), origin if cluster.network.interface else "default"),
         "port": Sourced(cluster.network.port or 0, origin if cluster.network.port else "default"),
     }
+
+
+def _refuse_other_launchers(request: Request) -> None:
+    engine, device = request.plan.engine, request.plan.topology.device_word
+    if needs_mpirun(engine):
+        raise UserError(
+            f"engine {engine} starts its ranks by mpirun, and a job script for Slurm by srun: take --engine ddp"
+        )
+    if device == "IPU":
+        raise UserError(
+            f"cluster {request.plan.cluster} has IPUs under Slurm: this version plans such a job and does not render "
+            "it. Describe the hosts as a cluster of kind ipu-pod, and run its job.sh within an allocation of yours"
+        )
 
 
 def _interface(cluster: SlurmCluster) -> str:

@@ -8,6 +8,7 @@ import pytest
 from render_cases import cluster, rendered, request, script
 
 from trainjob.contract import job as contract
+from trainjob.contract.errors import UserError
 from trainjob.contract.tasks import BUILT_IN
 from trainjob.render.places import PlaceError
 from trainjob.render.quoting import QuotingError
@@ -63,3 +64,25 @@ def test_a_task_brings_its_own_facts(task: str) -> None:
     train = json.loads(rendered(request(task=task)).files["job.json"].content)["train"]
     facts = BUILT_IN[task]
     assert (train["entry"], train["data"], train["learning_rate"]) == (facts.entry, facts.data, facts.learning_rate)
+
+
+NODES = {"count": 4, "accelerator": "gpu", "accelerators": 2, "cpus": 8}
+
+
+@pytest.mark.parametrize(
+    ("file", "job", "message"),
+    [
+        ({"nodes": {**NODES, "accelerator": "ipu"}}, {}, "cluster here has IPUs under Slurm: this version plans such"),
+        ({}, {"engine": "horovod"}, "engine horovod starts its ranks by mpirun, and a job script for Slurm by srun"),
+        ({"network": {"interface": "10.5.0.0/16"}}, {}, "10.5.0.0/16, and under Slurm ranks meet at one interface's"),
+        ({"directives": {"nodes": 3}}, {}, "directives.nodes is decided elsewhere .--hosts of the job.: take it out"),
+        ({"directives": {"time": "1:00"}}, {}, "directives.time is decided elsewhere .time_limit: of the cluster file"),
+        ({"directives": {"gres": "gpu:4"}}, {}, "directives.gres and request: gres both ask for accelerators"),
+        ({"directives": {"comment": 'say "hi"'}}, {}, "directive comment: .* holds a quote or backslash"),
+        ({}, {"name": "it's mine"}, "directive job-name: .* holds a quote or backslash, which Slurm reads in its own"),
+    ],
+)
+def test_what_slurm_can_not_be_asked(file: dict[str, object], job: dict[str, str], message: str) -> None:
+    place = cluster(kind="slurm", **{"nodes": NODES, **file})
+    with pytest.raises(UserError, match=message):
+        script(request(place, **job))
