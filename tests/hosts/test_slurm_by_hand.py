@@ -1,0 +1,111 @@
+"""Folders rendered for Slurm, handed to plain sbatch: arrays, follow-ups, bounds, nodes that see other folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from local_runs import Here, Run, until
+from slurm_jobs import LIMIT_S, Login, everything_said
+
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.description import Description, Partition
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("slurm-by-hand")]
+
+# Leaves what a script leaves that has checkpointed on request.
+LEAVES = "echo %s >$TRAINJOB_RUN_DIR/requeue"
+CPUS = {"nodes": {"count": 2, "cpus": 4}}
+
+
+@pytest.fixture(scope="module")
+def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
+    needs("slurm")
+    with private_slurm(Description(nodes=2, partitions=(Partition("cpu"),))) as made:
+        yield made
+
+
+@pytest.fixture
+def login(slurm: PrivateSlurm, here: Here) -> Login:
+    return Login(here, slurm, **CPUS)
+
+
+def wait_through_requeues(login: Login) -> None:
+    """Return when nothing runs or waits; what Slurm would hold back for two minutes is let go."""
+
+    def nothing_is_left() -> bool:
+        jobs = login.slurm.run(["squeue", "--noheader", "--format=%i %T"]).text.split("\n")
+        for job in (line.split()[0] for line in jobs if line.endswith("PENDING")):
+            faults.start_now(login.slurm, job)
+        return not any(jobs)
+
+    until(nothing_is_left, "all jobs to end", LIMIT_S)
+
+
+def by_hand(login: Login, *words: str, sbatch: tuple[str, ...] = (), cluster: str = "hpc", **redirected: str) -> Run:
+    run = login.render(*words, cluster=cluster)
+    login.sbatch(run, *sbatch, **redirected)
+    wait_through_requeues(login)
+    return run
+
+
+def scheduler_said(run: Run) -> str:
+    return (run.folder / "logs/scheduler.out").read_text()
+
+
+def test_each_task_of_an_array_has_its_own_run_and_is_requeued_alone(login: Login) -> None:
+    first_of_task_1 = f'[ "$SLURM_ARRAY_TASK_ID$TRAINJOB_ATTEMPT" = 11 ] && {LEAVES % 5}; true'
+    run = by_hand(login, "--", "bash", "-c", first_of_task_1, sbatch=("--array=0-2%2",))
+    tasks = [Run(login.here, run.folder / "tasks" / str(task)) for task in (0, 1, 2)]
+    assert [task.word("state") for task in tasks] == ["COMPLETED"] * 3, [everything_said(task) for task in tasks]
+    assert [task.word("attempt") for task in tasks] == ["1", "2", "1"]
+    assert not (run.folder / "attempt").exists()
+
+
+def test_a_follow_up_goes_on_where_requeueing_is_not_allowed(login: Login) -> None:
+    login.cluster("strict", **CPUS, directives={"no-requeue": True})
+    leaves_first = f'[ "$TRAINJOB_ATTEMPT" = 1 ] && {LEAVES % 5}; true'
+    run = by_hand(login, "--", "bash", "-c", leaves_first, cluster="strict")
+    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_said(run)
+    assert f"requeueing is not allowed here: job {run.word('job_id')} goes on" in scheduler_said(run)
+
+
+def test_no_more_starts_than_asked_for(login: Login) -> None:
+    leaves_always = LEAVES % "$TRAINJOB_ATTEMPT"
+    run = by_hand(login, "--max-attempts", "2", "--", "bash", "-c", leaves_always)
+    assert (run.word("state"), run.word("attempt")) == ("STOPPED", "2"), everything_said(run)
+    assert "the last of 2 starts (max_attempts) has ended: trainjob resume goes on" in scheduler_said(run)
+
+
+def test_a_job_that_gets_nowhere_ends_with_the_reason(login: Login) -> None:
+    run = by_hand(login, "--", "bash", "-c", LEAVES % 5)
+    assert run.word("state") == "FAILED", everything_said(run)
+    assert "two attempts in a row ended at 5, where they had begun: not started again" in scheduler_said(run)
+
+
+def test_a_stop_that_was_asked_for_is_no_requeue(login: Login) -> None:
+    run = by_hand(login, "--", "bash", "-c", f"touch $TRAINJOB_RUN_DIR/stop; {LEAVES % 5}")
+    assert (run.word("state"), run.word("attempt")) == ("STOPPED", "1"), everything_said(run)
+
+
+def test_a_node_that_sees_another_folder_is_named(login: Login) -> None:
+    login.cluster("unshared", **CPUS, prologue=["printf 'another\\n' >.token"])
+    run = by_hand(login, "--", "true", cluster="unshared", TRAINJOB_PROLOGUE="")
+    assert run.word("state") == "FAILED", everything_said(run)
+    assert f"trainjob: node node1 does not see run directory {run.folder}: set runs_dir to" in scheduler_said(run)
+
+
+def test_an_interface_that_is_not_there_is_named(login: Login) -> None:
+    login.cluster("cabled", **CPUS, network={"interface": "ib7"})
+    run = by_hand(login, "--", "true", cluster="cabled")
+    assert run.word("state") == "FAILED", everything_said(run)
+    assert "trainjob: node node1 has no IPv4 address on network interface ib7" in scheduler_said(run)
+
+
+def test_run_as_an_ordinary_script_it_says_what_it_is_for(login: Login) -> None:
+    run = login.render("--", "true")
+    ended = login.slurm.run(["bash", "job.sbatch"], folder=run.folder, check=False)
+    assert (ended.code, ended.stderr) == (1, "trainjob: this script is for Slurm; in its folder: sbatch job.sbatch\n")
+    assert not (run.folder / "attempt").exists()
