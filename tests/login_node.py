@@ -116,8 +116,11 @@ class LoginNode:
             **changes,
         }
         lines = [f"{key} {value}" for key, value in asked.items()]
-        if environment:
-            lines.append("SetEnv " + " ".join(f'"{name}={value}"' for name, value in environment.items()))
+        # Not the account's own home: what its shell reads at log-in is none of ours.
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        every = {"HOME": str(home), **(environment or {})}
+        lines.append("SetEnv " + " ".join(f'"{name}={value}"' for name, value in every.items()))
         (self.folder / "sshd_config").write_text("\n".join([*lines, ""]))
 
     def _wait(self) -> None:

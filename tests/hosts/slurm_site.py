@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ class Site:
     slurm: PrivateSlurm
     node: LoginNode
     folder: Path
+    sockets: Path  # of ssh's shared connections: two sites have the same names and ports
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -70,7 +72,7 @@ class Site:
         """runs_dir of the cluster files."""
         return self.folder / "shared" / "runs"
 
-    def write_cluster(self, name: str, *, ssh: bool = False, **changes: Any) -> None:
+    def write_cluster(self, name: str, *, ssh: bool | str = False, **changes: Any) -> None:
         """Write a cluster file as JSON, which is YAML."""
         asked: dict[str, Any] = {
             "kind": "slurm",
@@ -81,7 +83,7 @@ class Site:
             "python": sys.executable,
             "network": {"interface": "lo"},
             "runs_dir": str(self.runs),
-            **({"ssh": {"host": "login"}} if ssh else {}),
+            **({"ssh": {"host": ssh if isinstance(ssh, str) else "login"}} if ssh else {}),
             **changes,
         }
         folder = self.here / "clusters"
@@ -138,10 +140,11 @@ class Site:
 @contextmanager
 def site(folder: Path, sshd: Path, description: Description = DESCRIPTION) -> Iterator[Site]:
     """Yield a site; nothing of it is left afterwards."""
-    with private_slurm(description) as slurm:
+    # A socket's path is short.
+    with tempfile.TemporaryDirectory(prefix="rt") as sockets, private_slurm(description) as slurm:
         node = LoginNode(folder / "login", sshd, 2222)
         node.write()
-        made = Site(slurm, node, folder)
+        made = Site(slurm, node, folder, Path(sockets))
         made.environment = _environment(made)
         made.here.mkdir(parents=True)
         node.write_server({"PATH": made.environment["PATH"], "SLURM_CONF": str(slurm.folder / "slurm.conf")})
@@ -153,9 +156,8 @@ def site(folder: Path, sshd: Path, description: Description = DESCRIPTION) -> It
 
 
 def _environment(made: Site) -> dict[str, str]:
-    runtime = made.folder / "rt"
-    runtime.mkdir(mode=0o700)
     return {
+        "XDG_RUNTIME_DIR": str(made.sockets),
         "PATH": f"{made.node.bin}:{os.environ['PATH']}",
         "XDG_DATA_HOME": str(made.folder / "data"),
         "XDG_CONFIG_HOME": str(made.folder / "config"),

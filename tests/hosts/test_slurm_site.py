@@ -226,7 +226,7 @@ def test_a_thousand_runs_are_one_scheduler_call(cluster: Site) -> None:
 def test_a_cluster_that_cannot_be_reached_hides_no_run(cluster: Site) -> None:
     here, far = stay(cluster, "here"), stay(cluster, "far")
     config = cluster.node.config.read_text()
-    cluster.run("ssh", "-O", "exit", "-o", "ControlPath=/tmp/trainjob-0/%C", "login")
+    cluster.run("ssh", "-O", "exit", "-o", f"ControlPath={cluster.sockets}/trainjob/%C", "login")
     cluster.node.config.write_text(config.replace("Port 2222", "Port 2"))
     try:
         listed = cluster.trainjob("list", "--json")

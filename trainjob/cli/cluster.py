@@ -47,14 +47,43 @@ def init(
     source: Annotated[
         str | None, typer.Option("--from", help="Begin with this catalog file.", autocompletion=complete.clusters)
     ] = None,
+    from_slurm: Annotated[
+        bool, typer.Option("--from-slurm", help="Begin with what sinfo and scontrol say of the live cluster.")
+    ] = False,
+    ssh: Annotated[str | None, typer.Option("--ssh", help="Login node of that cluster, as ssh knows it.")] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", help="Partition of it. Absent: the default one.")
+    ] = None,
     as_json: show.AsJson = False,
 ) -> None:
-    """Write clusters/NAME.yaml: a catalog file with the places that your site fills in."""
+    """Write clusters/NAME.yaml: a catalog file, or a live cluster's, with the places that your site fills in."""
     from trainjob.cluster import draft
 
+    if not from_slurm and (ssh or partition):
+        raise typer.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
     path = Path("clusters") / f"{name}.yaml"
-    text = draft.draft(name, source or draft.source_of_kind(kind))
+    draft.refuse_name(name)
+    text = _of_the_live_cluster(name, ssh, partition) if from_slurm else _of_the_catalog(name, kind, source)
     draft.write_draft(path, text)
+    _say_what_to_fill_in(name, path, text, as_json=as_json)
+
+
+def _of_the_catalog(name: str, kind: str, source: str | None) -> str:
+    from trainjob.cluster import draft
+
+    return draft.draft(name, source or draft.source_of_kind(kind))
+
+
+def _of_the_live_cluster(name: str, ssh: str | None, partition: str | None) -> str:
+    from trainjob.submit import machines
+    from trainjob.submit.slurm import drafted
+
+    return drafted.text(name, machines.reached(ssh), ssh, partition)
+
+
+def _say_what_to_fill_in(name: str, path: Path, text: str, *, as_json: bool) -> None:
+    from trainjob.cluster import draft
+
     places = draft.places_to_fill_in(text)
     if as_json:
         show.as_json({"path": str(path), "fill_in": [{"line": line, "key": key} for line, key in places]})

@@ -18,11 +18,16 @@ _MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
 
 def draft(name: str, source: str) -> str:
     """Return the text of a cluster file called `name` after the catalog's `source`. Raises ClusterError."""
+    refuse_name(name)
+    return f"# {name}: drafted from the catalog's {source}.\n{_text_of(source)}"
+
+
+def refuse_name(name: str) -> None:
+    """Raise ClusterError unless `name` can name a cluster file."""
     if not _NAME.fullmatch(name) or name.endswith(".yaml"):
         raise ClusterError(
             f'"{name}" can\'t name a cluster file: take letters, digits, dots, dashes and underscores, without .yaml'
         )
-    return f"# {name}: drafted from the catalog's {source}.\n{_text_of(source)}"
 
 
 def source_of_kind(kind: str) -> str:

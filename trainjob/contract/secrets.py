@@ -57,6 +57,11 @@ def read(path: Union[str, Path]) -> Dict[str, str]:
     return dict(_pair(line, "%s, line %d" % (expanded, number)) for number, line in lines if _says_something(line))
 
 
+def check_lines(path: Path) -> None:
+    """Raise SecretsError unless `read` could use the file; no value is kept."""
+    read(path)
+
+
 def _says_something(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 

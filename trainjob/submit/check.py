@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import manifest, ports, secrets, tasks
+from trainjob.contract.errors import UserError
 from trainjob.plan.engines import needs_mpirun
-from trainjob.submit import containers, engines, process
+from trainjob.submit import containers, engines, machines, process
+from trainjob.submit.checking import deep, limits, live, there
+from trainjob.submit.checking.problem import Problem, of_error
 from trainjob.submit.process import search_path
+from trainjob.submit.ssh.failures import SshError
 
 if TYPE_CHECKING:
     from trainjob.cluster.common import Container
@@ -28,33 +33,55 @@ _HOROVOD_FOR_TORCH = (
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something that would make the run fail. `code` is stable, for machines."""
+class Depth:
+    """How far a check goes. `imports`: the task is imported and data is read; `partition`: sinfo is asked."""
 
-    code: str
-    text: str
-    cure: str
-
-    def as_json(self) -> dict[str, str]:
-        """Return the problem for `--json`."""
-        return asdict(self)
+    imports: bool = False
+    partition: bool = False
 
 
-def problems(request: Request, project: Project, selection: Selection | None) -> list[Problem]:
-    """Return what is wrong with a job that runs on this machine, in the order in which it would fail."""
-    if request.cluster.kind != "local":
-        return []
+def problems(
+    request: Request, project: Project, selection: Selection | None, depth: Depth | None = None
+) -> list[Problem]:
+    """Return what is wrong with a job, in the order in which it would fail; a machine out of reach is one problem."""
+    cluster = request.cluster
+    if isinstance(cluster, SlurmCluster):
+        return list(_under_slurm(request, cluster, project, selection, depth or Depth()))
+    return list(_here(request, project, selection, depth or Depth())) if cluster.kind == "local" else []
+
+
+def _here(request: Request, project: Project, selection: Selection | None, depth: Depth) -> Iterator[Problem]:
     contained = containers.find(request)
-    return [
-        *(_interpreter(request) if contained is None else _image(request, contained)),
-        *_mpirun(request),
-        *(_command(request, project.top / project.start) if contained is None else ()),
-        *_left_behind(request, project, selection),
-        *_data(request),
-        *_first_weights(request),
-        *_secrets(request),
-        *_port(request),
-    ]
+    yield from _interpreter(request) if contained is None else _image(request, contained)
+    yield from _mpirun(request)
+    yield from _command(request, project.top / project.start) if contained is None else ()
+    yield from _left_behind(request, project, selection)
+    yield from _data(request)
+    yield from _first_weights(request)
+    yield from _secrets(request)
+    yield from _port(request)
+    if depth.imports:
+        yield from deep.problems(machines.HERE, request, project, selection)
+
+
+def _under_slurm(
+    request: Request, cluster: SlurmCluster, project: Project, selection: Selection | None, depth: Depth
+) -> Iterator[Problem]:
+    yield from limits.problems(request.plan.cluster, request, cluster)
+    if request.job.command:
+        yield from _missing_script(request.job.command, project.top / project.start)
+    yield from _left_behind(request, project, selection)
+    if cluster.ssh is None:
+        yield from _first_weights(request)
+    machine = machines.reached(cluster.ssh.host, cluster.ssh.user) if cluster.ssh else machines.HERE
+    try:
+        yield from there.problems(machine, request, cluster)
+        if depth.imports:
+            yield from deep.problems(machine, request, project, selection)
+        if depth.partition:
+            yield from live.problems(machine, request, cluster)
+    except UserError as error:
+        yield of_error("unreachable" if isinstance(error, SshError) else "slurm", error)
 
 
 def _interpreter(request: Request) -> Iterator[Problem]:
@@ -197,7 +224,7 @@ def _secrets(request: Request) -> Iterator[Problem]:
     if not request.cluster.secrets_file:
         return
     try:
-        secrets.check_mode(Path(request.cluster.secrets_file).expanduser())
+        secrets.check_lines(Path(request.cluster.secrets_file).expanduser())
     except secrets.SecretsError as error:
         yield Problem("secrets", *_two_sentences(str(error)))
 

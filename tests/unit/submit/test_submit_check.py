@@ -15,7 +15,8 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.models import CLUSTER
 from trainjob.plan.build import plan
 from trainjob.render.request import Request
-from trainjob.submit.check import Problem, problems
+from trainjob.submit.check import problems
+from trainjob.submit.checking.problem import Problem
 from trainjob.submit.project import find, select
 
 NODES = {"count": 1, "cpus": 4}
@@ -170,8 +171,16 @@ def test_several_problems_are_told_together(tmp_path: Path) -> None:
     ]
 
 
-def test_other_kinds_are_checked_where_they_run(tmp_path: Path) -> None:
-    assert found(tmp_path, {"kind": "slurm", "nodes": NODES, "python": "/nowhere"}) == []
+def test_a_malformed_secrets_file(tmp_path: Path) -> None:
+    secrets = tmp_path / "tokens"
+    secrets.write_text("A=1\nnot a pair\n")
+    secrets.chmod(0o600)
+    ((code, text),) = texts(tmp_path, {"secrets_file": str(secrets)})
+    assert (code, "line 2" in text, "not a pair" in text) == ("secrets", True, False)
+
+
+def test_pods_are_checked_where_they_run(tmp_path: Path) -> None:
+    assert found(tmp_path, {"kind": "ipu-pod", "ipus": 4, "host_count": 1}) == []
 
 
 def test_a_problem_is_json_for_machines() -> None:

@@ -1,0 +1,99 @@
+"""A cluster file drafted from recorded answers: those of a private Slurm 22.05.8, cut to the lines that are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainjob.cluster import draft
+from trainjob.cluster.reading import read_cluster
+from trainjob.contract.errors import UserError
+from trainjob.submit.process import Completed
+from trainjob.submit.slurm import drafted
+from trainjob.submit.this_machine import ThisMachine
+
+SINFO = "gpu*|up|2:00:00|2|8|16384|gpu:4|1-2\nshort|up|10:00|2|8|16384|gpu:4|1\n"
+CONFIG = """\
+Configuration data as of 2026-11-21T13:00:00
+AccountingStorageEnforce = none
+AccountingStorageType   = accounting_storage/none
+PreemptMode             = REQUEUE
+SLURM_VERSION           = 22.05.8
+"""
+PARTITION = """\
+PartitionName=gpu
+   AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL
+   MaxNodes=2 MaxTime=02:00:00 MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED
+   PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO PreemptMode=REQUEUE
+   State=UP TotalCPUs=16 TotalNodes=2 SelectTypeParameters=NONE
+"""
+
+
+class Recorded(ThisMachine):
+    """Answers as a login node did."""
+
+    name = "login"
+
+    def __init__(self, sinfo: str = SINFO, config: str = CONFIG, partition: str = PARTITION) -> None:
+        self._answers = {"sinfo": sinfo, "config": config, "partition": partition}
+
+    def run(self, arguments: Any, **_: Any) -> Completed:
+        (answer,) = (text for word, text in self._answers.items() if word in arguments)
+        return Completed(tuple(arguments), 0, answer.encode(), "")
+
+
+def drafted_file(folder: Path, machine: Recorded, ssh: str | None = None, partition: str | None = None) -> str:
+    text = drafted.text("live", machine, ssh, partition)
+    (folder / "live.yaml").write_text(text)
+    read_cluster(folder / "live.yaml", "live.yaml")
+    return text
+
+
+def test_what_slurm_says_is_in_the_file_and_the_rest_is_named(tmp_path: Path) -> None:
+    text = drafted_file(tmp_path, Recorded(), ssh="login")
+    assert text.startswith("# live: drafted from Slurm 22.05.8, partition gpu.\nkind: slurm\nssh:\n  host: login\n")
+    for line in ("  count: 2", "  accelerators: 4", "  memory_gb: 16", "  max_nodes: 2", "  max_time: 02:00:00"):
+        assert f"{line}\n" in text
+    assert [key for _, key in draft.places_to_fill_in(text)] == ["runs_dir"]
+    assert "preemption: requeue\n" in text
+
+
+def test_a_site_that_demands_an_account(tmp_path: Path) -> None:
+    text = drafted_file(tmp_path, Recorded(config=CONFIG.replace("Enforce = none", "Enforce = associations,limits")))
+    assert [key for _, key in draft.places_to_fill_in(text)] == ["account", "runs_dir"]
+    assert "required_directives: [account]\n" in text
+
+
+def test_nodes_of_several_kinds_with_typed_gres_and_no_limits(tmp_path: Path) -> None:
+    sinfo = (
+        "main*|up|infinite|4|64|512000|gpu:a100:4(S:0-1)|1-infinite\n"
+        "main*|up|infinite|2|128|1024000|gpu:h100:8|1-infinite\n"
+    )
+    text = drafted_file(tmp_path, Recorded(sinfo, partition="PartitionName=main MaxTime=UNLIMITED PreemptMode=OFF"))
+    assert "# Its nodes are of 2 kinds; these are the most common ones." in text
+    assert "  type: a100\n" in text
+    assert "  memory_gb: 500\n" in text
+    assert "limits: {}\n" in text
+    assert "PreemptMode is OFF: nobody is preempted here" in text
+
+
+def test_nodes_without_accelerators(tmp_path: Path) -> None:
+    text = drafted_file(tmp_path, Recorded("cpu*|up|1-00:00:00|9|32|64000|(null)|1-infinite\n", partition=""))
+    assert "  accelerator: cpu\n" in text
+    assert "request:" not in text
+    assert "  max_time: 1-00:00:00\n" in text
+
+
+def test_signals_before_a_preemption(tmp_path: Path) -> None:
+    config = CONFIG + "PreemptParameters       = send_user_signal\n"
+    partition = PARTITION.replace("PreemptMode=REQUEUE", "PreemptMode=CANCEL")
+    assert "preemption: user-signal\n" in drafted_file(tmp_path, Recorded(config=config, partition=partition))
+
+
+def test_a_partition_that_is_not_there() -> None:
+    with pytest.raises(UserError, match=r"login has no partition shrt: is short meant\? It has gpu, short"):
+        drafted.text("live", Recorded(), None, "shrt")
+    with pytest.raises(UserError, match=r"sinfo on login shows no partition: may you use this cluster\?"):
+        drafted.text("live", Recorded(sinfo=""), None, None)

@@ -1,0 +1,113 @@
+"""What Slurm's commands print, read. The recorded outputs are those of a private Slurm 22.05.8 (Debian 12) unless a
+comment says otherwise; the lines of other states are the same format with the state's own word."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainjob.contract import states
+from trainjob.submit.base import Liveness
+from trainjob.submit.slurm import accounting, commands, partitions, queue
+from trainjob.submit.slurm.partitions import Nodes
+
+SQUEUE = """\
+3|3|PENDING|Resources|2026-11-21T12:42:05|/shared/runs/3nru-sleep
+2|2|RUNNING|None|2026-11-21T12:32:04|/shared/runs/kf|zw
+7|6|PENDING|JobArrayTaskLimit|N/A|/shared/runs/swee
+1|1|COMPLETED|None|2026-11-21T12:31:55|/shared/runs/e45o
+"""
+SINFO = """\
+gpu*|up|2:00:00|2|8|16384|gpu:4|1-2
+short|up|10:00|2|8|16384|gpu:4|1
+"""
+# As Slurm's manual describes the fields, from sites with typed GRES, sockets and several kinds of node.
+SINFO_OF_A_SITE = """\
+main*|up|infinite|4|64|512000+|gpu:a100:4(S:0-1),nvme:1|1-infinite
+main*|up|infinite|2|128|1024000|gpu:h100:8(S:0-3)|1-infinite
+down|down|1-00:00:00|1|64|512000|(null)|1-infinite
+"""
+
+
+def test_squeue_is_read_and_a_folder_may_hold_the_sign_between_fields() -> None:
+    found = list(queue.parse("squeue: warning\n" + SQUEUE))
+    assert [job.id for job in found] == ["3", "2", "7", "1"]
+    assert found[1].folder == "/shared/runs/kf|zw"
+    assert [job.has_ended for job in found] == [False, False, False, True]
+    assert found[2].array_id == "6"
+
+
+def test_why_a_job_waits_is_said_plainly() -> None:
+    waiting, _, array, _ = queue.parse(SQUEUE)
+    assert queue.waits(waiting) == "waits for nodes to become free (Resources); may start at 2026-11-21 12:42:05"
+    assert queue.waits(array) == "waits for earlier tasks of its array (JobArrayTaskLimit)"
+    unknown = next(queue.parse("1|1|PENDING|SomethingNew|N/A|/x"))
+    assert queue.waits(unknown) == "waits: SomethingNew"
+
+
+@pytest.mark.parametrize(
+    ("words", "liveness", "state"),
+    [
+        (["RUNNING"], Liveness.ALIVE, None),
+        (["COMPLETED", "RUNNING"], Liveness.ALIVE, None),
+        (["PENDING", "COMPLETED"], Liveness.ALIVE, states.PENDING),
+        (["COMPLETING"], Liveness.ALIVE, None),
+        (["REQUEUED"], Liveness.ALIVE, None),
+        (["COMPLETED"], Liveness.GONE, None),
+        (["FAILED", "TIMEOUT"], Liveness.GONE, states.TIMEOUT),
+        (["CANCELLED"], Liveness.GONE, states.CANCELLED),
+        (["OUT_OF_MEMORY"], Liveness.GONE, states.FAILED),
+        (["NODE_FAIL"], Liveness.GONE, states.LOST),
+        (["PREEMPTED"], Liveness.GONE, states.CANCELLED),
+    ],
+)
+def test_the_jobs_of_a_run_make_one_answer(words: list[str], liveness: Liveness, state: str | None) -> None:
+    lines = [f"{number}|{number}|{word}|None|N/A|/x" for number, word in enumerate(words, 1)]
+    found = queue.answer(list(queue.parse("\n".join(lines))))
+    assert (found.liveness, found.state) == (liveness, state)
+
+
+def test_accounting_is_read_and_steps_are_passed_over() -> None:
+    said = "41|COMPLETED\n42|CANCELLED by 1000\n42.batch|CANCELLED\nsacct: error\n||\n"
+    assert accounting.parse(said) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000")]
+    assert queue.ended("CANCELLED by 1000").state == states.CANCELLED
+    assert queue.ended("CANCELLED+").state == states.CANCELLED
+
+
+def test_sinfo_is_read() -> None:
+    gpu, short = partitions.parse(SINFO)
+    assert (gpu.name, gpu.is_default, gpu.is_up, gpu.max_time, gpu.max_nodes) == ("gpu", True, True, "2:00:00", 2)
+    assert gpu.nodes == (Nodes(2, 8, 16384, (("gpu", None, 4),)),)
+    assert (short.is_default, short.max_nodes) == (False, 1)
+
+
+def test_sinfo_of_a_site_with_several_kinds_of_node_is_read() -> None:
+    main, down = partitions.parse(SINFO_OF_A_SITE)
+    assert (main.max_time, main.max_nodes, main.node_count) == ("UNLIMITED", None, 6)
+    assert [one.gres for one in main.nodes] == [(("gpu", "a100", 4), ("nvme", None, 1)), (("gpu", "h100", 8),)]
+    assert (down.is_up, down.nodes[0].gres) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("said", "is_lost"),
+    [
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", False),
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", False),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", True),
+        ("sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received", True),
+    ],
+)
+def test_a_controller_that_is_down_is_told_from_a_refusal(said: str, is_lost: bool) -> None:
+    assert commands._DOWN.search(said)
+    assert bool(commands._LOST.search(said)) == is_lost
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: invalid partition specified: nowhere",
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+        "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+    ],
+)
+def test_a_refusal_is_no_controller_that_is_down(said: str) -> None:
+    assert not commands._DOWN.search(said)

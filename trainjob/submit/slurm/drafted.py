@@ -1,0 +1,124 @@
+"""A cluster file drafted from a live Slurm: what sinfo and scontrol say, and what they could not say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from trainjob.cluster.faults import nearest
+from trainjob.contract.errors import UserError
+from trainjob.submit.machine import Machine
+from trainjob.submit.slurm import commands, partitions
+from trainjob.submit.slurm.partitions import Nodes, Partition
+
+_MB_PER_GB = 1024
+_ACCELERATORS = ("gpu", "ipu")
+_PAIR = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
+_PREEMPTION = {"REQUEUE": "requeue", "CANCEL": "cancel", "SUSPEND": "cancel"}
+
+
+def text(name: str, machine: Machine, ssh: str | None, asked: str | None) -> str:
+    """Return the text of a cluster file for one partition of the cluster that `machine` belongs to.
+
+    Raises UserError: an unknown partition, no Slurm, a machine that can't be reached.
+    """
+    partition = _chosen(partitions.partitions(machine), asked, machine.name)
+    settings = dict(_PAIR.findall(commands.call(machine, ["scontrol", "show", "config"]).text))
+    of_partition = _words(commands.call(machine, ["scontrol", "show", "partition", partition.name]).text)
+    return "".join(f"{line}\n" for line in _lines(name, partition, settings, of_partition, ssh))
+
+
+def _chosen(known: list[Partition], asked: str | None, machine: str) -> Partition:
+    found = {one.name: one for one in known}
+    if asked is not None and asked not in found:
+        close = nearest(asked, list(found))
+        meant = f"is {close} meant? " if close else ""
+        raise UserError(f"{machine} has no partition {asked}: {meant}It has {', '.join(found)}")
+    if not known:
+        raise UserError(f"sinfo on {machine} shows no partition: may you use this cluster?")
+    default = next((one for one in known if one.is_default), known[0])
+    return found[asked] if asked is not None else default
+
+
+def _words(said: str) -> dict[str, str]:
+    """Return the pairs of `scontrol show partition`, which parts them by spaces."""
+    return dict(pair.split("=", 1) for pair in said.split() if "=" in pair)
+
+
+def _lines(
+    name: str, partition: Partition, settings: Mapping[str, str], words: Mapping[str, str], ssh: str | None
+) -> Iterator[str]:
+    nodes = max(partition.nodes, key=lambda one: one.count)
+    yield f"# {name}: drafted from Slurm {settings.get('SLURM_VERSION', '')}, partition {partition.name}."
+    if len(partition.nodes) > 1:
+        yield f"# Its nodes are of {len(partition.nodes)} kinds; these are the most common ones. For others set a"
+        yield "# constraint: in directives, and nodes: to what those have."
+    yield from _dumped({"kind": "slurm", **({"ssh": {"host": ssh}} if ssh else {})})
+    yield from _dumped({"nodes": _nodes(nodes)})
+    yield from _dumped({"limits": _limits(partition, words)})
+    yield from _accelerators(nodes)
+    yield from _dumped({"directives": {"partition": partition.name}})
+    yield from _account(settings)
+    yield '# time_limit: "04:00:00"           # optional: of one job; absent: the partition\'s own default'
+    yield from _preemption(settings, words)
+    yield from _unknown()
+
+
+def _dumped(fields: Mapping[str, Any]) -> Iterator[str]:
+    yield from yaml.safe_dump(dict(fields), sort_keys=False, default_flow_style=False).splitlines()
+
+
+def _nodes(nodes: Nodes) -> dict[str, Any]:
+    kind = next((one for one in _ACCELERATORS if nodes.accelerators(one)), None)
+    types = {found for name, found, _ in nodes.gres if name == kind and found}
+    accelerators: dict[str, Any] = {} if kind is None else {"accelerators": nodes.accelerators(kind)}
+    if len(types) == 1:
+        accelerators["type"] = types.pop()
+    # Rounded down: jobs may have less than there is, never more.
+    memory = {"memory_gb": nodes.memory_mb // _MB_PER_GB} if nodes.memory_mb >= _MB_PER_GB else {}
+    return {"count": nodes.count, "accelerator": kind or "cpu", **accelerators, "cpus": nodes.cpus, **memory}
+
+
+def _limits(partition: Partition, words: Mapping[str, str]) -> dict[str, Any]:
+    nodes = {} if partition.max_nodes is None else {"max_nodes": partition.max_nodes}
+    time = words.get("MaxTime", partition.max_time)
+    return {**nodes, **({} if time in ("UNLIMITED", "INFINITE") else {"max_time": time})}
+
+
+def _accelerators(nodes: Nodes) -> Iterator[str]:
+    if any(nodes.accelerators(one) for one in _ACCELERATORS):
+        yield "request: gres                     # Slurm counts them as a GRES; some sites want gpus-per-node"
+
+
+def _account(settings: Mapping[str, str]) -> Iterator[str]:
+    if "associations" in settings.get("AccountingStorageEnforce", "") or "limits" in settings.get(
+        "AccountingStorageEnforce", ""
+    ):
+        yield "  # account: abc123                # fill in: the account to charge, which this cluster demands"
+        yield "required_directives: [account]"
+    else:
+        yield "  # account: abc123                # optional: the account to charge; this cluster demands none"
+
+
+def _preemption(settings: Mapping[str, str], words: Mapping[str, str]) -> Iterator[str]:
+    mode = words.get("PreemptMode") or settings.get("PreemptMode", "OFF")
+    known = next((ours for theirs, ours in _PREEMPTION.items() if theirs in mode.upper()), None)
+    if known == "cancel" and "send_user_signal" in settings.get("PreemptParameters", ""):
+        known = "user-signal"
+    if known is None:
+        yield f"preemption: requeue               # PreemptMode is {mode}: nobody is preempted here"
+    else:
+        yield f"preemption: {known}"
+
+
+def _unknown() -> Iterator[str]:
+    yield "# What Slurm could not say:"
+    yield "# runs_dir: /shared/runs            # fill in: a folder that all nodes share, at the same path"
+    yield "# data_dir: /shared/data            # optional: prepared data sets, at the same path on every node"
+    yield "# python: /shared/venvs/torch/bin/python  # optional: an interpreter with torch, if not python3 of the PATH"
+    yield "# prologue: [module load cuda/12]   # optional: shell run before the job"
+    yield "# container: {runtime: apptainer, image: /shared/images/trainjob.sif}   # optional: what ranks run inside of"
+    yield "# network: {interface: ib0}         # optional: the network all nodes share, where there are several"
