@@ -146,7 +146,7 @@ def test_a_secrets_file_that_cannot_be_used(tmp_path: Path, mode: int | None, te
 
 
 def test_a_secrets_file_of_the_owner_alone(tmp_path: Path) -> None:
-    write(tmp_path, "tokens")
+    write(tmp_path, "tokens", text="A=b\n")
     (tmp_path / "tokens").chmod(0o600)
     assert found(tmp_path, {"secrets_file": str(tmp_path / "tokens")}) == []
 
