@@ -63,6 +63,11 @@ class Host:
     def files(self) -> Path:
         return self.folder / "srv"
 
+    @property
+    def logins(self) -> int:
+        """How often anybody has logged in."""
+        return (self.folder / "sshd.log").read_text().count("Accepted publickey")
+
     def at(self, path: str) -> Path:
         """Return where a path of the host under /srv lies here."""
         return self.files / Path(path).relative_to("/srv")

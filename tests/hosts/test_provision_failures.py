@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import make_believe_sdk as sdk
 import pytest
+import small_cifar
 import sshd_hosts
 from provisioned import PYTHON, Administrator, plain
 from sshd_hosts import Site
@@ -203,6 +205,30 @@ def test_an_inventory_that_cannot_be_meant_stops_before_any_host_changes(adminis
     assert (failed["host"], failed["role"]) == ("pod2", "validate")
     assert "value of sdk_venv_kind must be one of: poplar, cuda, cpu, got: tpu" in failed["why"]
     assert not site.hosts["pod1"].at("/srv/fine").exists()
+
+
+# -- data sets ---------------------------------------------------------------------------------
+
+
+def test_an_archive_that_one_host_has_reaches_the_others(administrator, site, python38):
+    path = small_cifar.write_archive(site.hosts["pod1"].at("/srv/cifar.tar.gz"), small_cifar.make_batches())
+    variables = {
+        "dataset_dir": "/srv/data",
+        "dataset_python": sys.executable,
+        "dataset_sets": [
+            {"name": "cifar10", "archive": "/srv/cifar.tar.gz", "host": "pod1", "sha256": sdk.sha256_of(path)},
+            {"name": "synthetic", "samples": 64, "held_out": 16, "shape": "1x4x4"},
+        ],
+        "ansible_python_interpreter": python38,
+        "ansible_user": "root",
+    }
+    inventory = {"datasets": {"hosts": {"pod1": None, "pod3": None}, "vars": variables}}
+    code, events = plain(administrator, inventory, "--tags", "datasets")
+    assert code == 0, [event for event in events if event["status"] == "failed"]
+    texts = {site.hosts[name].at("/srv/data/cifar10/manifest.json").read_text() for name in ("pod1", "pod3")}
+    assert len(texts) == 1
+    code, events = plain(administrator, inventory, "--tags", "datasets")
+    assert (code, [event for event in events if event["status"] == "changed"]) == (0, [])
 
 
 # -- this machine ------------------------------------------------------------------------------

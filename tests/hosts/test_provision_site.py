@@ -188,13 +188,12 @@ def test_a_new_host_is_added_and_no_other_is_touched(second, administrator, site
     site.add("node4")
     cluster = dict(administrator.cluster, provision=dict(administrator.cluster["provision"], hosts="node[1-4]"))
     administrator.write(cluster)
-    logs = {host: (site.hosts[host].folder / "sshd.log").read_text() for host in ("node1", "node2", "node3")}
+    logins = {host: site.hosts[host].logins for host in ("node1", "node2", "node3")}
     ended = administrator.provision("--limit", "node4")
     assert ended.code == 0, ended.said + ended.errors
     assert "READY: 1 hosts" in ended.said
     assert re.search(r"node4 +ok +ok +ok +changed +changed +ok", ended.said), ended.said
-    for host, log in logs.items():
-        assert (site.hosts[host].folder / "sshd.log").read_text() == log, f"{host} was touched"
+    assert {host: site.hosts[host].logins for host in logins} == logins, "another host was touched"
 
 
 def test_plain_ansible_reads_the_same_inventory(second, administrator):
@@ -206,3 +205,17 @@ def test_plain_ansible_reads_the_same_inventory(second, administrator):
     found = administrator.run(*words, TRAINJOB_CLUSTER="site", PATH=search_path()).json
     assert found["sdk_venv_path"] == "/mnt/venvs/torch"
     assert found["ansible_user"] == "root"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_a_horovod_wheel_is_built_where_none_is_kept(second, administrator, site, tmp_path):
+    venv = dict(administrator.cluster["provision"]["venv"], shared=False)
+    provision = {"hosts": "node2", "venv": venv, "horovod": True}
+    other = Administrator(
+        tmp_path, site, dict(administrator.cluster, python="/srv/venv/bin/python", provision=provision)
+    )
+    ended = other.provision("--tags", "sdk,horovod", "--extra", "horovod_wheelhouse=")
+    assert ended.code == 0, ended.said + ended.errors
+    assert "Build it, which takes minutes · node2 changed" in ended.said
+    assert len(list(other.cache.glob("trainjob/provision/*/horovod-*.whl"))) == 1

@@ -66,7 +66,8 @@ def rendezvous_on_this_host(port: int) -> Dict[str, str]:
 
     `port` 0 means a free one. Raises LaunchError when a port that was asked for is in use.
     """
-    chosen = _checked(port) if port else free_port(os.getpid())
+    # Not from the process id: containers and hosts that share a network count their processes alike.
+    chosen = _checked(port) if port else free_port(int.from_bytes(os.urandom(4), "big"))
     return {environment.MASTER_ADDR: ports.LOOPBACK, environment.MASTER_PORT: str(chosen)}
 
 
