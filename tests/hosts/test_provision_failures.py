@@ -135,6 +135,7 @@ def mistakes(repaired, administrator, site, python38) -> dict[str, Any]:
         "theirs": {"sdk_venv_path": "/srv/theirs", "ansible_host": "pod3"},
         "denied": {"ansible_user": "ml", "ansible_python_interpreter": "/usr/bin/python3"},
         "broken": {"sdk_venv_kind": "cpu", "sdk_venv_torch": "9.9.9"},
+        "cuda": {"sdk_venv_kind": "cuda", "sdk_venv_torch": sdk.TORCH},
         "untouched": {},
     }
     hosts = {
@@ -171,6 +172,7 @@ def with_sdk(site: Site, folder: str) -> dict[str, str]:
         ("absent", ["/nowhere/sdk.tar.gz is neither on this host nor on the machine that runs Ansible"]),
         ("theirs", ["/srv/theirs is there and was not made by these playbooks: move it away"]),
         ("denied", ["ml may not write to /srv (owner root, mode 0755)", "or run with --become"]),
+        ("cuda", ["its health check fails: this torch 2.0.1 was built without CUDA"]),
         ("broken", ["torch==9.9.9", "Neither the index nor the wheelhouse has it"]),
     ],
 )
@@ -224,7 +226,7 @@ def test_an_archive_that_one_host_has_reaches_the_others(administrator, site, py
     }
     inventory = {"datasets": {"hosts": {"pod1": None, "pod3": None}, "vars": variables}}
     code, events = plain(administrator, inventory, "--tags", "datasets")
-    assert code == 0, [event for event in events if event["status"] == "failed"]
+    assert code == 0, [event["why"] for event in events if event["status"] == "failed"]
     texts = {site.hosts[name].at("/srv/data/cifar10/manifest.json").read_text() for name in ("pod1", "pod3")}
     assert len(texts) == 1
     code, events = plain(administrator, inventory, "--tags", "datasets")
