@@ -52,7 +52,7 @@ class Login:
     def __init__(self, here: Here, slurm: PrivateSlurm, **values: Any) -> None:
         self.here = here
         self.slurm = slurm
-        self._rendered = 0
+        self.rendered = 0
         (here.project / "clusters").mkdir(exist_ok=True)
         self.cluster("hpc", **values)
 
@@ -61,8 +61,8 @@ class Login:
         (self.here.project / "clusters" / f"{name}.yaml").write_text(json.dumps(cluster_file(**values)))
 
     def render(self, *words: str, cluster: str = "hpc") -> Run:
-        self._rendered += 1
-        folder = self.here.folder / f"run-{self._rendered}"
+        self.rendered += 1
+        folder = self.here.folder / f"run-{self.rendered}"
         self.here.run("render", "--cluster", cluster, "-o", str(folder), *words)
         return Run(self.here, folder)
 

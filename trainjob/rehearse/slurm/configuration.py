@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainjob.rehearse.slurm.description import Description, Partition
+from trainjob.rehearse.slurm.description import SCHEDULER, Description, Partition
 
 FIRST_PORT = 17001
 # Below the folder of one private Slurm: a file system in memory that ends with it.
@@ -60,7 +60,7 @@ def _settings(folder: Path) -> dict[str, str]:
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
         "SchedulerType": "sched/backfill",
-        "SchedulerParameters": "sched_interval=1,bf_interval=1",
+        "SchedulerParameters": SCHEDULER,
     }
 
 

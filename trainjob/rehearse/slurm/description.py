@@ -14,6 +14,8 @@ _PLENTY_MB = 1024 * _MB_PER_GB
 _SPARE_NODES = 1  # for a job that comes back after a node has failed
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
+# Quick for a person who waits, and nothing a site would set.
+SCHEDULER = "sched_interval=1,bf_interval=1"
 DEFAULT_PARTITION = "rehearsal"
 PREEMPTING_PARTITION = "trainjob-urgent"
 # How a site's word for preemption is set up: PreemptMode, and whether the job's own signal is sent.
@@ -78,7 +80,7 @@ def twin_of(name: str, cluster: SlurmCluster, nodes_needed: int, grace_s: int = 
         partitions=_partitions(cluster, mode, grace_s),
         features=_words(cluster, "constraint"),
         licenses=_text(cluster, "licenses"),
-        settings={"PreemptParameters": "send_user_signal"} if user_signal else {},
+        settings={"SchedulerParameters": f"{SCHEDULER},preempt_send_user_signal"} if user_signal else {},
     )
 
 

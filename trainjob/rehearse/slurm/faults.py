@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+from trainjob.cluster import times
 from trainjob.contract.environment import RANK
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -31,13 +32,20 @@ def start_daemon(slurm: PrivateSlurm, node: str) -> None:
     slurm.run_as_root(["unshare", "--uts", "sh", "-c", f"hostname {node} && exec slurmd -N {node}"])
 
 
-def shorten(slurm: PrivateSlurm, job: str, minutes: int) -> None:
-    """Set the time limit of a job that runs: the script's own bytes keep the one that was asked for."""
-    slurm.run_as_root(["scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}"])
+def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
+    """Have the time limit of a job that runs end in one to two minutes; the script keeps the one it asks for."""
+    asked = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
+    ran_s = times.seconds(asked.text.strip()) or 0
+    # Limits are whole minutes, and one that is over already would end the job without a signal.
+    _set_limit(slurm, job, str(ran_s // 60 + 2))
 
 
-def lengthen(slurm: PrivateSlurm, job: str, limit: str) -> None:
-    """Set the time limit of a job that waits back to what it was; quietly for one that is over."""
+def set_limit_back(slurm: PrivateSlurm, job: str, limit: str) -> None:
+    """Set the time limit of a job that waits to what it was; quietly for one that is over."""
+    _set_limit(slurm, job, limit)
+
+
+def _set_limit(slurm: PrivateSlurm, job: str, limit: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"], check=False)
 
 
@@ -53,9 +61,10 @@ def requeue(slurm: PrivateSlurm, job: str) -> None:
     slurm.run(["scontrol", "requeue", job])
 
 
-def start_now(slurm: PrivateSlurm, job: str) -> None:
-    """Spare a requeued job the two minutes that Slurm has it wait; quietly where it does not wait."""
-    slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=False)
+def start_soon(slurm: PrivateSlurm, job: str) -> None:
+    """Spare a requeued job the two minutes that Slurm has it wait; quietly where it does not wait. Once a requeue."""
+    # Within the second of its requeue a job is killed: its nodes take its new credential for the one just revoked.
+    slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now+4"], check=False)
 
 
 def kill_rank(paths: RunPaths, rank: int) -> None:

@@ -129,8 +129,8 @@ def _help_back(asked: Rehearsal, scene: Scene) -> None:
     # Slurm has a requeued job wait two minutes, and keeps the limit that the trial has shortened.
     if asked.inject == "timeout":
         limit = asked.request.job.time_limit or scene.cluster.time_limit or "UNLIMITED"
-        faults.lengthen(scene.slurm, scene.job, limit)
-    faults.start_now(scene.slurm, scene.job)
+        faults.set_limit_back(scene.slurm, scene.job, limit)
+    faults.start_soon(scene.slurm, scene.job)
 
 
 def _stop_when_enough(asked: Rehearsal, scene: Scene) -> None:

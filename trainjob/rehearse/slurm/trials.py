@@ -32,7 +32,7 @@ class Trial:
 def _let_time_run_out(scene: Scene) -> None:
     # A short job would end before Slurm looks at its limit: its ranks are held until they have been told.
     with _held(scene) as ranks:
-        faults.shorten(scene.slurm, scene.job, minutes=1)
+        faults.let_time_run_out(scene.slurm, scene.job)
         wait_for(scene, lambda: any(map(_has_been_told, ranks)), "the time-limit signal came", _SIGNAL_WITHIN_S)
 
 

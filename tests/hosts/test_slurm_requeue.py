@@ -1,0 +1,224 @@
+"""What befalls a job under a real Slurm, and how it goes on: its last parameters are those of a run left alone.
+
+Every row is a real Slurm doing the real thing: real limits (whole minutes, so those rows run side by side), real
+preemption, real dead daemons. The two minutes that a requeued job waits are cut by the administrator's command.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_runs import Here, Run, until
+from slurm_jobs import ONE_RANK_NODES, Login, cluster_file, everything_said, largest_difference, parameters, parsed
+
+from trainjob.contract.paths import RunPaths
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.description import Description, twin_of
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+
+pytestmark = pytest.mark.timeout(1500)
+
+LIMIT_S = 900.0
+UPDATES = 1200
+# One thread a rank, everywhere: the same sums, to the last bit.
+JOB = ("--task", "slow_task:Slow", "--instances", "2", "--samples", "256", "--updates", str(UPDATES))
+JOB = (*JOB, "--micro-batch", "4", "--seed", "7", "--env", "OMP_NUM_THREADS=1")
+TWO_NODES = ("--hosts", "2", "--env", "PAUSE_S=0.3")
+SLOW_TASK = Path(__file__).with_name("slow_task.py")
+
+
+@dataclass
+class Watched:
+    """A job and its folder."""
+
+    login: Login
+    run: Run
+    job: str
+
+    @property
+    def paths(self) -> RunPaths:
+        return RunPaths(self.run.folder)
+
+    def update(self) -> int:
+        path = self.run.folder / "progress.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return int(found.get("update", 0))
+
+    def wait_until_at_work(self) -> None:
+        until(lambda: self.update() >= 2, f"job {self.job} to train\n{everything_said(self.run)}", LIMIT_S)
+
+    def wait_until_over(self) -> None:
+        """Return when Slurm knows the job, or one that follows it, no more; requeued jobs need not wait."""
+        deadline, quiet, helped = time.monotonic() + LIMIT_S, 0, ""
+        while quiet < 5:
+            waiting = self._waiting()
+            quiet = 0 if waiting else quiet + 1
+            if "BeginTime" in waiting and self.run.word("attempt") != helped:
+                faults.start_soon(self.login.slurm, self.job)
+                helped = self.run.word("attempt")
+            assert time.monotonic() < deadline, everything_said(self.run)
+            time.sleep(0.2)
+
+    def _waiting(self) -> str:
+        name = f"--name={self.run.folder.name}"
+        return self.login.slurm.run(["squeue", "--noheader", name, "--format=%T %r"]).text
+
+    def check_equal_to(self, alone: Run, attempts: int = 2) -> None:
+        assert self.run.word("state") == "COMPLETED", everything_said(self.run)
+        # On a busy machine the second attempt may meet the time limit, too.
+        assert int(self.run.word("attempt")) >= attempts, everything_said(self.run)
+        assert parameters(self.run)["update"] == UPDATES
+        assert largest_difference(parameters(self.run), parameters(alone)) == 0
+
+
+def user(folder: Path) -> Here:
+    here = Here(folder)
+    here.write("slow_task.py", SLOW_TASK.read_text())
+    return here
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Return the run that nothing has befallen."""
+    here = user(tmp_path_factory.mktemp("alone"))
+    yield here.at(here.json("submit", "--cluster", "local", *JOB, "--follow")["folder"])
+    here.end_everything()
+
+
+def begin(login: Login, *options: str, cluster: str = "hpc", asked: tuple[str, ...] = TWO_NODES) -> Watched:
+    # Jobs are told apart by name.
+    run = login.render(*JOB, "--name", f"run-{login.rendered + 1}", *asked, cluster=cluster)
+    return Watched(login, run, login.sbatch(run, *options))
+
+
+def settings(**values: Any) -> dict[str, Any]:
+    return cluster_file(nodes=ONE_RANK_NODES, **values)
+
+
+# -- rows whose time limit has to run out: side by side on one Slurm --------------------------------------------------
+
+SOON = {"time_limit": "00:02:00", "nodes": ONE_RANK_NODES}
+LIMITED = {
+    "steps": {**SOON, "time_limit_signal": {"to": "steps", "margin_s": 60}},
+    "batch": {**SOON, "time_limit_signal": {"to": "batch", "margin_s": 60}},
+}
+
+
+@pytest.fixture(scope="module")
+def limited(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched]]:
+    needs("slurm")
+    here = user(tmp_path_factory.mktemp("limited"))
+    with private_slurm(Description(nodes=8, gres="gpu", gres_count=1)) as slurm:
+        login = Login(here, slurm)
+        for name, values in LIMITED.items():
+            login.cluster(name, **values)
+        yield {name: begin(login, cluster=name) for name in LIMITED}
+
+
+@pytest.mark.xdist_group("slurm-limits")
+@pytest.mark.parametrize("to", ["steps", "batch"])
+def test_rows_1_and_2_time_limit(limited: dict[str, Watched], alone: Run, to: str) -> None:
+    watched = limited[to]
+    watched.wait_until_over()
+    watched.check_equal_to(alone)
+    assert f"#SBATCH --signal={'B:' if to == 'batch' else ''}USR1@60" in (watched.run.folder / "job.sbatch").read_text()
+
+
+# -- rows that need a Slurm of their own -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_slurm(needs: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[..., Login]]:
+    """Return what makes a login node of the twin of a cluster file; all are gone afterwards."""
+    needs("slurm")
+    opened = []
+
+    def make(**values: Any) -> Login:
+        context = private_slurm(twin_of("hpc", parsed(settings(**values)), nodes_needed=2))
+        opened.append(context)
+        return Login(user(tmp_path), context.__enter__(), nodes=ONE_RANK_NODES, **values)
+
+    yield make
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+@pytest.mark.xdist_group("slurm-own")
+@pytest.mark.parametrize("preemption", ["requeue", "user-signal"])
+def test_rows_3_and_4_preempted_and_back(own_slurm: Callable[..., Login], alone: Run, preemption: str) -> None:
+    watched = begin(own_slurm(preemption=preemption))
+    watched.wait_until_at_work()
+    faults.preempt(watched.login.slurm)
+    watched.wait_until_over()
+    watched.check_equal_to(alone)
+
+
+@pytest.mark.xdist_group("slurm-own")
+def test_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(own_slurm: Callable[..., Login]) -> None:
+    watched = begin(own_slurm(preemption="cancel"))
+    watched.wait_until_at_work()
+    faults.preempt(watched.login.slurm)
+    watched.wait_until_over()
+    assert watched.run.word("state") in ("STOPPED", "CANCELLED"), everything_said(watched.run)
+    assert watched.run.word("attempt") == "1"
+    assert parameters(watched.run)["update"] >= 2
+    assert "trainjob resume" in (watched.run.folder / "logs/scheduler.out").read_text()
+
+
+@pytest.mark.xdist_group("slurm-own")
+def test_row_5_cancelled_stays_cancelled_with_a_checkpoint(own_slurm: Callable[..., Login]) -> None:
+    watched = begin(own_slurm())
+    watched.wait_until_at_work()
+    watched.login.slurm.run(["scancel", watched.job])
+    watched.wait_until_over()
+    assert (watched.run.word("state"), watched.run.word("attempt")) == ("CANCELLED", "1"), everything_said(watched.run)
+    assert parameters(watched.run)["update"] >= 2
+
+
+@pytest.mark.xdist_group("slurm-own")
+def test_row_6_requeued_by_hand(own_slurm: Callable[..., Login], alone: Run) -> None:
+    watched = begin(own_slurm())
+    watched.wait_until_at_work()
+    faults.requeue(watched.login.slurm, watched.job)
+    watched.wait_until_over()
+    watched.check_equal_to(alone)
+
+
+@pytest.mark.xdist_group("slurm-own")
+@pytest.mark.parametrize("which", [0, -1])
+def test_row_7_a_lost_node_whose_ranks_live_on_is_fenced(
+    own_slurm: Callable[..., Login], alone: Run, which: int
+) -> None:
+    watched = begin(own_slurm())
+    watched.wait_until_at_work()
+    slurm = watched.login.slurm
+    node = nodes_of(slurm, watched.job)[which]
+    faults.kill_daemon(slurm, node)
+    faults.give_up(slurm, node)
+    watched.wait_until_over()
+    watched.check_equal_to(alone)
+    until(lambda: not faults.ranks_of(watched.paths), "the old attempt's ranks to end", LIMIT_S)
+    attempts = [json.loads(line)["attempt"] for line in (watched.run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert attempts == sorted(attempts)
+
+
+def nodes_of(slurm: PrivateSlurm, job: str) -> list[str]:
+    listed = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%N"]).text.strip()
+    return slurm.run(["scontrol", "show", "hostnames", listed]).text.split()
+
+
+@pytest.mark.xdist_group("slurm-own")
+def test_row_8_a_killed_rank_is_named(own_slurm: Callable[..., Login]) -> None:
+    watched = begin(own_slurm())
+    watched.wait_until_at_work()
+    faults.kill_rank(watched.paths, 1)
+    watched.wait_until_over()
+    failure = json.loads((watched.run.folder / "failure.json").read_text())
+    assert (failure["rank"], failure["exit_code"]) == (1, 137)
+    assert (watched.run.word("state"), watched.run.word("exit_code")) == ("FAILED", "137"), everything_said(watched.run)
