@@ -143,6 +143,11 @@ def test_ten_thousand_job_names_and_comments(slurm: PrivateSlurm, tmp_path: Path
     check_names_and_comments(slurm, tmp_path / "names", hostile(_MANY, seed=3))
 
 
+def test_a_runs_dir_that_slurm_would_misread_is_refused() -> None:
+    with pytest.raises(ValueError, match="backslash"):
+        parsed(cluster_file(runs_dir="/shared/a\\b"))
+
+
 @pytest.mark.parametrize("text", ["a\nb", "a'b", "", "\x1b[31m"])
 def test_what_a_directive_cannot_carry_is_refused(text: str) -> None:
     with pytest.raises((QuotingError, UserError, ValueError)):
@@ -151,7 +156,9 @@ def test_what_a_directive_cannot_carry_is_refused(text: str) -> None:
 
 def test_run_directories_of_any_name_hold_a_job(slurm: PrivateSlurm, tmp_path: Path) -> None:
     files = rendered({"command": [sys.executable, "-c", RECORDER], "instances": 2, "hosts": 2})
-    names = list(names_for_folders(hostile(_FEW, seed=4), most=20))
+    # Slurm reads a backslash in the path of a job's output in its own way; a cluster file can't name such a runs_dir.
+    texts = [text for text in hostile(_FEW, seed=4) if "\\" not in text]
+    names = list(names_for_folders(texts, most=20))
     for name in names:
         paths = run_folder(tmp_path / name, files)
         slurm.run(["sbatch", "job.sbatch"], folder=paths.folder, environment=redirects())

@@ -25,11 +25,11 @@ from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 pytestmark = pytest.mark.timeout(1500)
 
 LIMIT_S = 900.0
-UPDATES = 1200
+UPDATES = 600
 # One thread a rank, everywhere: the same sums, to the last bit.
 JOB = ("--task", "slow_task:Slow", "--instances", "2", "--samples", "256", "--updates", str(UPDATES))
 JOB = (*JOB, "--micro-batch", "4", "--seed", "7", "--env", "OMP_NUM_THREADS=1")
-TWO_NODES = ("--hosts", "2", "--env", "PAUSE_S=0.3")
+TWO_NODES = ("--hosts", "2", "--env", "PAUSE_S=0.6")
 SLOW_TASK = Path(__file__).with_name("slow_task.py")
 
 
@@ -150,18 +150,21 @@ def own_slurm(needs: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable
 
 
 @pytest.mark.xdist_group("slurm-own")
-@pytest.mark.parametrize("preemption", ["requeue", "user-signal"])
-def test_rows_3_and_4_preempted_and_back(own_slurm: Callable[..., Login], alone: Run, preemption: str) -> None:
-    watched = begin(own_slurm(preemption=preemption))
+def test_row_3_preempted_and_back(own_slurm: Callable[..., Login], alone: Run) -> None:
+    watched = begin(own_slurm(preemption="requeue"))
     watched.wait_until_at_work()
     faults.preempt(watched.login.slurm)
     watched.wait_until_over()
     watched.check_equal_to(alone)
 
 
+# With preempt_send_user_signal set, Slurm 22.05 still sends TERM and not the job's own signal: the stated outcome.
 @pytest.mark.xdist_group("slurm-own")
-def test_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(own_slurm: Callable[..., Login]) -> None:
-    watched = begin(own_slurm(preemption="cancel"))
+@pytest.mark.parametrize("preemption", ["user-signal", "cancel"])
+def test_row_4_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(
+    own_slurm: Callable[..., Login], preemption: str
+) -> None:
+    watched = begin(own_slurm(preemption=preemption))
     watched.wait_until_at_work()
     faults.preempt(watched.login.slurm)
     watched.wait_until_over()

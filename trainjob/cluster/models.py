@@ -157,6 +157,14 @@ class SlurmCluster(Place):
     )
     python: Line | None = Field(None, description="Interpreter that has torch. Absent: python3 of the job's PATH.")
 
+    @model_validator(mode="after")
+    def _slurm_reads_the_path_as_it_stands(self) -> SlurmCluster:
+        if "\\" in (self.runs_dir or ""):
+            raise breach(
+                "runs_dir", f"is {self.runs_dir}, and Slurm reads a backslash in a path in its own way: take it out"
+            )
+        return self
+
 
 class LocalCluster(Place):
     """This machine."""

@@ -173,6 +173,6 @@ def _told(asked: Rehearsal, scene: Scene) -> str:
             words.append(f"(the last began at update {scene.began_at()})")
     if asked.inject == "rank-death" and scene.failure:
         words.append(f"and rank {scene.failure.rank} is named, exit code {scene.failure.exit_code}")
-    if asked.inject in ("cancel", "preempt") and scene.state == states.CANCELLED:
+    if asked.inject in ("cancel", "preempt") and scene.attempt == 1:
         words.append(f"with a checkpoint of update {scene.checkpoint()}")
     return " ".join(words)

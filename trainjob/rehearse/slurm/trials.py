@@ -101,15 +101,27 @@ def _was_cancelled(scene: Scene) -> str | None:
 
 
 def _was_preempted(scene: Scene) -> str | None:
-    return _was_cancelled(scene) if scene.cluster.preemption == "cancel" else _came_back(scene)
+    if scene.cluster.preemption == "requeue":
+        return _came_back(scene)
+    if scene.attempt > 1:
+        return _came_back(scene)
+    if scene.state not in (states.STOPPED, states.CANCELLED):
+        return f"it is {scene.state}"
+    return None if scene.checkpoint() or not scene.trains else "it left no checkpoint"
 
 
 _BACK = "it checkpoints, comes back, and goes on as attempt 2"
+_PREEMPTED = {
+    "requeue": _BACK,
+    "cancel": "it ends, and leaves a checkpoint",
+    # With preempt_send_user_signal set, Slurm 22.05 was seen to send TERM all the same.
+    "user-signal": "it checkpoints, and comes back where Slurm sends the job's own signal; where it sends TERM, it ends",
+}
 TRIALS: dict[str, Trial] = {
     "timeout": Trial(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
     "preempt": Trial(
         _preempt,
-        lambda cluster: _BACK if cluster.preemption != "cancel" else "it is CANCELLED, and leaves a checkpoint",
+        lambda cluster: _PREEMPTED[cluster.preemption],
         _was_preempted,
         lambda cluster: cluster.preemption != "cancel",
     ),
