@@ -115,7 +115,7 @@ _PREEMPTED = {
     "requeue": _BACK,
     "cancel": "it ends, and leaves a checkpoint",
     # With preempt_send_user_signal set, Slurm 22.05 was seen to send TERM all the same.
-    "user-signal": "it checkpoints, and comes back where Slurm sends the job's own signal; where it sends TERM, it ends",
+    "user-signal": "it checkpoints; it comes back where Slurm sends the job's own signal, and ends where it sends TERM",
 }
 TRIALS: dict[str, Trial] = {
     "timeout": Trial(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
