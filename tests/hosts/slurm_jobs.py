@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from local_runs import Here, Run, until
@@ -53,6 +54,7 @@ class Login:
         self.here = here
         self.slurm = slurm
         self.rendered = 0
+        self.programs: Path | None = None  # a folder that jobs find programs in, before any other
         (here.project / "clusters").mkdir(exist_ok=True)
         self.cluster("hpc", **values)
 
@@ -70,7 +72,10 @@ class Login:
         """Return the id of the job, whose folder's own script is handed over."""
         assert set(redirected) <= set(REDIRECTS) | {"OWN"}
         asked = ["sbatch", "--parsable", *options, "job.sbatch"]
-        sent = self.slurm.run(asked, folder=run.folder, environment=redirects(**redirected))
+        environment = redirects(**redirected)
+        if self.programs:
+            environment["PATH"] = f"{self.programs}:{environment['PATH']}"
+        sent = self.slurm.run(asked, folder=run.folder, environment=environment)
         return sent.text.strip()
 
     def submit(self, *words: str, cluster: str = "hpc", **redirected: str) -> tuple[Run, str]:

@@ -7,6 +7,7 @@ preemption, real dead daemons. The two minutes that a requeued job waits are cut
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Watched:
     login: Login
     run: Run
     job: str
+    name: str
 
     @property
     def paths(self) -> RunPaths:
@@ -66,8 +68,7 @@ class Watched:
             time.sleep(0.2)
 
     def _waiting(self) -> str:
-        name = f"--name={self.run.folder.name}"
-        return self.login.slurm.run(["squeue", "--noheader", name, "--format=%T %r"]).text
+        return self.login.slurm.run(["squeue", "--noheader", f"--name={self.name}", "--format=%T %r"]).text
 
     def check_equal_to(self, alone: Run, attempts: int = 2) -> None:
         assert self.run.word("state") == "COMPLETED", everything_said(self.run)
@@ -91,10 +92,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     here.end_everything()
 
 
-def begin(login: Login, *options: str, cluster: str = "hpc", asked: tuple[str, ...] = TWO_NODES) -> Watched:
-    # Jobs are told apart by name.
-    run = login.render(*JOB, "--name", f"run-{login.rendered + 1}", *asked, cluster=cluster)
-    return Watched(login, run, login.sbatch(run, *options))
+def begin(login: Login, *options: str, cluster: str = "hpc") -> Watched:
+    # Jobs, and those that follow them, are told apart by name.
+    name = f"run-{login.rendered + 1}"
+    run = login.render(*JOB, *TWO_NODES, "--name", name, cluster=cluster)
+    return Watched(login, run, login.sbatch(run, *options), name)
 
 
 def settings(**values: Any) -> dict[str, Any]:
@@ -104,21 +106,53 @@ def settings(**values: Any) -> dict[str, Any]:
 # -- rows whose time limit has to run out: side by side on one Slurm --------------------------------------------------
 
 SOON = {"time_limit": "00:02:00", "nodes": ONE_RANK_NODES}
-LIMITED = {
-    "steps": {**SOON, "time_limit_signal": {"to": "steps", "margin_s": 60}},
-    "batch": {**SOON, "time_limit_signal": {"to": "batch", "margin_s": 60}},
-}
+TO_STEPS = {**SOON, "time_limit_signal": {"to": "steps", "margin_s": 60}}
+TO_BATCH = {**SOON, "time_limit_signal": {"to": "batch", "margin_s": 60}}
+# Reads the options that job scripts give, and hands on what a clean environment lets through.
+APPTAINER = """\
+#!{python}
+import os, sys
+words = sys.argv[1:]
+with open("{record}", "a") as record:
+    record.write(" ".join(words) + "\\n")
+assert words.pop(0) == "exec"
+while words[0].startswith("--"):
+    option = words.pop(0)
+    value = words.pop(0) if option in ("--pwd", "--mount") else None
+    if option == "--pwd":
+        os.chdir(value)
+assert words.pop(0) == "{image}"
+mark = "APPTAINERENV_"
+environ = dict((name[len(mark):], value) for name, value in os.environ.items() if name.startswith(mark))
+os.execvpe(words[0], words, dict(environ, HOME=os.environ["HOME"], PATH=environ.get("PATH", os.defpath)))
+"""
+
+
+def stand_in(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of a recording apptainer that execs, and the cluster file's container."""
+    program, image = folder / "bin" / "apptainer", folder / "image.sif"
+    program.parent.mkdir()
+    image.touch()
+    program.write_text(APPTAINER.format(python=sys.executable, record=folder / "record", image=image))
+    program.chmod(0o755)
+    return program.parent, {"runtime": "apptainer", "image": str(image)}
 
 
 @pytest.fixture(scope="module")
 def limited(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Watched]]:
+    """Begin all at once, and yield the jobs by name."""
     needs("slurm")
-    here = user(tmp_path_factory.mktemp("limited"))
-    with private_slurm(Description(nodes=8, gres="gpu", gres_count=1)) as slurm:
-        login = Login(here, slurm)
-        for name, values in LIMITED.items():
-            login.cluster(name, **values)
-        yield {name: begin(login, cluster=name) for name in LIMITED}
+    folder = tmp_path_factory.mktemp("limited")
+    programs, container = stand_in(folder)
+    with private_slurm(Description(nodes=10, gres="gpu", gres_count=1)) as slurm:
+        login = Login(user(folder), slurm)
+        login.cluster("steps", **TO_STEPS)
+        login.cluster("batch", **TO_BATCH)
+        login.cluster("contained", **TO_STEPS, container=container)
+        jobs = {name: begin(login, cluster=name) for name in ("steps", "batch")}
+        jobs["array"] = begin(login, "--array=0-1", cluster="steps")
+        login.programs = programs
+        yield {**jobs, "contained": begin(login, cluster="contained")}
 
 
 @pytest.mark.xdist_group("slurm-limits")
@@ -128,6 +162,29 @@ def test_rows_1_and_2_time_limit(limited: dict[str, Watched], alone: Run, to: st
     watched.wait_until_over()
     watched.check_equal_to(alone)
     assert f"#SBATCH --signal={'B:' if to == 'batch' else ''}USR1@60" in (watched.run.folder / "job.sbatch").read_text()
+
+
+@pytest.mark.xdist_group("slurm-limits")
+def test_row_9_time_limit_of_one_task_of_an_array(limited: dict[str, Watched], alone: Run) -> None:
+    array = limited["array"]
+    slow, other = (
+        Watched(array.login, Run(array.run.here, array.run.folder / "tasks" / task), f"{array.job}_{task}", array.name)
+        for task in ("0", "1")
+    )
+    slow.wait_until_over()
+    slow.check_equal_to(alone)
+    other.check_equal_to(alone, attempts=1)
+    assert other.run.word("attempt") == "1"
+
+
+@pytest.mark.xdist_group("slurm-limits")
+def test_row_10_time_limit_inside_a_container(limited: dict[str, Watched], alone: Run) -> None:
+    watched = limited["contained"]
+    watched.wait_until_over()
+    watched.check_equal_to(alone)
+    record = (watched.login.here.folder / "record").read_text().splitlines()
+    assert len(record) == 2 * int(watched.run.word("attempt"))
+    assert all("-m trainjob.train.launch --launcher slurm" in line for line in record)
 
 
 # -- rows that need a Slurm of their own -------------------------------------------------------------------------------
