@@ -43,7 +43,7 @@ class PrivateSlurm:
 
         Of the environment it has what `sudo` leaves and `environment`. Raises CommandError.
         """
-        ours = root.as_ourselves(self._placed(arguments, folder, environment or {}))
+        ours = root.as_ourselves(self._placed(arguments, folder, {**root.our_environment(), **(environment or {})}))
         return self._run(ours, arguments, timeout_s, check=check)
 
     def run_as_root(self, arguments: Sequence[str], *, check: bool = True) -> Completed:

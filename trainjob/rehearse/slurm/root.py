@@ -76,3 +76,9 @@ def as_ourselves(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     ids = ["--reuid", str(os.getuid()), "--regid", str(os.getgid()), "--init-groups"]
     return ["setpriv", *ids, "--", *arguments]
+
+
+def our_environment() -> dict[str, str]:
+    """Return what sudo has changed of the environment that says who we are; nothing where we are root."""
+    names = () if is_root() else ("HOME", "USER", "LOGNAME")
+    return {name: os.environ[name] for name in names if name in os.environ}
