@@ -1,0 +1,76 @@
+"""`trainjob rehearse` on a slurm cluster file, as a user runs it: the same bytes, a verdict, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from local_runs import Here, first_line, marked, until, what_follows
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("slurm-rehearse")]
+
+ASKED = ("--cluster", "slurm-gpu", "--instances", "2", "--hosts", "2")
+
+
+@pytest.fixture
+def user(needs: Callable[[str], Path], here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
+    needs("slurm")
+    monkeypatch.setattr("local_runs.LIMIT_S", 300.0)
+    return here
+
+
+def rehearsals(here: Here) -> list[Path]:
+    return list((here.folder / "data/trainjob/rehearsals").glob("*"))
+
+
+def test_the_bytes_that_ran_are_those_of_render(user: Here, tmp_path: Path) -> None:
+    verdict = user.json("rehearse", *ASKED, "--updates", "3", "--keep")
+    user.run("render", *ASKED, "-o", str(tmp_path / "rendered"))
+    for name in ("job.sbatch", "job.json"):
+        assert (Path(verdict["folder"]) / name).read_bytes() == (tmp_path / "rendered" / name).read_bytes()
+    assert (verdict["passed"], verdict["same_bytes"], verdict["state"]) == (True, True, "COMPLETED")
+    assert (verdict["attempts"], verdict["update"]) == (1, 3)
+    steps = list(verdict["seconds"].values())
+    assert steps == sorted(steps)
+    assert verdict["redirects"]["TRAINJOB_DEVICE"] == "cpu"
+
+
+@pytest.mark.parametrize(("fault", "state"), [("cancel", "CANCELLED"), ("rank-death", "FAILED")])
+def test_a_fault_has_its_stated_outcome_and_leaves_no_folder(user: Here, fault: str, state: str) -> None:
+    told = user.run("rehearse", *ASKED, "--inject", fault).stdout
+    assert f"PASSED: {state} after" in told
+    assert told.count("ranks train on CPU") == 1
+    assert "same bytes" in told
+    assert not rehearsals(user)
+
+
+def test_a_script_that_fails_fails_the_rehearsal_and_is_kept(user: Here) -> None:
+    user.write("my_script.py", 'print("no data today")\nraise SystemExit(4)\n')
+    told = user.run("rehearse", *ASKED, "--", "python", "my_script.py", code=1).stdout
+    assert "FAILED: it is FAILED" in told
+    assert "no data today" in told
+    (kept,) = rehearsals(user)
+    assert f"kept, to be looked at: {kept}" in told
+
+
+def test_ctrl_c_leaves_nothing_behind(user: Here) -> None:
+    user.write("my_script.py", "import time\ntime.sleep(600)\n")
+    process = user.start("rehearse", *ASKED, "--", "python", "my_script.py")
+    first_line(process)
+    until(lambda: any((folder / "logs/rank-0001.log").exists() for folder in rehearsals(user)), "the ranks", 300)
+    process.send_signal(signal.SIGINT)
+    what_follows(process)
+    assert process.returncode == 130
+    until(lambda: not marked(user.folder), "every process to end", 60)
+    assert not rehearsals(user)
+
+
+def test_says_why_ipus_cannot_be_asked_for(user: Here) -> None:
+    nodes = {"count": 1, "accelerator": "ipu", "accelerators": 16, "cpus": 64}
+    (user.project / "clusters").mkdir()
+    text = json.dumps({"kind": "slurm", "nodes": nodes, "request": "ipus"})
+    (user.project / "clusters/ipus.yaml").write_text(text)
+    assert "request: gres" in user.run("rehearse", "--cluster", "ipus", code=1).stderr
