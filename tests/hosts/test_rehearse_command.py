@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -66,11 +65,3 @@ def test_ctrl_c_leaves_nothing_behind(user: Here) -> None:
     assert process.returncode == 130
     until(lambda: not marked(user.folder), "every process to end", 60)
     assert not rehearsals(user)
-
-
-def test_says_why_ipus_cannot_be_asked_for(user: Here) -> None:
-    nodes = {"count": 1, "accelerator": "ipu", "accelerators": 16, "cpus": 64}
-    (user.project / "clusters").mkdir()
-    text = json.dumps({"kind": "slurm", "nodes": nodes, "request": "ipus"})
-    (user.project / "clusters/ipus.yaml").write_text(text)
-    assert "request: gres" in user.run("rehearse", "--cluster", "ipus", code=1).stderr
