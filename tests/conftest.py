@@ -6,10 +6,15 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import services
 
 _KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV", "TRAINJOB_HOROVOD_VENV")
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("trainjob", deadline=None)
+hypothesis.settings.load_profile("trainjob")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
