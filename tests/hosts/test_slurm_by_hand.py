@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,13 +33,22 @@ def login(slurm: PrivateSlurm, here: Here) -> Login:
     return Login(here, slurm, **CPUS)
 
 
+# A node refuses a job that comes back within the second: Slurm itself waits two minutes.
+WAITS_S = 4.0
+
+
 def wait_through_requeues(login: Login) -> None:
-    """Return when nothing runs or waits; what Slurm would hold back for two minutes is let go."""
+    """Return when nothing runs or waits; what Slurm would hold back for two minutes is let go after some seconds."""
+    first_seen: dict[str, float] = {}
 
     def nothing_is_left() -> bool:
         jobs = login.slurm.run(["squeue", "--noheader", "--format=%i %T"]).text.split("\n")
-        for job in (line.split()[0] for line in jobs if line.endswith("PENDING")):
-            faults.start_now(login.slurm, job)
+        waiting = [line.split()[0] for line in jobs if line.endswith("PENDING")]
+        for job in list(first_seen.keys() - set(waiting)):
+            del first_seen[job]
+        for job in waiting:
+            if time.monotonic() - first_seen.setdefault(job, time.monotonic()) > WAITS_S:
+                faults.start_now(login.slurm, job)
         return not any(jobs)
 
     until(nothing_is_left, "all jobs to end", LIMIT_S)
