@@ -34,8 +34,9 @@ def build(
     ] = None,
     network: Annotated[str | None, typer.Option("--network", help="The build's network: host, none.")] = None,
     archive: Annotated[
-        Path | None, typer.Option("--archive", help="Also write the image as a file, for Apptainer or a host without.")
+        Path | None, typer.Option("--archive", help="Also write the image as a file, for another machine or Apptainer.")
     ] = None,
+    as_json: show.AsJson = False,
 ) -> None:
     """Build an image from the package that runs and a base."""
     from trainjob.images import build as images
@@ -51,8 +52,11 @@ def build(
         network=network,
         archive=archive,
     )
-    images.build(asked)
-    typer.echo(f"\nimage {asked.name} is built. Next: {images.next_command(asked)}")
+    images.build(asked, to_stderr=as_json)
+    if as_json:
+        show.as_json({"image": asked.name, "engine": program, "digest": images.digest(asked)})
+    else:
+        typer.echo(f"\nimage {asked.name} is built. Next: {images.next_command(asked)}")
 
 
 @app.command()

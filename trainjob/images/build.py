@@ -8,6 +8,7 @@ from pathlib import Path
 from trainjob.contract.errors import UserError
 from trainjob.images.context import Ingredients, context
 from trainjob.submit import process
+from trainjob.submit.containers import identity
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class Build:
     archive: Path | None = None
 
 
-def build(asked: Build) -> None:
+def build(asked: Build, *, to_stderr: bool = False) -> None:
     """Build the image; what the engine prints goes to the terminal. Raises UserError when it fails."""
     with context(asked.ingredients) as folder:
-        code = process.show(argv(asked), folder=folder)
+        code = process.show(argv(asked), folder=folder, to_stderr=to_stderr)
     if code != 0:
         raise UserError(f"{asked.engine} exited with {code}: image {asked.name} is not built. Its last lines say why")
     if asked.archive is not None:
@@ -44,6 +45,11 @@ def argv(asked: Build) -> list[str]:
 def default_name(kind: str, engine: str) -> str:
     """Return what an image is called unless the user says: a reference, or Apptainer's file."""
     return f"trainjob-{kind}.sif" if engine == "apptainer" else f"trainjob:{kind}"
+
+
+def digest(asked: Build) -> str | None:
+    """Return the sha256 of a built image; None for Apptainer's file, which has no other name than its own."""
+    return None if asked.engine == "apptainer" else identity(asked.engine, asked.name)
 
 
 def next_command(asked: Build) -> str:

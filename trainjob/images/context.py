@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trainjob.contract.errors import UserError
-from trainjob.images.wheel import beside, package_folder, write_wheel
+from trainjob.images.wheel import beside, package_folder, requirements, write_wheel
 
 KINDS = ("cpu", "cuda", "ipu")
 # As the Makefile installs it.
@@ -58,9 +59,17 @@ def _check(ingredients: Ingredients) -> None:
         )
     if ingredients.wheelhouse and not any(ingredients.wheelhouse.glob("*.whl")):
         raise UserError(
-            f"--wheelhouse {ingredients.wheelhouse} holds no *.whl file: fill it, with the image's version of Python: "
-            f"pip download --dest {ingredients.wheelhouse} {ingredients.torch} 'trainjob[train]'"
+            f"--wheelhouse {ingredients.wheelhouse} holds no *.whl file: fill it, by a pip of the image's version of "
+            f"Python: pip download --dest {shlex.quote(str(ingredients.wheelhouse))} {_for_pip(ingredients)}"
         )
+
+
+def _for_pip(ingredients: Ingredients) -> str:
+    if ingredients.kind == "ipu":
+        return _FOR_IPUS
+    # torch stands among our requirements, too, for any version from 1.10 on.
+    ours = [text for text in requirements() if not text.startswith("torch>")]
+    return shlex.join([ingredients.torch, *ours])
 
 
 def _fill(folder: Path, ingredients: Ingredients) -> None:

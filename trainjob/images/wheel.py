@@ -43,6 +43,12 @@ def _distribution() -> metadata.Distribution:
         ) from None
 
 
+def requirements() -> list[str]:
+    """Return what pip installs beside us where ranks train: our own needs and those of the extra `train`."""
+    wanted = [text.partition(";") for text in _distribution().requires or ()]
+    return [name.strip() for name, _, marker in wanted if not marker or "'train'" in marker or '"train"' in marker]
+
+
 def package_folder() -> Path:
     """Return the folder of the package that runs."""
     return Path(trainjob.__file__).parent

@@ -37,7 +37,8 @@ def identity(engine: str, image: str) -> str:
     shown = process.run([engine, "image", "inspect", "--format", "{{json .RepoDigests}}{{.Id}}", image])
     digests, _, identifier = shown.text.strip().rpartition("]")
     first = digests.strip("[ ").partition(",")[0].strip('"')
-    return first if "@" in first else identifier.removeprefix("null")
+    # Podman leaves the algorithm out.
+    return first if "@" in first else "sha256:" + identifier.removeprefix("null").removeprefix("sha256:")
 
 
 def find(request: Request) -> Container | None:

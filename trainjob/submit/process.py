@@ -102,13 +102,23 @@ def _why_not_started(program: str, folder: Path | None, error: OSError) -> str:
     return f"{program} can't be started: {error.strerror}"
 
 
-def show(arguments: Sequence[str], *, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> int:
-    """Return the exit code of a command that reads and writes our own terminal. Raises CommandError when missing."""
+def show(
+    arguments: Sequence[str],
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    to_stderr: bool = False,
+) -> int:
+    """Return the exit code of a command that reads and writes our own terminal. Raises CommandError when missing.
+
+    `to_stderr`: for what it prints, where our own output is for machines.
+    """
+    output = sys.stderr if to_stderr else None
     environ = None if environment is None else dict(environment)
     # A relative name is looked up on the command's own PATH, not on ours.
     program = shutil.which(arguments[0], path=None if environ is None else environ.get("PATH")) or arguments[0]
     try:
-        return subprocess.run([program, *arguments[1:]], cwd=folder, env=environ, check=False).returncode
+        return subprocess.run([program, *arguments[1:]], cwd=folder, env=environ, stdout=output, check=False).returncode
     except OSError as error:
         raise CommandError(_why_not_started(arguments[0], folder, error)) from None
 
