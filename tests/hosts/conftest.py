@@ -19,10 +19,9 @@ def here(tmp_path: Path) -> Iterator[Here]:
 
 
 @pytest.fixture(scope="session")
-def engine(needs: Callable[[str], Path]) -> Iterator[docker_engine.Engine]:
-    """A Docker engine that this session has started, and ends."""
-    with docker_engine.running(needs("docker")) as started:
-        yield started
+def engine(needs: Callable[[str], Path]) -> docker_engine.Engine:
+    """A Docker engine that this session has started, and that ends with it."""
+    return docker_engine.started(needs("docker"))
 
 
 @pytest.fixture(scope="session")
@@ -45,14 +44,21 @@ def image(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
     """The image for CPUs, built as a user would who has no network."""
-    wheelhouse = tmp_path_factory.mktemp("wheelhouse")
+    built = engine.folder / "image-is-built"
+    with docker_engine.alone(engine.folder):
+        if not built.exists():
+            base = docker_engine.base_image(engine, needs("mmdebstrap"))
+            _build(engine, base, wheels, secret, tmp_path_factory.mktemp("wheelhouse"))
+            built.touch()
+    return docker_engine.IMAGE
+
+
+def _build(engine: docker_engine.Engine, base: str, wheels: Path, secret: str, wheelhouse: Path) -> None:
     for wheel in wheels.iterdir():
         (wheelhouse / wheel.name).symlink_to(wheel)
     (wheelhouse / ".netrc").write_text(f"machine index.example login me password {secret}\n")
-    base = docker_engine.base_image(engine, needs("mmdebstrap"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_API_KEY", secret)
         words = ("--base", base, "--wheelhouse", wheelhouse, "--network", "none", "--engine", "docker")
         printed = engine.trainjob("container", "build", "cpu", *words)
     assert f"image {docker_engine.IMAGE} is built. Next: docker run --rm {docker_engine.IMAGE}" in printed
-    return docker_engine.IMAGE

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -24,8 +22,6 @@ IMAGE = "trainjob:cpu"
 TORCH = "torch==2.13.0"
 LIMIT_S = 120.0
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainjob"
-# No bridge and no firewall rules: nothing of the machine's network is touched.
-_FLAGS = ("--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=overlay2")
 
 
 @dataclass(frozen=True)
@@ -79,50 +75,66 @@ def until(found: Callable[[], Any], what: str) -> Any:
     return answer
 
 
-@contextlib.contextmanager
-def running(dockerd: Path) -> Iterator[Engine]:
-    """Yield an engine that ends with the session; it dies with this process, however that ends."""
-    folder = Path(tempfile.mkdtemp(prefix="trainjob-docker-", dir="/tmp"))  # a socket's path is short
-    folder.chmod(0o755)
-    with _data_root(folder) as data, (folder / "log").open("wb") as log:
-        words = [dockerd, *_FLAGS, "--data-root", data, "--exec-root", folder / "exec"]
-        words += ["-p", folder / "pid", "-H", f"unix://{folder}/socket"]
-        daemon = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", *map(str, words)], stdout=log, stderr=log, start_new_session=True
-        )
-        engine = Engine(folder)
-        try:
-            until(lambda: daemon.poll() is not None or engine.docker("version", code=None).count("Version:") > 1, "up")
-            assert daemon.poll() is None, (folder / "log").read_text()[-4000:]
-            yield engine
-            # What the newest sources have made stale; the rest is the cache of the next session.
-            engine.docker("image", "prune", "--force", "--filter", "until=48h")
-        finally:
-            _end(engine, daemon)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end(engine: Engine, daemon: subprocess.Popen[bytes]) -> None:
-    if daemon.poll() is None:
-        left = engine.docker("ps", "--all", "--quiet", code=None).split()
-        if left:
-            engine.docker("rm", "--force", *left, code=None)
-        daemon.terminate()
-    daemon.wait(120)
+# No bridge and no firewall rules: nothing of the machine's network is touched. It watches the tests' own process, ends
+# the engine after it, however that ended, and holds the lock of the data folder meanwhile.
+_GUARD = """\
+dockerd --iptables=false --ip6tables=false --bridge=none --storage-driver=overlay2 \\
+  --data-root "$2" --exec-root "$1/exec" -p "$1/pid" -H "unix://$1/socket" >"$1/log" 2>&1 &
+engine=$!
+while kill -0 "$3" 2>/dev/null && kill -0 "$engine" 2>/dev/null; do sleep 0.5; done
+export DOCKER_HOST="unix://$1/socket"
+docker ps --all --quiet | xargs --no-run-if-empty docker rm --force
+# What newer sources have made stale; the rest is the cache of the next session.
+docker image prune --force --filter until=48h
+kill "$engine"
+wait "$engine"
+rm -rf "$1"
+"""
 
 
 @contextlib.contextmanager
-def _data_root(folder: Path) -> Iterator[Path]:
-    """Yield the kept data folder, or a new one while another session has that."""
+def alone(folder: Path) -> Iterator[None]:
+    """Hold off the other workers of this session."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def started(dockerd: Path) -> Engine:
+    """Return the engine that all workers of this session share; whoever comes first starts it."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    watched = os.getppid() if session else os.getpid()
+    folder = Path(f"/tmp/trainjob-docker-{session or watched}")  # a socket's path is short
+    folder.mkdir(mode=0o755, exist_ok=True)
+    engine = Engine(folder)
+    with alone(folder):
+        if not (folder / "socket").exists():
+            _start(engine, dockerd, watched)
+        until(lambda: engine.docker("version", code=None).count("Version:") > 1, f"{dockerd} answers")
+    return engine
+
+
+def _start(engine: Engine, dockerd: Path, watched: int) -> None:
+    data, lock = _data_root(engine.folder)
+    environ = {**os.environ, "PATH": f"{dockerd.parent}:{os.environ['PATH']}"}
+    words = ["sh", "-c", _GUARD, "sh", str(engine.folder), str(data), str(watched)]
+    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    guard = subprocess.Popen(words, env=environ, pass_fds=[lock], start_new_session=True, **quiet)
+    guard.returncode = 0  # it outlives this worker
+    os.close(lock)
+    until((engine.folder / "socket").exists, "the socket is there")
+
+
+def _data_root(folder: Path) -> tuple[Path, int]:
+    """Return the kept data folder, or a new one while another session has that; and a descriptor that holds it."""
     kept = _CACHE / "docker"
     kept.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "docker.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield folder / "data"
-        else:
-            yield kept
+    lock = os.open(_CACHE / "docker.lock", os.O_WRONLY | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return folder / "data", lock
+    return kept, lock
 
 
 def base_image(engine: Engine, mmdebstrap: Path) -> str:
