@@ -88,6 +88,7 @@ docker ps --all --quiet | xargs --no-run-if-empty docker rm --force
 docker image prune --force --filter until=48h
 kill "$engine"
 wait "$engine"
+umount "$1"/exec/netns/*
 rm -rf "$1"
 """
 
