@@ -34,7 +34,9 @@ class Reduction:
 def collective(workbench: Workbench, *, instances: int, megabytes: Sequence[float], tensors: int) -> list[Reduction]:
     """Return the reductions measured on `instances` ranks. Raises UserError when the run fails."""
     sizes = [f"{size:g}" for size in megabytes]
-    planned = workbench.vary(instances=instances, env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"})
+    planned = workbench.vary(
+        instances=instances, engine=None, env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"}
+    )
     runtime = (MODULE, "--tensors", str(tensors), "--megabytes", *sizes, "--")
     paths = workbench.run(dataclasses.replace(planned, runtime=runtime))
     measured = read_json(paths.folder / MEASUREMENT)

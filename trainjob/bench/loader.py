@@ -9,10 +9,12 @@ from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
+from trainjob.render.request import Request
 from trainjob.runs.experiment import Workbench
 from trainjob.runs.prune import remove_run
 
 MODULE = "trainjob.train.measure.loader"
+APPETITE = "trainjob.train.measure.appetite"
 MEASUREMENT = "measurement.json"
 
 
@@ -35,14 +37,26 @@ def loading(workbench: Workbench, numbers: Sequence[int], workers: Sequence[int]
 
 
 def _of(workbench: Workbench, instances: int, workers: Sequence[int], seconds: float) -> list[Loading]:
-    planned = workbench.vary(instances=instances)
+    planned = workbench.vary(instances=instances, engine=None)
     runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", *(str(number) for number in workers), "--")
-    paths = workbench.run(dataclasses.replace(planned, runtime=runtime))
+    measured = _measured(workbench, dataclasses.replace(planned, runtime=runtime))
+    return [Loading(instances, row["workers"], row["samples_per_s"]) for row in measured["rows"]]
+
+
+def measured_appetite(workbench: Workbench, *, seconds: float) -> float:
+    """Return the samples a second that one instance alone trains on when they are in memory. Raises UserError."""
+    planned = workbench.vary(instances=1, replicas=None, engine=None)
+    runtime = (APPETITE, "--seconds", f"{seconds:g}", "--")
+    return float(_measured(workbench, dataclasses.replace(planned, runtime=runtime))["samples_per_s"])
+
+
+def _measured(workbench: Workbench, request: Request) -> dict[str, Any]:
+    paths = workbench.run(request)
     measured = read_json(paths.folder / MEASUREMENT)
     if not isinstance(measured, dict):
         raise UserError(f"run {paths.id} left no {MEASUREMENT}: look at `trainjob logs {paths.id}`")
     remove_run(paths)
-    return [Loading(instances, row["workers"], row["samples_per_s"]) for row in measured["rows"]]
+    return measured
 
 
 def verdict(rows: Sequence[Loading], appetite_per_instance: float) -> str:

@@ -57,18 +57,25 @@ def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int) -> Ite
     workbench.refuse_command()
     first: Scale | None = None
     for instances in numbers:
-        row = _row(workbench, instances, epochs, first)
+        row = measure(workbench, instances, epochs, first, {})
         first = first or row
         yield row
 
 
-def _row(workbench: Workbench, instances: int, epochs: int, first: Scale | None) -> Scale:
+def measure(
+    workbench: Workbench, instances: int, epochs: int, first: Scale | None, changes: Mapping[str, Any]
+) -> Scale:
+    """Return the row of one number of instances, with some settings of the job changed; `first` is 100 % efficient.
+
+    Raises Refusal, or UserError when the run fails.
+    """
     request = workbench.vary(
         instances=instances,
         epochs=epochs + _WARM_UP_EPOCHS,
         updates=None,
         checkpoint_every=0,
-        log_every=_updates_per_epoch(workbench, instances),
+        log_every=_updates_per_epoch(workbench, instances, changes),
+        **changes,
     )
     batch = request.plan.batch
     if batch is None:
@@ -81,8 +88,8 @@ def _row(workbench: Workbench, instances: int, epochs: int, first: Scale | None)
     return _scale(instances, batch.global_batch, measured, first)
 
 
-def _updates_per_epoch(workbench: Workbench, instances: int) -> int:
-    batch = workbench.vary(instances=instances).plan.batch
+def _updates_per_epoch(workbench: Workbench, instances: int, changes: Mapping[str, Any]) -> int:
+    batch = workbench.vary(instances=instances, **changes).plan.batch
     if batch is None or batch.updates_per_epoch is None:
         raise UserError("bench scaling needs to know how long an epoch is: give --samples")
     return batch.updates_per_epoch

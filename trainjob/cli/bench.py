@@ -1,4 +1,4 @@
-"""trainjob bench: loader, collective, scaling."""
+"""trainjob bench: loader, collective, scaling, growth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from trainjob.cli.job_flags import JobFlags, takes_a_job
 if TYPE_CHECKING:
     from trainjob.bench.scaling import Scale
 
-app = new(no_args_is_help=True, help="Measure the loader, the collectives, and how a job scales, on this machine.")
+app = new(
+    no_args_is_help=True, help="Measure the loader, the collectives, and how a job scales and grows, on this machine."
+)
 
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the figures as JSON, too.")]
 Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances; may be repeated.")]
@@ -96,21 +98,68 @@ def loader(
     appetite: Annotated[
         float | None, typer.Option("--appetite", help="Samples/s one instance's devices take; then it says what binds.")
     ] = None,
+    measure_appetite: Annotated[
+        bool, typer.Option("--measure-appetite", help="Find that out: train one instance on samples in memory.")
+    ] = False,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Of each measurement.")] = 2.0,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
     output: Output = None,
     as_json: show.AsJson = False,
 ) -> None:
     """Measure how fast a job's data comes when nobody trains, by instances and loader workers."""
-    from trainjob.bench.loader import Loading, loading, verdict
+    from trainjob.bench.loader import Loading, loading, measured_appetite, verdict
     from trainjob.cli.workbench import workbench
 
     def line(row: Loading) -> tuple[str, ...]:
         return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
 
-    rows = loading(workbench(flags), at or [1, 2], loaders or [0], seconds=seconds)
+    bench = workbench(flags)
+    rows = loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
+    if appetite is None and measure_appetite:
+        appetite = measured_appetite(bench, seconds=seconds)
     _print(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, as_json=as_json)
     if appetite is not None and not as_json:
-        typer.echo(f"\n{verdict(rows, appetite)}")
+        how = ", measured here with samples in memory" if measure_appetite else ""
+        typer.echo(f"\none instance takes {appetite:,.0f} samples/s{how}\n{verdict(rows, appetite)}")
+    if plot is not None:
+        from trainjob.bench.plots import draw_loader
+
+        draw_loader(rows, appetite, plot)
+
+
+@app.command()
+@takes_a_job
+def growth(
+    flags: JobFlags,
+    width: Annotated[list[int] | None, typer.Option("--width", min=1, help="A width; may be repeated.")] = None,
+    size: Annotated[list[int] | None, typer.Option("--size", min=1, help="Samples; may be repeated.")] = None,
+    at: Numbers = None,
+    measured_epochs: Annotated[int, typer.Option("--measured-epochs", min=1, help="After one that warms up.")] = 3,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    output: Output = None,
+    as_json: show.AsJson = False,
+) -> None:
+    """Train the tutorial's toy net while its model grows, then while its data grow."""
+    from trainjob.bench.growth import Growth
+    from trainjob.bench.growth import growth as measured
+    from trainjob.cli.workbench import workbench
+
+    def line(row: Growth) -> tuple[str, ...]:
+        figures = (
+            f"{row.seconds_per_epoch:.3f}",
+            f"{row.samples_per_s:,.0f}",
+            f"{100 * row.communication_share:.1f} %",
+        )
+        return (str(row.width), f"{row.parameters:,}", f"{row.samples:,}", str(row.instances), *figures)
+
+    of_widths, of_sizes = width or [50, 100, 200, 400, 800], size or [4096, 8192, 16384, 32768]
+    rows = list(measured(workbench(flags), of_widths, of_sizes, at or [1, 2], epochs=measured_epochs))
+    head = ("WIDTH", "PARAMETERS", "SAMPLES", "INSTANCES", "S/EPOCH", "SAMPLES/S", "COMMUNICATION")
+    _print(rows, head, line, output, as_json=as_json)
+    if plot is not None:
+        from trainjob.bench.plots import draw_growth
+
+        draw_growth(rows, plot)
 
 
 def _print(rows: Sequence[Any], head: Sequence[str], line: Any, output: Path | None, *, as_json: bool) -> None:

@@ -14,6 +14,8 @@ from trainjob.verify.traces import Trace
 _AGAIN = 0.75
 # Samples in another order are met at another time, in a part of an epoch a part of them; changed ones hardly ever.
 _MOVED = 0.1
+# Amplified rounding is far below what a mistake does to gradients.
+_AMPLIFIED = 1e-2
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,19 @@ def _buffers(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def _amplified(evidence: Evidence) -> Iterator[Finding]:
+    # A mistake in what is summed or divided is in the first gradients already, and these are equal to the last bits.
+    apart, earliest = evidence.first, min(_shared(evidence))
+    normalised = [layer for layer in evidence.one.layers if "Norm" in layer]
+    if normalised and apart.update > earliest and apart.gradients < _AMPLIFIED:
+        yield Finding(
+            "amplified-rounding",
+            "the updates before are equal, and the net may amplify rounding: normalising over very few values does",
+            f"update {apart.update}: gradients {apart.gradients:.2g} apart, layers: {', '.join(normalised)}",
+            "Give a larger --micro-batch, or larger images, and compare again: what is a mistake stays",
+        )
+
+
 def _unknown(evidence: Evidence) -> Finding:
     first = evidence.first
     return Finding(
@@ -240,4 +255,5 @@ _IN_ORDER: tuple[tuple[Clue, ...], ...] = (
     (_not_reduced,),
     (_scaled,),
     (_random_stream, _batch_norm, _buffers),
+    (_amplified,),
 )

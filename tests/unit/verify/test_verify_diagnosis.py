@@ -86,6 +86,27 @@ def test_the_model_is_looked_at_last(crafted, one, model, found):
     assert codes(crafted("several", **model).update(1, gradient=OTHER), one) == found
 
 
+NEARLY = tuple(value + 1e-5 * turn for value, turn in zip(GRADIENT, (1, -1, 1), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("layers", "gradient", "first", "found"),
+    [
+        (("BatchNorm2d",), NEARLY, 2, ["amplified-rounding"]),
+        (("BatchNorm2d",), NEARLY, 1, ["unknown"]),  # a mistake is there from the beginning
+        (("BatchNorm2d",), OTHER, 2, ["unknown"]),  # and is larger
+        (("Linear",), NEARLY, 2, ["unknown"]),
+    ],
+)
+def test_rounding_that_a_net_amplifies_is_told_from_a_mistake(crafted, layers, gradient, first, found):
+    one = crafted("one", layers=layers)
+    several = crafted("several", layers=layers)
+    for number in (1, 2):
+        one.update(number, samples=ONE, gradients="g", parameters="p")
+        several.update(number, gradient=gradient if number >= first else GRADIENT)
+    assert codes(several, one) == found
+
+
 def test_no_gradient_at_all_is_no_multiple(crafted):
     one = crafted("one").update(1, gradient=(0.0, 0.0, 0.0), samples=ONE, gradients="g", parameters="p")
     assert codes(crafted("several").update(1), one) == ["unknown"]

@@ -59,18 +59,19 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _open(paths: RunPaths, world: Any) -> "tuple[Source, Arithmetic]":
-    settings = _settings(paths)
-    if paths.project.is_dir():
-        os.chdir(str(paths.project))
+    settings = settings_of(paths)
     task = load(settings.entry, settings.task_options, paths.project)
     source = as_source(setup.open_data(task, settings, os.environ, world.local_rank).train, settings.samples)
     return source, setup.count(settings, source)
 
 
-def _settings(paths: RunPaths) -> TrainSettings:
+def settings_of(paths: RunPaths) -> TrainSettings:
+    """Return the settings of the run's task, and enter its project. Raises UserError for a command."""
     settings = jobs.read(paths.job).train
     if settings is None:
         raise UserError("%s is of a command, not of a task: its data can't be seen from outside" % paths.job)
+    if paths.project.is_dir():
+        os.chdir(str(paths.project))
     return settings
 
 
