@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from local_runs import Here
 from verdicts import runs_left, verify, verify_task
@@ -38,6 +41,37 @@ def test_digits_cnn_with_dropout_trains_on_instances_as_on_one(here: Here, engin
     assert [one["update"] for one in verdict["updates"]] == [1, 2]
     assert verdict["instances"] == instances
     assert verdict["engine"] == engine
+
+
+_RESNET = ("--task", "cifar10-resnet50", "--data", "synthetic", "--updates", "2")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("instances", [2, 4])
+@pytest.mark.parametrize("engine", ["ddp", "naive", "horovod"])
+def test_a_resnet_trains_on_instances_as_on_one(
+    here: Here, needs: Callable[[str], Path], engine: str, instances: int
+) -> None:
+    if engine == "horovod":
+        here.cluster("local", f"python: {needs('horovod')}\n")
+    asked = ("--engine", engine, "--instances", str(instances), "--micro-batch", "8")
+    assert verify(here, *_RESNET, *asked, limit_s=1100)["equal"]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_parameter_averaging_of_a_resnet_is_shown_wrong(here: Here) -> None:
+    asked = ("--engine", "parameter-averaging", "--updates", "4", "--micro-batch", "2")
+    assert codes(verify(here, *_RESNET[:4], *asked, code=1, limit_s=1100)) == ["parameter-averaging"]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_a_net_that_amplifies_rounding_is_not_equal_and_told_so(here: Here) -> None:
+    """Two samples of 32 × 32 leave two values to normalise over in the last blocks."""
+    verdict = verify(here, *_RESNET, "--instances", "4", "--micro-batch", "2", code=1, limit_s=1100)
+    assert codes(verdict) == ["amplified-rounding"]
 
 
 def test_batch_norm_accumulation_and_a_sum_are_equal_with_buffers_apart_and_the_runs_removed(here: Here) -> None:

@@ -1,4 +1,4 @@
-"""Whose error is it? A line that says where a user's task failed, before the traceback that says how."""
+"""Whose error is it? A line that says where a user's task failed, after the traceback that says how."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def describe_task_failure(error: BaseException, paths: RunPaths) -> str:
     place = _place_in_project(error, paths) or _place_in_task(error)
     kind, hint = type(error).__name__, getattr(error, _HINT, "")
     if place is None:
-        return "task %s: %s while training%s; the traceback follows" % (_task(paths), kind, hint)
-    return "task %s raised %s in %s%s; the traceback follows" % (_task(paths), kind, place, hint)
+        return "task %s: %s while training%s; its traceback stands above" % (_task(paths), kind, hint)
+    return "task %s raised %s in %s%s; its traceback stands above" % (_task(paths), kind, place, hint)
 
 
 def add_hint(error: BaseException, hint: str) -> None:

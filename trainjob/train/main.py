@@ -86,9 +86,9 @@ def _fail_unexpectedly(error: Exception, paths: RunPaths, environ: Mapping[str, 
     lost = worlds.describe_lost_peer(error, int(environ.get(environment.RANK) or 0))
     if lost is not None:
         return _fail_without_the_others(lost, paths, _attempt(environ))
-    code = _fail(describe_task_failure(error, paths))
     traceback.print_exception(type(error), error, error.__traceback__)
-    return code
+    # Last, because a status shows the last lines, and a traceback can be longer than these.
+    return _fail(describe_task_failure(error, paths))
 
 
 def _fail_without_the_others(lost: str, paths: RunPaths, attempt: int) -> int:

@@ -90,11 +90,11 @@ def test_instances_with_a_dataset_of_the_users_train_as_one(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["__init__", "build_model", "open_data", "loss"])
-def test_a_task_that_raises_is_named_before_its_traceback(tmp_path, capfd, part):
+def test_a_task_that_raises_is_named_after_its_traceback(tmp_path, capfd, part):
     said = refused(own(tmp_path / "run", task_options={"part": part}), capfd)
-    first, _, traceback = said.partition("\n")
-    assert first.startswith("trainjob: task mine:Task raised RuntimeError in fails (mine.py, line ")
-    assert "the traceback follows" in first
+    traceback, _, last = said.rstrip("\n").rpartition("\n")
+    assert last.startswith("trainjob: task mine:Task raised RuntimeError in fails (mine.py, line ")
+    assert "its traceback stands above" in last
     assert 'raise RuntimeError("as it was told to")' in traceback
 
 
