@@ -55,6 +55,7 @@ bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one
 	$(BIN)/python tests/bench/startup.py
 	$(BIN)/python tests/bench/loader.py
 	$(BIN)/python tests/bench/overhead.py
+	$(BIN)/python tests/bench/checkpoint.py
 
 clean: ## Remove what make made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
