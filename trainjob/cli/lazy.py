@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
     "prune": "Remove old runs, by choice.",
     "rehearse": "Run the very bytes of a job here, on CPU.",
     "verify": "Show that N instances train as one, or that an interrupted run ends as an uninterrupted one.",
-    "bench": "Measure the loader, the collectives, and how a job scales, on this machine.",
+    "bench": "Measure the loader, the collectives, and how a job scales and grows, on this machine.",
     "report": "Show what a run has done, from its folder alone.",
     "data": "Prepare, list and check data sets.",
     "container": "Build images that train, run them, and verify them.",
