@@ -6,7 +6,7 @@ set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 TRAINJOB_RUN_DIR=$(pwd -P)
 export TRAINJOB_RUN_DIR
-cancelled=''
+cancelled='' launcher=''
 TRAINJOB_PARTITION=p64
 
 write_word() {
@@ -69,9 +69,19 @@ remove_partition() {
   rm -f partition
 }
 
+end_group() {
+  local step
+  for ((step = 0; step < 100; step++)); do
+    if [[ -z "$launcher" ]] || ! kill -TERM -- "-$launcher" 2>/dev/null; then return 0; fi
+    sleep 0.1
+  done
+  kill -KILL -- "-$launcher" 2>/dev/null || true
+}
+
 clean_up() {
   trap '' TERM INT HUP USR1
-  if is_stale; then return; fi
+  end_group
+  if is_stale; then return 0; fi
   if [[ -n "$cancelled" ]]; then rm -f stop; fi
   remove_partition
 }

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "data": "Prepare, list and check data sets.",
     "container": "Build images that train, run them, and verify them.",
     "provision": "Put virtualenvs and data sets on a cluster's hosts, and prove them.",
+    "devices": "Show a cluster's devices and who uses them.",
     "cluster": "List, show, make and check cluster files.",
 }
 

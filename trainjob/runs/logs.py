@@ -10,6 +10,7 @@ from pathlib import Path
 from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.runs import tagged
 from trainjob.submit import mirror
 
 _RANK_LOG = re.compile(r"rank-(\d{4,})\.log\Z")
@@ -23,6 +24,7 @@ class Tail:
     path: Path
     prefix: bytes = b""
     end: bytes = b"\n"  # what a last line without a line end gets
+    is_scripts: bool = False  # the job script's own log, where mpirun tags what instances print
     _offset: int = 0
     _rest: bytes = field(default=b"", repr=False)
 
@@ -30,13 +32,17 @@ class Tail:
         """Yield the whole lines that were added since the last call, each with its line end."""
         for block in self._new_blocks():
             *whole, self._rest = (self._rest + block).split(b"\n")
-            yield from (self.prefix + line + b"\n" for line in whole)
+            for line in whole:
+                yield from self._shown(line, b"\n")
 
     def finish(self) -> Iterator[bytes]:
         """Yield what is left: a last line that has no line end."""
         if self._rest:
-            yield self.prefix + self._rest + self.end
+            yield from self._shown(self._rest, self.end)
         self._rest = b""
+
+    def _shown(self, line: bytes, end: bytes) -> Iterator[bytes]:
+        return (self.prefix + text + end for text in (tagged.shown(line) if self.is_scripts else (line,)))
 
     def _new_blocks(self) -> Iterator[bytes]:
         try:
@@ -65,7 +71,7 @@ def tails(paths: RunPaths, rank: int | None) -> list[Tail]:
         _refuse_unknown(paths, rank)
         return [Tail(paths.rank_log(rank), end=b"")]
     every = (Tail(paths.rank_log(number), b"[%d] " % number) for number in ranks(paths))
-    return [Tail(paths.scheduler_log), *every]
+    return [Tail(paths.scheduler_log, is_scripts=True), *every]
 
 
 def _refuse_unknown(paths: RunPaths, rank: int) -> None:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.models import PodCluster, SlurmCluster
+from trainjob.cluster.site import missing_facts
 from trainjob.contract import manifest, ports, secrets, tasks
 from trainjob.contract.errors import UserError
 from trainjob.plan.engines import needs_mpirun
 from trainjob.submit import containers, engines, machines, process
 from trainjob.submit.checking import deep, limits, live, there
 from trainjob.submit.checking.problem import Problem, of_error
+from trainjob.submit.poprun import checks as poprun
 from trainjob.submit.process import search_path
 from trainjob.submit.ssh.failures import SshError
 
@@ -47,7 +49,9 @@ def problems(
     cluster = request.cluster
     if isinstance(cluster, SlurmCluster):
         return list(_under_slurm(request, cluster, project, selection, depth or Depth()))
-    return list(_here(request, project, selection, depth or Depth())) if cluster.kind == "local" else []
+    if isinstance(cluster, PodCluster):
+        return list(_on_pod(request, cluster, project, selection, depth or Depth()))
+    return list(_here(request, project, selection, depth or Depth()))
 
 
 def _here(request: Request, project: Project, selection: Selection | None, depth: Depth) -> Iterator[Problem]:
@@ -62,6 +66,24 @@ def _here(request: Request, project: Project, selection: Selection | None, depth
     yield from _port(request)
     if depth.imports:
         yield from deep.problems(machines.HERE, request, project, selection)
+
+
+def _on_pod(
+    request: Request, cluster: PodCluster, project: Project, selection: Selection | None, depth: Depth
+) -> Iterator[Problem]:
+    if request.job.command:
+        yield from _missing_script(request.job.command, project.top / project.start)
+    yield from _left_behind(request, project, selection)
+    lacking = missing_facts(cluster)
+    if lacking:
+        text = f"cluster {request.plan.cluster} can be planned, and its file lacks {', '.join(lacking)}"
+        yield Problem("facts", text, "Fill them in: trainjob cluster init NAME --kind ipu-pod shows where")
+        return
+    machine = machines.reached(cluster.ssh.host, cluster.ssh.user) if cluster.ssh else machines.HERE
+    for problem in poprun.problems(request, cluster, machine):
+        # Whether a limit matters can't be told from outside: it is told, and keeps no run from starting.
+        if depth.imports or problem.code != "memlock":
+            yield problem
 
 
 def _under_slurm(

@@ -179,8 +179,10 @@ def test_a_malformed_secrets_file(tmp_path: Path) -> None:
     assert (code, "line 2" in text, "not a pair" in text) == ("secrets", True, False)
 
 
-def test_pods_are_checked_where_they_run(tmp_path: Path) -> None:
-    assert found(tmp_path, {"kind": "ipu-pod", "ipus": 4, "host_count": 1}) == []
+def test_a_pod_that_lacks_facts_is_asked_nothing(tmp_path: Path) -> None:
+    (problem,) = found(tmp_path, {"kind": "ipu-pod", "ipus": 4, "host_count": 1})
+    assert problem.code == "facts"
+    assert "lacks hosts, vipu.server, vipu.partition, sdk.path, sdk.venv, runs_dir" in problem.text
 
 
 def test_a_problem_is_json_for_machines() -> None:

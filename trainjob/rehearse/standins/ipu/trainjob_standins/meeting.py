@@ -6,6 +6,7 @@ that TRAINJOB_STANDIN_MEETING names, new for every start, else one named after t
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import hashlib
 import os
@@ -54,11 +55,17 @@ class Group:
         self._work.allgather([found], [tensor]).wait()
         return found
 
+    def leave(self) -> None:
+        """Let go of the others; nothing can be asked of the group any more."""
+        self._work = None
+
 
 def group(name: str, rank: int, size: int) -> Group:
     """Return the group called `name`, which all instances must ask for; it stays until the process ends."""
     if name not in _groups:
         _groups[name] = Group(name, rank, size)
+        # gloo's threads must end before the interpreter does: left to its end, they abort the process now and then.
+        atexit.register(_groups[name].leave)
     return _groups[name]
 
 
