@@ -21,6 +21,7 @@ from trainjob.runs import logs
 from trainjob.runs.pace import between_looks_s
 from trainjob.runs.status import Status, poll
 from trainjob.submit import mirror
+from trainjob.submit.base import read_submission
 
 
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
@@ -53,11 +54,19 @@ def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
 
 
 def _next(paths: RunPaths, ended: Status) -> str:
-    if ended.state == states.COMPLETED and paths.checkpoints.is_dir() and any(paths.checkpoints.iterdir()):
+    if ended.state == states.COMPLETED and _has_weights(paths):
         return f"trainjob export {paths.id} -o model.safetensors · trainjob logs {paths.id}"
     if ended.state == states.COMPLETED:
         return f"trainjob logs {paths.id}"
     return f"trainjob logs {paths.id} · trainjob resume {paths.id}"
+
+
+def _has_weights(paths: RunPaths) -> bool:
+    submission = read_submission(paths)
+    if submission is not None and submission.remote is not None:
+        # Its checkpoints lie over there until `export` fetches one.
+        return jobs.read(paths.job).train is not None
+    return paths.checkpoints.is_dir() and any(paths.checkpoints.iterdir())
 
 
 @contextmanager
