@@ -93,6 +93,11 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("command", [["true"], ["echo", "x"], ["sh", "-c", "exit"], ["/bin/sh"], [sys.executable]])
+def test_a_program_that_the_shell_has_itself_is_found(tmp_path: Path, command: list[str]) -> None:
+    assert said(tmp_path, {}, command=command) == []
+
+
 def test_an_image_that_is_not_there(tmp_path: Path) -> None:
     ((code, text),) = said(tmp_path, {"container": {"runtime": "apptainer", "image": "/nowhere/x.sif"}})
     assert (code, text) == ("image", "container.image /nowhere/x.sif is not there on this machine. Put it there")

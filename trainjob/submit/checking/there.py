@@ -16,7 +16,11 @@ from trainjob.submit.machine import Machine
 # fact. Of a secrets file only line numbers come out.
 _LOOK = r"""
 home() { case $1 in "~") set -- "$HOME" ;; "~/"*) set -- "$HOME/${1#??}" ;; esac; printf '%s\n' "$1"; }
-runs() { found=$(command -v -- "$1" 2>/dev/null) && [ ! -d "$found" ] && [ -x "$found" ]; }
+runs() {
+  case $1 in */*) [ ! -d "$1" ] && [ -x "$1" ]; return ;; esac
+  # Not `command -v`, which finds what the shell itself has: a rank is started without one.
+  (IFS=:; for folder in $PATH; do [ ! -d "$folder/$1" ] && [ -x "$folder/$1" ] && exit 0; done; exit 1)
+}
 if [ -n "$1" ]; then
   python=$(home "$1")
   if runs "$python"; then
