@@ -13,6 +13,7 @@ from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 
 if TYPE_CHECKING:
+    from trainjob.bench.pod import PodLoading
     from trainjob.bench.scaling import Scale
 
 app = new(
@@ -28,6 +29,9 @@ Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of insta
 def scaling(
     flags: JobFlags,
     at: Numbers = None,
+    lessons: Annotated[
+        bool, typer.Option("--lessons", help="The IPU lessons' four steps, rehearsed: seconds an epoch of loading.")
+    ] = False,
     measured_epochs: Annotated[int, typer.Option("--measured-epochs", min=1, help="After one that warms up.")] = 3,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
     output: Output = None,
@@ -37,6 +41,9 @@ def scaling(
     from trainjob.bench.scaling import scaling as measured
     from trainjob.cli.workbench import workbench
 
+    if lessons:
+        _print_lessons(flags, output, as_json=as_json)
+        return
     rows = list(measured(workbench(flags), at or [1, 2], epochs=measured_epochs))
     _print(rows, _SCALING_HEAD, _scaling_line, output, as_json=as_json)
     if plot is not None:
@@ -113,6 +120,9 @@ def loader(
     def line(row: Loading) -> tuple[str, ...]:
         return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
 
+    if _is_a_pod(flags):
+        _print_pod_loading(flags, loaders or [0], seconds, output, as_json=as_json)
+        return
     bench = workbench(flags)
     rows = loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
     if appetite is None and measure_appetite:
@@ -160,6 +170,42 @@ def growth(
         from trainjob.bench.plots import draw_growth
 
         draw_growth(rows, plot)
+
+
+def _is_a_pod(flags: JobFlags) -> bool:
+    from trainjob.cli.pod_workbench import is_a_pod
+
+    return is_a_pod(flags)
+
+
+def _print_pod_loading(
+    flags: JobFlags, loaders: Sequence[int], seconds: float, output: Path | None, *, as_json: bool
+) -> None:
+    from trainjob.bench.pod import loading
+    from trainjob.cli.pod_workbench import rehearsing
+
+    rows = list(loading(rehearsing(flags), loaders, seconds=seconds))
+    _print(rows, _POD_HEAD, _pod_line, output, as_json=as_json)
+
+
+def _print_lessons(flags: JobFlags, output: Path | None, *, as_json: bool) -> None:
+    from trainjob.bench.pod import LESSONS_JOB, lessons
+    from trainjob.cli.pod_workbench import rehearsing
+
+    cluster = "pod16" if flags.cluster == "local" else flags.cluster
+    asked = flags._replace(cluster=cluster, values={**LESSONS_JOB, **flags.values})
+    rows = list(lessons(rehearsing(asked), seconds=_LESSONS_S))
+    _print(rows, _POD_HEAD, _pod_line, output, as_json=as_json)
+
+
+_LESSONS_S = 2.0
+_POD_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "SAMPLES/S", "S/EPOCH, LOADING")
+
+
+def _pod_line(row: PodLoading) -> tuple[str, ...]:
+    steps = "" if row.steps is None else str(row.steps)
+    epoch = "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}"
+    return (str(row.instances), str(row.replicas), str(row.workers), steps, f"{row.samples_per_s:,.0f}", epoch)
 
 
 def _print(rows: Sequence[Any], head: Sequence[str], line: Any, output: Path | None, *, as_json: bool) -> None:

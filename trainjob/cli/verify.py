@@ -61,12 +61,24 @@ def verify(
 
 
 def _compared(flags: JobFlags, dtype: str) -> Verdict:
+    from trainjob.cli.pod_workbench import is_a_pod
     from trainjob.cli.workbench import workbench
     from trainjob.verify.instances import verify as compared
 
+    if is_a_pod(flags):
+        return _of_a_pod(flags, dtype)
     bench = workbench(flags)
     instances, updates = bench.request.job.instances or _INSTANCES, flags.values.get("updates", _UPDATES)
     return compared(bench, instances=instances, updates=updates, dtype=dtype)
+
+
+def _of_a_pod(flags: JobFlags, dtype: str) -> Verdict:
+    from trainjob.cli.pod_workbench import prepared_pair
+    from trainjob.verify.pod import verify as compared
+
+    if dtype != "float64":
+        raise typer.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
+    return compared(*prepared_pair(flags, flags.values.get("updates", _UPDATES)))
 
 
 def _resumed(
@@ -101,8 +113,8 @@ def _print_instances(verdict: Verdict) -> None:
             (
                 str(one.update),
                 "same" if one.same_samples else "other",
-                *(f"{figure:.1e}" for figure in (one.gradients, one.parameters, one.buffers, one.loss)),
-                "apart" if is_apart(one, verdict.dtype) else "",
+                *(_figure(figure) for figure in (one.gradients, one.parameters, one.buffers, one.loss)),
+                "apart" if is_apart(one, verdict.dtype, verdict.tolerance) else "",
             )
             for one in verdict.differences
         ),
@@ -114,6 +126,10 @@ def _print_instances(verdict: Verdict) -> None:
         typer.echo(f"\nNOT EQUAL, {finding.code}: {finding.text}\n  {finding.evidence}\n  {finding.cure}")
     if verdict.equal:
         typer.echo(f"\nEQUAL: {verdict.instances} instances train as one")
+
+
+def _figure(value: float) -> str:
+    return "not seen" if value != value else f"{value:.1e}"
 
 
 def _print_resume(verdict: ResumeVerdict) -> None:

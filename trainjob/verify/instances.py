@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,10 +105,11 @@ def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> t
     return several, workbench.vary(**shared, **alone, instances=1, replicas=None, engine="single")
 
 
-def is_apart(difference: Difference, dtype: str) -> bool:
-    """Return whether an update of two runs differs by more than rounding."""
-    tolerance = TOLERANCE[dtype]
+def is_apart(difference: Difference, dtype: str, tolerance: float | None = None) -> bool:
+    """Return whether an update of two runs differs by more than rounding. Gradients that nobody saw are not judged."""
+    tolerance = TOLERANCE[dtype] if tolerance is None else tolerance
     if dtype == "float32":
         return difference.update == 1 and not difference.gradients <= tolerance
-    figures = (difference.gradients, difference.parameters, difference.loss)
+    gradients = 0.0 if math.isnan(difference.gradients) else difference.gradients
+    figures = (gradients, difference.parameters, difference.loss)
     return not all(figure <= tolerance for figure in figures)

@@ -67,7 +67,7 @@ class IpuEngine:
         self._training = poptorch.trainingModel(self._wrapped.train(), self._options, self._optimizer)
         self._evaluation = Evaluation(self.ipus, self._wrapped, parts)
         if parts.trace is not None:
-            parts.trace.model(self.model, True, False)
+            parts.trace.model(self.model, not _draws(self.model), False)
 
     def _try_out(self) -> List[str]:
         """Return the metrics' names, after one micro batch in 32 bits on the host has shown that the task fits."""
@@ -207,3 +207,9 @@ class IpuEngine:
     def _weights_to_host(self) -> None:
         if self._training.isCompiled() and self._training.isAttachedToDevice():
             self._training.copyWeightsToHost()
+
+
+def _draws(model: torch.nn.Module) -> bool:
+    """Return whether a layer draws random numbers, which an IPU takes from a generator of its own."""
+    dropping = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
+    return any(isinstance(layer, dropping) and getattr(layer, "p", 1.0) > 0 for layer in model.modules())

@@ -19,7 +19,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.files import write_json
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
-from trainjob.train import setup
+from trainjob.train import engines, setup
 from trainjob.train import world as worlds
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.batches import blocks
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure with each number of workers; return 0."""
     asked = _parse(arguments)
     paths = RunPaths(os.path.abspath(asked.run_dir))
-    world = worlds.join(worlds.place(os.environ), os.environ, 600.0)
+    world = engines.join(_settings(paths).engine, worlds.place(os.environ), os.environ, 600.0)
     try:
         source, counts = _open(paths, world)
         rows = [_row(source, counts, world, workers, asked.seconds) for workers in asked.workers]

@@ -1,0 +1,75 @@
+"""IPU jobs proved and measured by the command line: verify, bench, and a Horovod hello under anybody's poprun line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from local_runs import Here
+from verdicts import verify
+
+# Instances start one interpreter each with torch: slow beside other work.
+pytestmark = pytest.mark.timeout(500)
+SMALL = ("--cluster", "pod4", "--instances", "2", "--replicas", "4")
+
+HELLO = """\
+import horovod.torch as hvd, popdist, torch, sys
+popdist.init()
+hvd.init()
+loss, accuracy = hvd.grouped_allreduce([torch.tensor([float(hvd.rank())]), torch.tensor(50.0)], op=hvd.Average)
+sys.stdout.write(f"{hvd.rank()} of {hvd.size()}: {loss.item()} {accuracy.item()}\\n")
+"""
+
+
+def test_instances_and_replicas_train_as_one(here: Here) -> None:
+    verdict = verify(here, *SMALL, "--updates", "4", "--accumulation", "2", "--device-iterations", "2", limit_s=400)
+    assert (verdict["equal"], verdict["engine"], verdict["instances"]) == (True, "ipu", 2)
+    assert [one["update"] for one in verdict["updates"]] == [2, 4]
+    assert all(one["same_samples"] and one["parameters"] < 1e-6 for one in verdict["updates"])
+    assert not verdict["kept"]
+    assert not list((here.folder / "data" / "trainjob" / "rehearsals").iterdir())
+
+
+NOISY = """\
+from torch import nn
+from trainjob.train.tasks.digits_cnn import DigitsCnn
+
+
+class Noisy(DigitsCnn):
+    def build_model(self):
+        return nn.Sequential(super().build_model(), nn.Dropout(0.5))
+"""
+
+
+def test_dropout_on_ipus_is_told_apart(here: Here) -> None:
+    here.write("noisy.py", NOISY)
+    asked = ("--task", "noisy:Noisy", "--data", "digits", "--samples", "1437", "--micro-batch", "4", "--updates", "2")
+    verdict = verify(here, *SMALL, *asked, code=1, limit_s=400)
+    assert [finding["code"] for finding in verdict["findings"]] == ["dropout-stream"]
+
+
+def test_a_horovod_hello_runs_unchanged(here: Here) -> None:
+    here.write("hello.py", HELLO)
+    line = ("poprun", "--num-replicas", "8", "--num-instances", "4", "--ipus-per-replica", "2", "python", "hello.py")
+    ended = here.run("rehearse", "--cluster", "pod16", "--", *line)
+    said = sorted(line.partition(":")[2] for line in ended.stdout.splitlines() if " of 4: " in line)
+    assert said == [f"{rank} of 4: 1.5 50.0" for rank in range(4)]
+
+
+def test_a_pods_loaders_are_measured(here: Here, tmp_path: Path) -> None:
+    asked = ("--accumulation", "2", "--device-iterations", "4", "--seconds", "0.2", "--loaders", "0")
+    (row,) = here.json("bench", "loader", *SMALL, *asked, "-o", str(tmp_path / "figures.json"))
+    assert (row["instances"], row["replicas"], row["steps"]) == (2, 4, 1437 // (4 * 2 * 4 * 4))
+    assert row["samples_per_s"] > 0
+    assert row["seconds_per_epoch"] > 0
+    assert (tmp_path / "figures.json").exists()
+
+
+def test_the_lessons_four_steps_are_one_table(here: Here) -> None:
+    rows = here.json("bench", "scaling", "--lessons")
+    assert [(row["instances"], row["replicas"], row["workers"], row["steps"]) for row in rows] == [
+        (1, 1, 0, 24),
+        (1, 8, 0, 3),
+        (1, 8, 4, 3),
+        (4, 8, 4, 3),
+    ]
