@@ -36,7 +36,7 @@ def shared(job: Job, updates: int) -> dict[str, Any]:
     return {
         "updates": updates,
         "epochs": None,
-        "log_every": 1,
+        "log_every": job.device_iterations or 1,  # a block's losses come together: means of as many updates
         "checkpoint_every": 0,
         "trace": "full",
         "env": {**job.env, "OMP_NUM_THREADS": "1"},
