@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from poptorch.enums import AutoStage
+from poptorch.errors import Error
 
 
 class _Strategy:
@@ -34,3 +35,20 @@ class ParallelPhasedExecution(_Strategy):
 
 class SerialPhasedExecution(_Strategy):
     """Phases, one after the other."""
+
+
+def refuse_short_pipeline(options: Any, stages: int, training: bool) -> None:
+    """Raise Error where a pipeline of `stages` IPUs can't be kept full."""
+    if not training:
+        if options.device_iterations < stages:
+            raise Error(
+                "a pipeline of %d stages needs as many device iterations, and has %d"
+                % (stages, options.device_iterations)
+            )
+        return
+    needed, found = 2 * stages - 1, options.Training.gradient_accumulation
+    if found < needed:
+        raise Error(
+            "gradient accumulation must be at least the number of pipeline stages: %d over %d IPUs, and is %d"
+            % (needed, stages, found)
+        )

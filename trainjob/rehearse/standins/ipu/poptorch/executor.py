@@ -12,8 +12,10 @@ from trainjob_standins.announce import say_what_this_is, warn
 from poptorch import cache, devices, values
 from poptorch.enums import ConnectionType, OutputMode
 from poptorch.errors import Error
+from poptorch.execution import refuse_short_pipeline
 from poptorch.options import Options
 from poptorch.program import Program
+from poptorch.saved import read
 from poptorch.training import TrainingProgram
 
 
@@ -80,7 +82,7 @@ class PoplarExecutor:
     def _ipus_for(self, highest_ipu: int) -> int:
         options, stages = self._options, highest_ipu + 1
         if stages > 1 and options.execution_strategy.is_pipelined:
-            _refuse_short_pipeline(options, stages, self._training)
+            refuse_short_pipeline(options, stages, self._training)
         return int(devices.ipus_of_replica(highest_ipu, options.auto_round_num_ipus) * options.replication_factor)
 
     def _refuse_other_inputs(self, args: Any, kwargs: Any) -> None:
@@ -210,22 +212,6 @@ class PoplarExecutor:
         return getattr(self._user_model, name)
 
 
-def _refuse_short_pipeline(options: Options, stages: int, training: bool) -> None:
-    if not training:
-        if options.device_iterations < stages:
-            raise Error(
-                "a pipeline of %d stages needs as many device iterations, and has %d"
-                % (stages, options.device_iterations)
-            )
-        return
-    needed, found = 2 * stages - 1, options.Training.gradient_accumulation
-    if found < needed:
-        raise Error(
-            "gradient accumulation must be at least the number of pipeline stages: %d over %d IPUs, and is %d"
-            % (needed, stages, found)
-        )
-
-
 def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any = None) -> PoplarExecutor:
     """Return `model` as one that trains on the device; no optimizer means SGD with a learning rate of 0.01."""
     model = model.model if isinstance(model, PoplarExecutor) else model
@@ -255,12 +241,3 @@ def load(path: str, edit_opts_fn: Optional[Callable[[Options], None]] = None) ->
     found: PoplarExecutor = make(kept["model"], options, **more)
     found.loadExecutable(path)
     return found
-
-
-def read(path: str) -> Dict[str, Any]:
-    """Return what `save` wrote to `path`."""
-    try:
-        kept = torch.load(path, weights_only=False)
-    except TypeError:  # torch < 1.13 has no such argument
-        kept = torch.load(path)
-    return dict(kept)
