@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure with each number of workers; return 0."""
     asked = _parse(arguments)
     paths = RunPaths(os.path.abspath(asked.run_dir))
-    world = engines.join(_settings(paths).engine, worlds.place(os.environ), os.environ, 600.0)
+    world = engines.join(settings_of(paths).engine, worlds.place(os.environ), os.environ, 600.0)
     try:
         source, counts = _open(paths, world)
         rows = [_row(source, counts, world, workers, asked.seconds) for workers in asked.workers]
