@@ -33,11 +33,12 @@ demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
+# A file's tests stay together, for they share what is slow to start; more workers than cores, for many of them wait.
 test: .venv/installed-dev ## Run the tests
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not full"
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not full"
 
 test-full: .venv/installed-dev ## Run the tests, and those that take longer than CI allows
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellcheck of every rendered script
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from local_runs import Here, first_line, marked, until, what_follows
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("slurm-rehearse")]
+pytestmark = pytest.mark.timeout(900)
 
 ASKED = ("--cluster", "slurm-gpu", "--instances", "2", "--hosts", "2")
 

@@ -14,7 +14,7 @@ from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import Description, Partition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("slurm-by-hand")]
+pytestmark = pytest.mark.timeout(900)
 
 # Leaves what a script leaves that has checkpointed on request.
 LEAVES = "echo %s >$TRAINJOB_RUN_DIR/requeue"

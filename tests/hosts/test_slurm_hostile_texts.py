@@ -25,7 +25,7 @@ from trainjob.render.rendered import Rendered, render
 from trainjob.render.request import Request
 from trainjob.submit import folder as folders
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.xdist_group("slurm-hostile-texts")]
+pytestmark = pytest.mark.timeout(1800)
 
 RECORDER = """\
 import json, os, sys

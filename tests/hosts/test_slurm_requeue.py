@@ -155,7 +155,6 @@ def limited(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
         yield {**jobs, "contained": begin(login, cluster="contained")}
 
 
-@pytest.mark.xdist_group("slurm-limits")
 @pytest.mark.parametrize("to", ["steps", "batch"])
 def test_rows_1_and_2_time_limit(limited: dict[str, Watched], alone: Run, to: str) -> None:
     watched = limited[to]
@@ -164,7 +163,6 @@ def test_rows_1_and_2_time_limit(limited: dict[str, Watched], alone: Run, to: st
     assert f"#SBATCH --signal={'B:' if to == 'batch' else ''}USR1@60" in (watched.run.folder / "job.sbatch").read_text()
 
 
-@pytest.mark.xdist_group("slurm-limits")
 def test_row_9_time_limit_of_one_task_of_an_array(limited: dict[str, Watched], alone: Run) -> None:
     array = limited["array"]
     slow, other = (
@@ -177,7 +175,6 @@ def test_row_9_time_limit_of_one_task_of_an_array(limited: dict[str, Watched], a
     assert other.run.word("attempt") == "1"
 
 
-@pytest.mark.xdist_group("slurm-limits")
 def test_row_10_time_limit_inside_a_container(limited: dict[str, Watched], alone: Run) -> None:
     watched = limited["contained"]
     watched.wait_until_over()
@@ -206,7 +203,6 @@ def own_slurm(needs: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable
         context.__exit__(None, None, None)
 
 
-@pytest.mark.xdist_group("slurm-own")
 def test_row_3_preempted_and_back(own_slurm: Callable[..., Login], alone: Run) -> None:
     watched = begin(own_slurm(preemption="requeue"))
     watched.wait_until_at_work()
@@ -216,7 +212,6 @@ def test_row_3_preempted_and_back(own_slurm: Callable[..., Login], alone: Run) -
 
 
 # With preempt_send_user_signal set, Slurm 22.05 still sends TERM and not the job's own signal: the stated outcome.
-@pytest.mark.xdist_group("slurm-own")
 @pytest.mark.parametrize("preemption", ["user-signal", "cancel"])
 def test_row_4_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(
     own_slurm: Callable[..., Login], preemption: str
@@ -231,7 +226,6 @@ def test_row_4_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(
     assert "trainjob resume" in (watched.run.folder / "logs/scheduler.out").read_text()
 
 
-@pytest.mark.xdist_group("slurm-own")
 def test_row_5_cancelled_stays_cancelled_with_a_checkpoint(own_slurm: Callable[..., Login]) -> None:
     watched = begin(own_slurm())
     watched.wait_until_at_work()
@@ -241,7 +235,6 @@ def test_row_5_cancelled_stays_cancelled_with_a_checkpoint(own_slurm: Callable[.
     assert parameters(watched.run)["update"] >= 2
 
 
-@pytest.mark.xdist_group("slurm-own")
 def test_row_6_requeued_by_hand(own_slurm: Callable[..., Login], alone: Run) -> None:
     watched = begin(own_slurm())
     watched.wait_until_at_work()
@@ -250,7 +243,6 @@ def test_row_6_requeued_by_hand(own_slurm: Callable[..., Login], alone: Run) -> 
     watched.check_equal_to(alone)
 
 
-@pytest.mark.xdist_group("slurm-own")
 @pytest.mark.parametrize("which", [0, -1])
 def test_row_7_a_lost_node_whose_ranks_live_on_is_fenced(
     own_slurm: Callable[..., Login], alone: Run, which: int
@@ -273,7 +265,6 @@ def nodes_of(slurm: PrivateSlurm, job: str) -> list[str]:
     return slurm.run(["scontrol", "show", "hostnames", listed]).text.split()
 
 
-@pytest.mark.xdist_group("slurm-own")
 def test_row_8_a_killed_rank_is_named(own_slurm: Callable[..., Login]) -> None:
     watched = begin(own_slurm())
     watched.wait_until_at_work()

@@ -12,7 +12,7 @@ from slurm_jobs import LIMIT_S, Login, cluster_file, everything_said, largest_di
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("slurm-trains")]
+pytestmark = pytest.mark.timeout(900)
 
 # Sums are in another order over ranks: float64 keeps a real mistake apart from that.
 EXACT = ("--precision", "64.64", "--updates", "5", "--log-every", "1")
