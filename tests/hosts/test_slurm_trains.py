@@ -107,7 +107,7 @@ while not (other / ("here-" + os.environ["RANK"])).exists():
 
 
 def test_two_runs_on_one_node_at_once_collide_nowhere(login: Login) -> None:
-    login.cluster("shared", nodes={"count": 1, "cpus": 64})
+    login.cluster("shared", nodes={"count": 1, "cpus": 64}, directives={"cpus-per-task": 1, "mem": "1G"})
     login.here.write("my_script.py", STAY_A_WHILE)
     asked = ("--instances", "2", "--", "python", "my_script.py")
     first, second = (login.render(*asked, other, cluster="shared") for other in ("run-2", "run-1"))
@@ -120,7 +120,7 @@ def test_two_runs_on_one_node_at_once_collide_nowhere(login: Login) -> None:
 
 
 def test_two_trainings_on_one_node_at_once_collide_nowhere(login: Login) -> None:
-    login.cluster("shared", nodes={"count": 1, "cpus": 64})
+    login.cluster("shared", nodes={"count": 1, "cpus": 64}, directives={"cpus-per-task": 1, "mem": "1G"})
     asked = ("--instances", "2", "--updates", "5")
     runs = [login.render(*asked, cluster="shared") for _ in range(2)]
     jobs = [login.sbatch(run, "--nodelist=node1") for run in runs]
