@@ -33,22 +33,23 @@ def login(slurm: PrivateSlurm, here: Here) -> Login:
     return Login(here, slurm, **CPUS)
 
 
-# A node refuses a job that comes back within the second: Slurm itself waits two minutes.
-WAITS_S = 4.0
+# A job may start and be requeued between two looks: one that still waits after so long is helped again.
+HELPED_AGAIN_S = 20.0
 
 
 def wait_through_requeues(login: Login) -> None:
-    """Return when nothing runs or waits; what Slurm would hold back for two minutes is let go after some seconds."""
-    first_seen: dict[str, float] = {}
+    """Return when nothing runs or waits; what Slurm would hold back for two minutes is let go soon."""
+    helped: dict[str, float] = {}
 
     def nothing_is_left() -> bool:
         jobs = login.slurm.run(["squeue", "--noheader", "--format=%i %T"]).text.split("\n")
         waiting = [line.split()[0] for line in jobs if line.endswith("PENDING")]
-        for job in list(first_seen.keys() - set(waiting)):
-            del first_seen[job]
+        for job in helped.keys() - set(waiting):
+            del helped[job]
         for job in waiting:
-            if time.monotonic() - first_seen.setdefault(job, time.monotonic()) > WAITS_S:
-                faults.start_now(login.slurm, job)
+            if time.monotonic() - helped.get(job, -HELPED_AGAIN_S) >= HELPED_AGAIN_S:
+                helped[job] = time.monotonic()
+                faults.start_soon(login.slurm, job)
         return not any(jobs)
 
     until(nothing_is_left, "all jobs to end", LIMIT_S)
