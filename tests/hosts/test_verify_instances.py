@@ -118,7 +118,7 @@ def test_a_command_is_refused(here: Here) -> None:
 
 
 def test_a_cluster_elsewhere_is_refused(here: Here) -> None:
-    assert "of kind ipu-pod" in verify(here, "--cluster", "pod4", code=1)["error"]
+    assert "of kind slurm" in verify(here, "--cluster", "slurm-gpu", code=1)["error"]
 
 
 def test_another_type_is_a_usage_error(here: Here) -> None:
