@@ -144,12 +144,12 @@ def test_a_rank_that_hangs_is_named_and_the_others_end(tmp_path, engine):
 
 
 def test_a_rank_that_is_frozen_is_named_by_the_others(tmp_path):
-    run = make_run(tmp_path / "run", instances=2, epochs=500, log_every=1, stall_timeout_s=3.0)
+    run = make_run(tmp_path / "run", instances=2, epochs=500, log_every=1, stall_timeout_s=12.0)
     ranks = start(run, 2)
     wait_for(lambda: lines(run, "train"), ranks)
     ranks[1].send_signal(signal.SIGSTOP)
     try:
-        assert ranks[0].wait(60) == FAILED
+        assert ranks[0].wait(80) == FAILED
     finally:
         finish(ranks, 0.1) if ranks[1].poll() is not None else [rank.kill() or rank.wait() for rank in ranks]
     assert "rank 1 does not answer: it is frozen, or its host is" in log(run, 0)
