@@ -12,6 +12,9 @@ import services
 
 _KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV", "TRAINJOB_HOROVOD_VENV")
 
+# Threads that wait without spinning leave the cores to those that work, on machines where several tests run at once.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("trainjob", deadline=None)
 hypothesis.settings.load_profile("trainjob")

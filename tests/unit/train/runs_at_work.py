@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+
 from trainjob.contract import checkpoints, tasks
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.job import JobRecord, TrainSettings
@@ -17,6 +19,8 @@ from trainjob.contract.paths import RunPaths
 PACKAGE = Path(__file__).resolve().parents[3] / "trainjob"
 # Generous: two cores may be shared with other tests. A test that waits this long has failed.
 PATIENCE_S = 100
+# As the ranks that are started: two threads that wait for each other stand still on a busy machine.
+torch.set_num_threads(1)
 
 
 def settings(**changes) -> TrainSettings:
