@@ -25,7 +25,7 @@ def test_another_number_of_instances_ends_within_the_tolerance(here: Here) -> No
 
 
 def test_a_task_that_counts_outside_of_its_model_is_not_equal(here: Here) -> None:
-    asked = ("--resume", "--instances", "1", "--updates", "200", "--by", "kill", "--interruptions", "1")
+    asked = ("--resume", "--instances", "1", "--updates", "200", "--by", "kill", "--interruptions", "3")
     verdict = verify_task(here, "Counting", *asked, code=1)
     assert not verdict["equal"]
     assert verdict["same_samples"]

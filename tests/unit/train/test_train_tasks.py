@@ -230,7 +230,7 @@ def test_further_metrics_have_a_place_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("None", "open_data gave NoneType, which has no __len__ and __getitem__"),
+        ("None", "open_data gave NoneType, which can neither be asked by index"),
         ("[torch.ones(4)] * 64", "a Dataset must give (input, target) for each sample, and this one gives Tensor"),
         ("[(torch.ones(4), 0)] * 3", "batch = 4 samples, and the data set has 3"),
     ],
