@@ -6,7 +6,7 @@ import ipaddress
 import os
 import shlex
 import socket
-from typing import Dict, List
+from typing import Dict, List, Optional
 
 from trainjob.rehearse.standins.pod import log
 from trainjob.rehearse.standins.pod.options import Asked
@@ -16,6 +16,8 @@ from trainjob.rehearse.standins.pod.topology import Instance, Topology
 # "real": hosts are reached by mpirun. Otherwise they are names, and every instance runs on this machine.
 HOSTS = "TRAINJOB_STANDIN_HOSTS"
 _UNASKED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+# Not by sorting out what mpirun prints: it may put what two instances say on one line.
+_SILENTLY = ["sh", "-c", 'exec "$@" >/dev/null 2>&1', "sh"]
 _INTERFACES = ("oob_tcp_if_include", "btl_tcp_if_include")
 
 
@@ -24,12 +26,16 @@ def hosts_are_names() -> bool:
     return os.environ.get(HOSTS) != "real"
 
 
-def line(asked: Asked, topology: Topology, environments: List[Dict[str, str]]) -> List[str]:
-    """Return the words of the mpirun command. Raises Refused for MPI arguments that can't be read."""
+def line(asked: Asked, topology: Topology, environments: List[Dict[str, str]], only: Optional[int]) -> List[str]:
+    """Return the words of the mpirun command; all instances but `only` are silent, if one is named.
+
+    Raises Refused for MPI arguments that can't be read.
+    """
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 or asked.choice("allow-run-as-root") else []
     words = ["mpirun", "--tag-output", "--bind-to", "none", "--oversubscribe", *as_root, *_global(asked)]
     for instance, environment in zip(topology.instances, environments):
-        words += [*([":"] if instance.number else []), *_segment(asked, instance, environment)]
+        silent = _SILENTLY if only not in (None, instance.number) else []
+        words += [*([":"] if instance.number else []), *_segment(asked, instance, environment), *silent, *asked.program]
     return words
 
 
@@ -41,7 +47,7 @@ def _segment(asked: Asked, instance: Instance, environment: Dict[str, str]) -> L
         words += ["-x", "%s=%s" % (name, value)]
     for text in [*asked.all("mpi-local-args"), *_of_instance(asked, instance)]:
         words += _split("mpi-local-args", text)
-    return [*words, *_place(instance), *asked.program]
+    return [*words, *_place(instance)]
 
 
 def _place(instance: Instance) -> List[str]:

@@ -110,9 +110,9 @@ def _start(asked: Asked, found: Topology, environments: List[Dict[str, str]]) ->
         log.info("Hosts are names here: all instances run on this machine")
         os.environ["MASTER_ADDR"] = "127.0.0.1"
     if os.environ.get(MPIRUN) != "none" and shutil.which("mpirun"):
-        words = mpirun.line(asked, found, environments)
+        words = mpirun.line(asked, found, environments, only)
         log.detail("Running: " + " ".join(shlex.quote(word) for word in words))
-        status = running.run_mpirun(words, only)
+        status = running.run_mpirun(words)
         return status if status >= 0 else 128 - status
     log.info("There is no mpirun: instances are processes of poprun's own")
     return running.run_processes(asked.program, _as_mpirun_would(found, environments), only)

@@ -25,14 +25,9 @@ def was_asked_to_end() -> Optional[int]:
     return _asked_to_end[0] if _asked_to_end else None
 
 
-def run_mpirun(words: List[str], only: Optional[int]) -> int:
-    """Return the exit status of mpirun. `only` shows the output of one instance and hides the others'."""
-    piped = None if only is None else subprocess.PIPE
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=piped, stderr=piped)
-    if only is None:
-        return _wait(process)
-    _copy({process.stdout: sys.stdout.buffer, process.stderr: sys.stderr.buffer}, only, [process])
-    return _wait(process)
+def run_mpirun(words: List[str]) -> int:
+    """Return the exit status of mpirun."""
+    return _wait(subprocess.Popen(words, stdin=subprocess.DEVNULL))
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int:
@@ -44,30 +39,6 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
             if _asked_to_end and not told:
                 process.send_signal(signal.SIGTERM)
                 told = True
-
-
-def _copy(streams: "Dict[object, object]", only: int, processes: "List[subprocess.Popen[bytes]]") -> None:
-    mark = b"[1,%d]<" % only
-    rests: Dict[object, bytes] = dict.fromkeys(streams, b"")
-    with selectors.DefaultSelector() as selector:
-        for stream in streams:
-            selector.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]
-        while selector.get_map():
-            if _asked_to_end:
-                _tell(processes)
-            for key, _ in selector.select(0.1):
-                block = os.read(key.fd, 65536)
-                *lines, rests[key.fileobj] = (rests[key.fileobj] + block).split(b"\n")
-                shown = [line + b"\n" for line in lines if line.startswith(mark) or not line.startswith(b"[1,")]
-                _write(streams[key.fileobj], b"".join(shown))
-                if not block:
-                    selector.unregister(key.fileobj)
-
-
-def _tell(processes: "List[subprocess.Popen[bytes]]") -> None:
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
 
 
 def _write(stream: object, data: bytes) -> None:
