@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from trainjob.cluster.job import Job
@@ -12,6 +13,12 @@ from trainjob.plan.values import Batch, Plan
 from trainjob.render.request import Request
 
 DEFAULT_TASK = "digits-cnn"
+# Settings that the runtime takes as the job has them.
+_AS_ASKED = (
+    *("momentum", "weight_decay", "warmup_updates", "clip_norm", "reduction", "bucket_mb", "allow_unused_parameters"),
+    *("precision", "eight_bit_io", "workers", "seed", "init_from"),
+    *("checkpoint_every", "keep_checkpoints", "log_every", "stall_timeout_s", "trace"),
+)
 
 
 def job_record(request: Request) -> JobRecord:
@@ -52,36 +59,20 @@ def _settings(job: Job, plan: Plan, batch: Batch) -> TrainSettings:
         task_options=dict(job.set),
         entry=facts.entry,
         data=job.data or facts.data,
-        engine=plan.engine,
-        instances=plan.topology.instances,
-        replicas=plan.topology.replicas,
-        ipus_per_replica=plan.topology.devices_per_replica if plan.topology.device_word == "IPU" else 0,
-        micro_batch=batch.micro_batch,
-        accumulation=batch.accumulation,
-        device_iterations=batch.device_iterations,
-        epochs=batch.epochs,
-        updates=batch.updates,
-        remainder=batch.remainder,
-        samples=batch.samples,
         optimizer=job.optimizer or facts.optimizer,
         learning_rate=plan.learning_rate or facts.learning_rate,
-        momentum=job.momentum,
-        weight_decay=job.weight_decay,
         schedule=job.schedule or facts.schedule,
-        warmup_updates=job.warmup_updates,
-        reduction=job.reduction,
-        precision=job.precision,
-        eight_bit_io=job.eight_bit_io,
-        bucket_mb=job.bucket_mb,
-        workers=job.workers,
-        seed=job.seed,
-        checkpoint_every=job.checkpoint_every,
-        keep_checkpoints=job.keep_checkpoints,
-        log_every=job.log_every,
-        allow_unused_parameters=job.allow_unused_parameters,
-        clip_norm=job.clip_norm,
-        stall_timeout_s=job.stall_timeout_s,
-        init_from=job.init_from,
-        trace=job.trace,
         loss_is_summed=job.loss_is_summed or facts.loss_is_summed,
+        **{name: getattr(job, name) for name in _AS_ASKED},
+        **_worked_out(plan, batch),
     )
+
+
+def _worked_out(plan: Plan, batch: Batch) -> dict[str, Any]:
+    topology = plan.topology
+    return {
+        "engine": plan.engine,
+        "instances": topology.instances,
+        "ipus_per_replica": topology.devices_per_replica if topology.device_word == "IPU" else 0,
+        **dataclasses.asdict(batch),
+    }

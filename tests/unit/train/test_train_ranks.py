@@ -172,9 +172,10 @@ class Counts:
 
     def __init__(self):
         self.seen = []
+        self.times_prepared = 0
 
     def before_evaluation(self):
-        pass
+        self.times_prepared += 1
 
     def evaluate(self, inputs, targets):
         self.seen += inputs.tolist()
@@ -195,6 +196,7 @@ def test_evaluation_counts_every_sample_once(samples):
     for rank in (2, 1, 0):
         engine = Counts()
         found = evaluation.evaluate(engine, held_out, Part(place(rank, 3)), lambda: None)
+        assert engine.times_prepared == 1
         seen = engine.seen + seen
     assert seen == list(range(samples))
     assert found.samples == samples
