@@ -7,20 +7,20 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINJOB = str(Path(sys.executable).parent / "trainjob")
 BASE = "trainjob-tests/debian-python:bookworm"
 IMAGE = "trainjob:cpu"
 TORCH = "torch==2.13.0"
-LIMIT_S = 120.0
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainjob"
 
 
@@ -64,15 +64,6 @@ class Engine:
         )
         assert ended.returncode == code, (words, ended.returncode, ended.stdout[-4000:])
         return ended.stdout
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    """Return the first true answer of `found`."""
-    deadline = time.monotonic() + LIMIT_S
-    while not (answer := found()):
-        assert time.monotonic() < deadline, f"{what}: not within {LIMIT_S} s"
-        time.sleep(0.1)
-    return answer
 
 
 # No bridge and no firewall rules: nothing of the machine's network is touched. It watches the tests' own process, ends

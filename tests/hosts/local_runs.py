@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from waiting import until
 
 PYTHON = sys.executable
 TRAINJOB = str(Path(PYTHON).parent / "trainjob")
@@ -37,15 +37,6 @@ print("ready", flush=True)
 while os.environ["TRAINJOB_ATTEMPT"] == "1" and not (run / "release").exists():
     time.sleep(0.02)
 """
-
-
-def until(found: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    """Return the first true answer of `found`."""
-    deadline = time.monotonic() + limit_s
-    while not (answer := found()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
-        time.sleep(0.02)
-    return answer
 
 
 def first_line(process: subprocess.Popen[str]) -> str:

@@ -8,19 +8,18 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from local_runs import command_of, every_process, marked
 from login_node import LoginNode, free_port
+from waiting import until
 
-from trainjob.rehearse import programs
+from trainjob.rehearse import programs, standin_paths
 
 TRAINJOB = str(Path(sys.executable).parent / "trainjob")
-LIMIT_S = 120.0
 
 # Stays until the file `release` appears; says what it was told.
 STAY = """\
@@ -32,14 +31,6 @@ run = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"])
 while not (run / "release").exists():
     time.sleep(0.05)
 """
-
-
-def until(found: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    deadline = time.monotonic() + limit_s
-    while not (answer := found()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
-        time.sleep(0.1)
-    return answer
 
 
 class PodSite:
@@ -90,6 +81,12 @@ class PodSite:
             python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
             python.chmod(0o755)
 
+    def brings_poptorch(self) -> None:
+        """Have enabling the SDK bring poptorch and popdist too, and a Horovod beside them."""
+        folders = [*standin_paths.python_folders(horovod_is_there=False), self.folder / "packages"]
+        enable = self.sdk / "popart-3.3.0" / "enable.sh"
+        enable.write_text(f"{enable.read_text()}export PYTHONPATH={shlex.quote(os.pathsep.join(map(str, folders)))}\n")
+
     def vipu_site(self, **values: Any) -> None:
         (self.folder / "vipu").mkdir(exist_ok=True)
         (self.folder / "vipu" / "site.json").write_text(json.dumps(values))
@@ -138,6 +135,16 @@ class PodSite:
         )
         assert code is None or ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
         return ended
+
+    def start_trainjob(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [TRAINJOB, *words],
+            cwd=self.here,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def json(self, *words: str, code: int | None = 0) -> Any:
         at = words.index("--") if "--" in words else len(words)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
-from local_runs import TRAINJOB, until
+from local_runs import TRAINJOB
 from sshd_hosts import Site
+from waiting import until
 
 from trainjob.provision.drive import playbooks
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from local_runs import Here, Run, until
+from local_runs import Here, Run
+from waiting import until
 
 from trainjob.cluster.models import CLUSTER, SlurmCluster
 from trainjob.contract import checkpoints

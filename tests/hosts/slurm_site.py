@@ -8,14 +8,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from login_node import LoginNode
+from waiting import until
 
 from trainjob.rehearse.slurm.description import Description, Partition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
@@ -33,14 +33,6 @@ DESCRIPTION = Description(
         Partition("short", max_nodes=1, max_time="00:10:00"),
     ),
 )
-
-
-def until(found: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
-    deadline = time.monotonic() + limit_s
-    while not (answer := found()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s} s"
-        time.sleep(0.1)
-    return answer
 
 
 @dataclass

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_runs import Here, Run, command_of, until
+from local_runs import Here, Run, command_of
 from verdicts import verify, verify_task
+from waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 _LIMIT_S = 240.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from local_runs import STAY, Here, until
+from local_runs import STAY, Here
+from waiting import until
 
 
 def by_hand(here: Here, folder: Path) -> subprocess.Popen[bytes]:

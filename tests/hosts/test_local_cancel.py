@@ -6,7 +6,8 @@ import json
 import os
 import signal
 
-from local_runs import Here, until
+from local_runs import Here
+from waiting import until
 
 
 def test_cancel_ends_one_run_and_no_other(here: Here) -> None:

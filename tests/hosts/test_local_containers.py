@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docker_engine import Engine, until
+from docker_engine import Engine
 from local_runs import Here, Run
+from waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 
-from local_runs import STAY, TRAINJOB, Here, first_line, until, what_follows
+from local_runs import STAY, TRAINJOB, Here, first_line, what_follows
+from waiting import until
 
 
 def test_a_run_survives_the_end_of_the_terminal_that_submitted_it(here: Here) -> None:

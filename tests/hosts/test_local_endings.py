@@ -8,7 +8,8 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from local_runs import STAY, Here, Run, until
+from local_runs import STAY, Here, Run
+from waiting import until
 
 # A rank with a child and two daemons; rank 0 fails once the file `release` is there, rank 1 goes on.
 FAILING = STAY + 'time.sleep(60 * int(os.environ["RANK"]))\nsys.exit(5)\n'

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_runs import Here, Run, until
+from local_runs import Here, Run
+from waiting import until
 
 pytestmark = pytest.mark.timeout(400)
 _LIMIT_S = 180.0

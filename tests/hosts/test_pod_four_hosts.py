@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from login_node import new_key
-from pod_site import STAY, TRAINJOB, PodSite, until
+from pod_site import STAY, TRAINJOB, PodSite
+from waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 NAMES = ("podh1", "podh2", "podh3", "podh4")

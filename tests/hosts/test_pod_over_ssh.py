@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pod_site import STAY, PodSite, pod_site, until
+from pod_site import STAY, PodSite, pod_site
+from waiting import until
 
 pytestmark = pytest.mark.timeout(420)
 PARTITION = {

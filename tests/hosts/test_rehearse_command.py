@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_runs import Here, first_line, marked, until, what_follows
+from local_runs import Here, first_line, marked, what_follows
+from waiting import until
 
 pytestmark = pytest.mark.timeout(900)
 

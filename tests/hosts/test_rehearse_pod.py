@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local_runs import Here, every_process, until
+from local_runs import Here, every_process
+from waiting import until
 
 HELLO = """\
 import popdist

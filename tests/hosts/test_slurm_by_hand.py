@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_runs import Here, Run, until
+from local_runs import Here, Run
 from slurm_jobs import LIMIT_S, Login, everything_said
+from waiting import until
 
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import Description, Partition

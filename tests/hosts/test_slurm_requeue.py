@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_runs import Here, Run, until
+from local_runs import Here, Run
 from slurm_jobs import ONE_RANK_NODES, Login, cluster_file, everything_said, largest_difference, parameters, parsed
+from waiting import until
 
 from trainjob.contract.paths import RunPaths
 from trainjob.rehearse.slurm import faults

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from slurm_site import Site, site, until
+from slurm_site import Site, site
+from waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 PLACES = ("here", "far")

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from local_runs import TELL, Here, Run, until
+from local_runs import TELL, Here, Run
 from slurm_jobs import LIMIT_S, Login, cluster_file, everything_said, largest_difference, parameters, parsed
+from waiting import until
 
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
