@@ -108,6 +108,8 @@ def _is_a_name_meant(stem: str) -> str:
 
 def _unknown(value: str, known: tuple[Known, ...]) -> str:
     close = nearest(value, [candidate.name for candidate in known])
-    meant = f"is {close} meant? " if close else ""
-    listed = ", ".join(f"{candidate.name} ({candidate.origin_word})" for candidate in known)
-    return f'no cluster is called "{value}": {meant}Known are {listed}. A file is given as a path that ends in .yaml'
+    meant = f"is {close} meant? Known" if close else "known"
+    ready = [candidate.name for candidate in known if candidate.path.parent == CATALOG]
+    others = [f"{candidate.name} ({candidate.origin_word})" for candidate in known if candidate.name not in ready]
+    listed = ", ".join([*others, f"and in the catalog {', '.join(ready)}"] if others else ready)
+    return f'no cluster is called "{value}": {meant} are {listed}. A file is given as a path that ends in .yaml'

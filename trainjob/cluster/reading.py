@@ -53,6 +53,8 @@ def _text_of(path: Path, where: str, error: type[UserError]) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as reason:
         raise error(f"{where}: byte {reason.start + 1} is not UTF-8: save the file as UTF-8 text") from None
+    except FileNotFoundError:
+        raise error(f"{where}: there is no such file: put the path right") from None
     except OSError as reason:
         raise error(f"{where}: can't be read: {reason.strerror}") from None
 

@@ -278,7 +278,7 @@ def test_a_file_is_called_as_it_was_asked_for(tmp_path):
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path):
-    with pytest.raises(JobError, match=r"no\.yaml: can't be read: No such file or directory"):
+    with pytest.raises(JobError, match=r"no\.yaml: there is no such file: put the path right"):
         read_job(tmp_path / "no.yaml")
     with pytest.raises(ClusterError, match="can't be read: Is a directory"):
         read_cluster(tmp_path)
