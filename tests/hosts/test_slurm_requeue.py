@@ -212,12 +212,18 @@ def test_row_3_preempted_and_back(own_slurm: Callable[..., Login], alone: Run) -
     watched.check_equal_to(alone)
 
 
-# With preempt_send_user_signal set, Slurm 22.05 still sends TERM and not the job's own signal: the stated outcome.
-@pytest.mark.parametrize("preemption", ["user-signal", "cancel"])
-def test_row_4_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(
-    own_slurm: Callable[..., Login], preemption: str
-) -> None:
-    watched = begin(own_slurm(preemption=preemption))
+@pytest.mark.parametrize("to", ["steps", "batch"])
+def test_row_4_preempted_with_its_own_signal_and_back(own_slurm: Callable[..., Login], alone: Run, to: str) -> None:
+    signal = {"to": to, "margin_s": 60}
+    watched = begin(own_slurm(preemption="user-signal", time_limit_signal=signal))
+    watched.wait_until_at_work()
+    faults.preempt(watched.login.slurm)
+    watched.wait_until_over()
+    watched.check_equal_to(alone)
+
+
+def test_preempted_where_that_cancels_leaves_a_checkpoint_and_says_so(own_slurm: Callable[..., Login]) -> None:
+    watched = begin(own_slurm(preemption="cancel"))
     watched.wait_until_at_work()
     faults.preempt(watched.login.slurm)
     watched.wait_until_over()

@@ -31,7 +31,7 @@ def test_only_the_nodes_that_a_job_needs_get_a_daemon_and_one_to_spare() -> None
     [
         ("requeue", "REQUEUE", {}),
         ("cancel", "CANCEL", {}),
-        ("user-signal", "CANCEL", {"SchedulerParameters": "sched_interval=1,bf_interval=1,preempt_send_user_signal"}),
+        ("user-signal", "CANCEL", {"SlurmctldParameters": "preempt_send_user_signal"}),
     ],
 )
 def test_preempts_as_the_site_does(preemption: str, mode: str, settings: dict[str, str]) -> None:

@@ -86,8 +86,11 @@ def test_nodes_without_accelerators(tmp_path: Path) -> None:
     assert "  max_time: 1-00:00:00\n" in text
 
 
-def test_signals_before_a_preemption(tmp_path: Path) -> None:
-    config = CONFIG + "PreemptParameters       = send_user_signal\n"
+@pytest.mark.parametrize(
+    "setting", ["SlurmctldParameters     = preempt_send_user_signal", "PreemptParameters       = send_user_signal"]
+)
+def test_signals_before_a_preemption(tmp_path: Path, setting: str) -> None:
+    config = f"{CONFIG}{setting}\n"
     partition = PARTITION.replace("PreemptMode=REQUEUE", "PreemptMode=CANCEL")
     assert "preemption: user-signal\n" in drafted_file(tmp_path, Recorded(config=config, partition=partition))
 

@@ -80,7 +80,7 @@ def twin_of(name: str, cluster: SlurmCluster, nodes_needed: int, grace_s: int = 
         partitions=_partitions(cluster, mode, grace_s),
         features=_words(cluster, "constraint"),
         licenses=_text(cluster, "licenses"),
-        settings={"SchedulerParameters": f"{SCHEDULER},preempt_send_user_signal"} if user_signal else {},
+        settings={"SlurmctldParameters": "preempt_send_user_signal"} if user_signal else {},
     )
 
 

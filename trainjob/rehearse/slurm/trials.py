@@ -101,9 +101,7 @@ def _was_cancelled(scene: Scene) -> str | None:
 
 
 def _was_preempted(scene: Scene) -> str | None:
-    if scene.cluster.preemption == "requeue":
-        return _came_back(scene)
-    if scene.attempt > 1:
+    if scene.cluster.preemption != "cancel":
         return _came_back(scene)
     if scene.state not in (states.STOPPED, states.CANCELLED):
         return f"it is {scene.state}"
@@ -114,8 +112,7 @@ _BACK = "it checkpoints, comes back, and goes on as attempt 2"
 _PREEMPTED = {
     "requeue": _BACK,
     "cancel": "it ends, and leaves a checkpoint",
-    # With preempt_send_user_signal set, Slurm 22.05 was seen to send TERM all the same.
-    "user-signal": "it checkpoints; it comes back where Slurm sends the job's own signal, and ends where it sends TERM",
+    "user-signal": _BACK,
 }
 TRIALS: dict[str, Trial] = {
     "timeout": Trial(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),

@@ -106,7 +106,9 @@ def _account(settings: Mapping[str, str]) -> Iterator[str]:
 def _preemption(settings: Mapping[str, str], words: Mapping[str, str]) -> Iterator[str]:
     mode = words.get("PreemptMode") or settings.get("PreemptMode", "OFF")
     known = next((ours for theirs, ours in _PREEMPTION.items() if theirs in mode.upper()), None)
-    if known == "cancel" and "send_user_signal" in settings.get("PreemptParameters", ""):
+    # Slurm 23.02 has moved it from the one to the other.
+    parameters = settings.get("SlurmctldParameters", "") + settings.get("PreemptParameters", "")
+    if known == "cancel" and "send_user_signal" in parameters:
         known = "user-signal"
     if known is None:
         yield f"preemption: requeue               # PreemptMode is {mode}: nobody is preempted here"
