@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +14,17 @@ from trainjob.bench.pod import Rehearsing
 from trainjob.cli.job_flags import JobFlags
 from trainjob.cli.prepared import Prepared, our_templates, prepare, selected, site_templates
 from trainjob.cluster.lookup import Found, find
+from trainjob.cluster.models import PodCluster
 from trainjob.contract.errors import UserError
 from trainjob.plan.build import plan
 from trainjob.rehearse.base import Rehearsal
+from trainjob.rehearse.pod_environment import environment
 from trainjob.rehearse.redirects import redirects
 from trainjob.render.rendered import render
+from trainjob.render.request import Request
 from trainjob.runs import index
 from trainjob.runs.experiment import Workbench
+from trainjob.submit.project import Selection
 from trainjob.verify import pod
 
 
@@ -33,7 +40,6 @@ def prepared_pair(flags: JobFlags, updates: int) -> tuple[Rehearsal, Workbench]:
     if batch is None:
         raise UserError("verify trains tasks of the runtime, and a command's updates can't be seen: give --task")
     here = find("local")
-    data_dir = Path(here.cluster.data_dir).expanduser() if here.cluster.data_dir else None
     selection = selected(asked, untracked=flags.untracked)
     rehearsed = asked.request.job.model_copy(
         update={**pod.shared(asked.request.job, updates), "precision": "32.32", "eight_bit_io": True}
@@ -45,7 +51,7 @@ def prepared_pair(flags: JobFlags, updates: int) -> tuple[Rehearsal, Workbench]:
         project=asked.project,
         selection=selection,
         folder=index.home() / "rehearsals" / index.new_id(several.plan.name),
-        redirects={**redirects(asked.found.cluster, os.environ, None, data_dir), **pod.STANDIN_FLOAT64},
+        redirects={**redirects(asked.found.cluster, os.environ, None, _data_dir(here)), **pod.STANDIN_FLOAT64},
         inject=None,
         say=lambda _line: None,
     )
@@ -57,20 +63,39 @@ def prepared_pair(flags: JobFlags, updates: int) -> tuple[Rehearsal, Workbench]:
         job=alone,
         plan=plan(here.name, here.cluster, alone),
     )
-    return rehearsal, Workbench(
-        request=one,
-        render=lambda request: render(request, our_templates(), site_templates()),
-        runs_dir=_runs_dir(asked, here),
+    return rehearsal, _workbench(asked, one, here, selection)
+
+
+def _workbench(asked: Prepared, request: Request, here: Found, selection: Selection | None) -> Workbench:
+    return Workbench(
+        request=request,
+        render=lambda one: render(one, our_templates(), site_templates()),
+        runs_dir=replace(asked, found=here).runs_dir,
         project=asked.project,
         selection=selection,
     )
+
+
+@contextmanager
+def standing_in(flags: JobFlags) -> Iterator[Workbench]:
+    """Yield the workbench of a pod's job: while it lasts, what is started here finds stand-ins on its paths."""
+    asked = prepare(flags)
+    cluster, here, before = asked.found.cluster, find("local"), dict(os.environ)
+    if not isinstance(cluster, PodCluster):
+        raise TypeError(cluster.kind)
+    with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
+        os.environ.update(environment(Path(place), cluster, redirects(cluster, before, None, _data_dir(here))))
+        try:
+            yield _workbench(asked, asked.request, here, selected(asked, untracked=flags.untracked))
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def rehearsing(flags: JobFlags) -> Rehearsing:
     """Return what makes a rehearsal of the job, with some settings changed and another module for its ranks."""
     asked = prepare(flags)
     here = find("local")
-    data_dir = Path(here.cluster.data_dir).expanduser() if here.cluster.data_dir else None
     selection = selected(asked, untracked=flags.untracked)
 
     def rehearsal(changes: dict[str, Any], runtime: tuple[str, ...]) -> Rehearsal:
@@ -83,7 +108,7 @@ def rehearsing(flags: JobFlags) -> Rehearsing:
             project=asked.project,
             selection=selection,
             folder=index.home() / "rehearsals" / index.new_id(planned.name),
-            redirects=redirects(asked.found.cluster, os.environ, None, data_dir),
+            redirects=redirects(asked.found.cluster, os.environ, None, _data_dir(here)),
             inject=None,
             say=lambda _line: None,
         )
@@ -91,5 +116,5 @@ def rehearsing(flags: JobFlags) -> Rehearsing:
     return rehearsal
 
 
-def _runs_dir(asked: Prepared, here: Found) -> Path:
-    return replace(asked, found=here).runs_dir
+def _data_dir(here: Found) -> Path | None:
+    return Path(here.cluster.data_dir).expanduser() if here.cluster.data_dir else None

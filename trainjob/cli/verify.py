@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from trainjob.contract.paths import RunPaths
     from trainjob.verify.instances import Verdict
-    from trainjob.verify.interrupted import ResumeVerdict
+    from trainjob.verify.interrupted import Ordeal, ResumeVerdict
 
 app = new()
 
@@ -84,14 +85,15 @@ def _of_a_pod(flags: JobFlags, dtype: str) -> Verdict:
 def _resumed(
     flags: JobFlags, dtype: str, interruptions: int, by: str | None, other_instances: int | None
 ) -> ResumeVerdict:
+    from trainjob.cli.pod_workbench import is_a_pod
     from trainjob.cli.workbench import workbench
     from trainjob.verify.interrupted import WAYS, Ordeal, verify_resume
 
     if by not in (None, *WAYS):
         raise typer.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
-    bench, updates = workbench(flags), flags.values.get("updates", _RESUME_UPDATES)
+    updates = flags.values.get("updates", _RESUME_UPDATES)
     ordeal = Ordeal(
-        instances=bench.request.job.instances or _INSTANCES,
+        instances=_INSTANCES,
         other_instances=other_instances,
         updates=updates,
         checkpoint_every=flags.values.get("checkpoint_every", max(1, updates // 10)),
@@ -100,7 +102,23 @@ def _resumed(
         dtype=dtype,
         seed=flags.values.get("seed", 0),
     )
-    return verify_resume(bench, ordeal)
+    if is_a_pod(flags):
+        return _resumed_on_a_pod(flags, ordeal)
+    bench = workbench(flags)
+    return verify_resume(bench, dataclasses.replace(ordeal, instances=bench.request.job.instances or _INSTANCES))
+
+
+def _resumed_on_a_pod(flags: JobFlags, ordeal: Ordeal) -> ResumeVerdict:
+    from trainjob.cli.pod_workbench import standing_in
+    from trainjob.verify import pod
+    from trainjob.verify.interrupted import verify_resume
+
+    if ordeal.other_instances is not None:
+        raise typer.BadParameter("--other-instances: an IPU's weights have 32 bits at most, which other sums move")
+    with standing_in(flags) as bench:
+        instances = bench.request.plan.topology.instances
+        settings = pod.resumable(bench.request.job)
+        return verify_resume(bench, dataclasses.replace(ordeal, instances=instances, settings=settings))
 
 
 def _print_instances(verdict: Verdict) -> None:
@@ -141,6 +159,8 @@ def _print_resume(verdict: ResumeVerdict) -> None:
     how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
     typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, to be equal {how}")
     typer.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
+    if verdict.engine == "ipu":
+        typer.echo("both trained by SGD without momentum: an IPU keeps what an optimizer gathers to itself")
     typer.echo("neither run evaluated anything: that changes no weight")
     _say_stream(verdict.stream)
     typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")

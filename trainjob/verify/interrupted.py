@@ -6,8 +6,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.contract import checkpoints, states
@@ -52,6 +52,7 @@ class ResumeVerdict:
     """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
 
     interruptions: Sequence[Interruption]
+    engine: str
     bitwise: bool
     parameters: float  # relative difference after the last update
     same_bytes: bool  # of weights, buffers and the optimizer's state
@@ -70,6 +71,7 @@ class ResumeVerdict:
         """Return the verdict for `--json`."""
         return {
             "equal": self.equal,
+            "engine": self.engine,
             "bitwise": self.bitwise,
             "parameters": self.parameters,
             "same_bytes": self.same_bytes,
@@ -93,6 +95,7 @@ class Ordeal:
     ways: Sequence[str]  # of WAYS, in turn
     dtype: str
     seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the job, that it needs to be the same again
 
 
 def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
@@ -108,20 +111,20 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
         )
     request = workbench.vary(
         instances=ordeal.instances,
-        precision=PRECISION[ordeal.dtype],
         updates=ordeal.updates,
         epochs=None,
         log_every=1,
         checkpoint_every=ordeal.checkpoint_every,
         trace="samples",
         env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
+        **{"precision": PRECISION[ordeal.dtype], **ordeal.settings},
     )
     whole = workbench.run(request)
     broken = workbench.begin(request)
     done = list(_interrupt(workbench, broken, ordeal))
     completed(wait(broken))
     bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
-    return _compared(done, whole, broken, bitwise=bitwise)
+    return _compared(request.plan.engine, done, whole, broken, bitwise=bitwise)
 
 
 def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
@@ -192,11 +195,14 @@ def _go_on(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, first: bool
     return ordeal.instances if other is None else instances
 
 
-def _compared(done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool) -> ResumeVerdict:
+def _compared(
+    engine: str, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool
+) -> ResumeVerdict:
     expected, found = traces.read(whole), traces.read(broken)
     ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
     return ResumeVerdict(
         interruptions=done,
+        engine=engine,
         bitwise=bitwise,
         parameters=relative(_parameters(ours, found), _parameters(theirs, expected)),
         same_bytes=ours.facts["files"] == theirs.facts["files"],

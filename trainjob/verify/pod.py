@@ -27,6 +27,8 @@ from trainjob.verify.instances import Verdict, is_apart
 TOLERANCE = 1e-6
 JUDGED = "parameters, as the host sees them in float32, and loss; an IPU shows no gradients"
 STANDIN_FLOAT64 = {"TRAINJOB_STANDIN_ARITHMETIC": "float64"}
+# What an optimizer has gathered stays on the IPU, so that one which gathers goes on otherwise after an interruption.
+WITHOUT_STATE = {"optimizer": "sgd", "momentum": 0.0}
 # An IPU draws its own random numbers, so that dropout there can't be dropout here.
 _WITHOUT_DROPOUT = {"digits-cnn": {"dropout": 0.0}}
 
@@ -43,8 +45,17 @@ def shared(job: Job, updates: int) -> dict[str, Any]:
         # Rates change between blocks of device iterations, and here from update to update.
         "schedule": "constant",
         "warmup_updates": 0,
-        "set": {**_WITHOUT_DROPOUT.get(job.task or "digits-cnn", {}), **job.set},
+        "set": _without_dropout(job),
     }
+
+
+def resumable(job: Job) -> dict[str, Any]:
+    """Return the settings with which an interrupted job must end as an uninterrupted one, bit for bit."""
+    return {**WITHOUT_STATE, "precision": job.precision, "set": _without_dropout(job)}
+
+
+def _without_dropout(job: Job) -> dict[str, Any]:
+    return {**_WITHOUT_DROPOUT.get(job.task or "digits-cnn", {}), **job.set}
 
 
 def alone(job: Job, batch: Batch, updates: int) -> Job:
