@@ -1,87 +1,83 @@
-"""What checkpoints cost while training goes on: turns of updates with checkpoints beside turns without, in one run.
+"""What checkpoints cost while training goes on: turns of updates with a checkpoint beside turns without, in one run.
 
-    python tests/bench/checkpoint.py [--rounds 5] [--updates 100]
+    python tests/bench/checkpoint.py [--instances 2] [--seconds 20]
 
-A turn makes four checkpoints. Their writing goes on behind the training, so the last one's end is waited for outside.
+A turn with a checkpoint saves after its first update and ends once the checkpoint is on the disk, so that all of its
+writing falls into the turn: the seconds that it takes longer than the turn before it are what the checkpoint costs.
+"stands still" is the part of them that training waits for, "cores" what the writing process spends on them.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import statistics
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "unit/train"), str(TESTS / "bench"), str(TESTS.parent)]
+sys.path.insert(0, str(Path(__file__).parent))
 
-import runs_at_work  # noqa: E402 - a helper of the tests, found by the path above
-from overhead import MICRO_BATCH, NETS  # noqa: E402 - beside this file
+import turns
+from turns import Turn
 
-_CHECKPOINTS = 4
+PLAIN, SAVING, WAITS = "without", "with", "waits"
+UPDATES = {"40 k": 200, "7.9 M": 25}  # of a turn: long enough to write a checkpoint in
+EVERY = 100  # updates to a checkpoint, for the share of throughput
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=100)
-    asked = parser.parse_args()
-    for name, (width, layers, _) in NETS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            turns = measure(Path(folder) / "run", width, layers, asked.rounds, asked.updates)
-        ratio = statistics.median(saving / plain for plain, saving in turns)
-        plain, saving = (
-            1e3 * statistics.median(column) / (_CHECKPOINTS * asked.updates) for column in zip(*turns, strict=True)
-        )
-        print(f"{name:18} without {plain:8.3f} ms   one in {asked.updates} {saving:8.3f} ms   ratio {ratio:.3f}")
+    asked = turns.parser(__doc__).parse_args()
+    if asked.folder:
+        one_rank(Path(asked.folder), asked)
+    print(f"{asked.instances} processes, milliseconds: medians, and between which values the middle half lies")
+    print("parameters  checkpoint    update  a checkpoint costs       stands still   cores   of one in 100 updates")
+    for net in turns.NETS:
+        print(f"{net:<10}{line(turns.in_ranks(__file__, net, asked))}")
 
 
-def measure(folder: Path, width: int, layers: int, rounds: int, updates: int) -> list:
-    import torch
-
-    from trainjob.contract import job
-    from trainjob.train import world as worlds
-    from trainjob.train.opening import Run, open_stage
-    from trainjob.train.stalling import Watch
-
-    torch.set_num_threads(1)  # as one rank of several has
-    options = {"width": width, "layers": layers}
-    paths = runs_at_work.make_run(
-        folder, task="ffnet-toy", task_options=options, micro_batch=MICRO_BATCH, updates=10**9, schedule="constant"
+def line(found: dict) -> str:
+    plain, saving = ([Turn(*turn) for turn in found[side]] for side in (PLAIN, SAVING))
+    update = statistics.median(turn.each() for turn in plain)
+    costs = [one.seconds - other.seconds for one, other in zip(saving, plain, strict=True)]
+    cores = [one.core_seconds - other.core_seconds for one, other in zip(saving, plain, strict=True)]
+    low, cost, high = statistics.quantiles(costs, n=4)
+    return (
+        f"{found['bytes'] / 1e6:>9.1f} MB{1e3 * update:>10.3f}{1e3 * cost:>8.1f} ({1e3 * low:.1f} to {1e3 * high:.1f})"
+        f"{1e3 * statistics.median(found[WAITS]):>15.1f}{1e3 * statistics.median(cores):>8.1f}"
+        f"{100 * cost / (EVERY * update):>18.2f} %   {len(plain)} turns"
     )
-    told = {"TRAINJOB_ATTEMPT": "1", "TRAINJOB_RANK_DEVICE": "cpu"}
-    world = worlds.join(worlds.place(told), told, 600)
-    stage, _ = open_stage(Run(paths, job.read(paths.job).train, 1, world, told, Watch(paths, world, 1, 600)))
-    start, turns = 0, []
-    for turn in range(-1, rounds):
-        found = []
-        for every in (0, updates):
-            found.append(timed(stage, every, start, _CHECKPOINTS * updates))
-            start += _CHECKPOINTS * updates
-        if turn >= 0:
-            turns.append(tuple(found))
-    return turns
 
 
-def timed(stage, every: int, start: int, updates: int) -> float:
-    """Return the seconds of one turn. Both end with an update more, which is where a checkpoint may fall before."""
+def one_rank(folder: Path, asked: argparse.Namespace) -> None:
+    world = turns.join(folder)
+    stage = turns.open_stage(folder, world, **turns.settings(asked.net, world.size))
+    updates, waits = UPDATES[asked.net], []
+    sides = {PLAIN: turns.ours(stage), SAVING: saving(stage, updates, waits)}
+    found = turns.taken(world, sides, dict.fromkeys(sides, updates), asked.seconds)
+    newest = max(stage.paths.checkpoints.glob("update-*"), default=folder)
+    turns.end(world, folder, {**found, WAITS: waits, "bytes": sum(file.stat().st_size for file in newest.iterdir())})
+
+
+def saving(stage, updates: int, waits: list[float]) -> turns.Side:
+    """Return our loop with one checkpoint a turn, which is on the disk when the turn ends."""
     from trainjob.train.loop import Loop
 
-    settings = dataclasses.replace(stage.settings, checkpoint_every=every)
-    loop = Loop(stage._replace(settings=settings, end=start + updates + 1), start)
-    loop._save_durably = lambda: None  # the checkpoint at the end is no part of an update
-    began = time.perf_counter()
-    loop.run()
-    took = time.perf_counter() - began
-    stage.writer.finish()
-    return took
+    class Timed(Loop):
+        def _save(self) -> None:
+            start = time.perf_counter()
+            super()._save()
+            waits.append(time.perf_counter() - start)
+
+    settings = dataclasses.replace(stage.settings, checkpoint_every=updates)
+    train = turns.ours(stage._replace(settings=settings), updates - 1, Timed)
+
+    def train_and_wait(count: int) -> None:
+        train(count)
+        stage.writer.finish()
+
+    return train_and_wait
 
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-    os._exit(0)

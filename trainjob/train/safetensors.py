@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import json
 import operator
 import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 
@@ -48,15 +49,42 @@ class BrokenFileError(UserError):
     """A file is not of the safetensors layout, or is cut."""
 
 
+class Written(NamedTuple):
+    """What a file was when it was written."""
+
+    bytes: int
+    sha256: str
+
+
 def save(path: Path, tensors: Dict[str, Any], metadata: Optional[Dict[str, str]] = None) -> None:
-    """Write `tensors` to `path`. Tensors that share memory are written once each; the file is not fsynced."""
+    """Write `tensors` to `path`, which is not fsynced. Tensors that share memory are written once each."""
+    with open(str(path), "wb") as stream:
+        for part in _parts(tensors, metadata or {}):
+            stream.write(part)
+
+
+def save_durably(path: Path, tensors: Dict[str, Any], metadata: Dict[str, str]) -> Written:
+    """Write `tensors` to `path`, fsynced, and return what the file is; its name in the folder is not fsynced."""
+    # Hashed on the way: reading all of it again would take from the training's share of the cores.
+    digest = hashlib.sha256()
+    with open(str(path), "wb") as stream:
+        for part in _parts(tensors, metadata):
+            digest.update(part)
+            stream.write(part)
+        stream.flush()
+        os.fsync(stream.fileno())
+        return Written(stream.tell(), digest.hexdigest())
+
+
+def _parts(tensors: Dict[str, Any], metadata: Dict[str, str]) -> Iterator[Union[bytes, memoryview]]:
+    """Yield the bytes of a file that holds `tensors`, in order."""
     # Large types first, so that every tensor starts at a multiple of its own size.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header = _header([(name, tensors[name]) for name in names], metadata or {})
-    with open(str(path), "wb") as stream:
-        stream.write(struct.pack("<Q", len(header)) + header)
-        for name in names:
-            _write_bytes(stream, tensors[name].detach().cpu().contiguous())
+    header = _header([(name, tensors[name]) for name in names], metadata)
+    yield struct.pack("<Q", len(header)) + header
+    for name in names:
+        tensor = tensors[name].detach().cpu().contiguous()
+        yield _bytes(tensor)
 
 
 def _header(tensors: List[Tuple[str, Any]], metadata: Dict[str, str]) -> bytes:
@@ -73,11 +101,10 @@ def _header(tensors: List[Tuple[str, Any]], metadata: Dict[str, str]) -> bytes:
     return text + b" " * (-len(text) % _ALIGNMENT)
 
 
-def _write_bytes(stream: BinaryIO, tensor: Any) -> None:
+def _bytes(tensor: Any) -> memoryview:
+    # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
     size = tensor.numel() * tensor.element_size()
-    if size:
-        # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
-        stream.write(memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())))
+    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"")
 
 
 def load(path: Path) -> Dict[str, Any]:

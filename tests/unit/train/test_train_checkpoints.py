@@ -90,15 +90,15 @@ def test_where_all_are_broken_the_run_begins_again(tmp_path):
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path, monkeypatch, capfd):
-    write = safetensors.save
+    write = safetensors.save_durably
 
     def full(path, tensors, metadata):
         if "00000040" in str(path):
             path.write_bytes(b"as much as there was room for")
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        write(path, tensors, metadata)
+        return write(path, tensors, metadata)
 
-    monkeypatch.setattr(safetensors, "save", full)
+    monkeypatch.setattr(safetensors, "save_durably", full)
     run = finished(tmp_path / "run")
     said = capfd.readouterr().out
     assert "WARNING: the checkpoint of update 40 was NOT written: [Errno 28] No space left on device" in said
@@ -110,7 +110,7 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_run(tmp_path, monkey
     def full(path, tensors, metadata):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(safetensors, "save", full)
+    monkeypatch.setattr(safetensors, "save_durably", full)
     run = make_run(tmp_path / "run", updates=10)
     run.stop.touch()
     assert train_here(run) == exits.USER_OR_CLUSTER_CAN_FIX
@@ -120,13 +120,13 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_run(tmp_path, monkey
 
 def test_writing_goes_on_behind_the_training(tmp_path, monkeypatch):
     writers = set()
-    write = safetensors.save
+    write = safetensors.save_durably
 
     def noted(path, tensors, metadata):
         writers.add(threading.current_thread())
-        write(path, tensors, metadata)
+        return write(path, tensors, metadata)
 
-    monkeypatch.setattr(safetensors, "save", noted)
+    monkeypatch.setattr(safetensors, "save_durably", noted)
     finished(tmp_path / "run")
     assert writers
     assert threading.main_thread() not in writers
@@ -147,13 +147,13 @@ def test_what_is_saved_does_not_change_while_it_is_written(tmp_path):
 
 def test_a_newer_attempt_that_begins_while_one_is_written_keeps_it_from_appearing(tmp_path, monkeypatch, capfd):
     run = make_run(tmp_path / "run", updates=30, checkpoint_every=20)
-    write = safetensors.save
+    write = safetensors.save_durably
 
     def fenced(path, tensors, metadata):
-        write(path, tensors, metadata)
         run.attempt.write_text("2\n")
+        return write(path, tensors, metadata)
 
-    monkeypatch.setattr(safetensors, "save", fenced)
+    monkeypatch.setattr(safetensors, "save_durably", fenced)
     assert train_here(run, attempt=1) == exits.STALE_ATTEMPT
     assert updates(run) == []
     assert not run.progress.exists() or json.loads(run.progress.read_text())["attempt"] == 1
