@@ -220,7 +220,9 @@ def test_a_thousand_runs_are_one_scheduler_call(cluster: Site) -> None:
         submission = {**fixed, "submitted_at": "2026-01-01T00:00:00+00:00", "project": {}, "native": native}
         (record / "runs" / name / "submission.json").write_text(json.dumps({**submission, "remote": remote}))
         (record / "index" / name).symlink_to(record / "runs" / name)
-    cluster.record("squeue", f'for n in $(seq 0 999); do printf "$n|$n|RUNNING|None|N/A|{there}/%04d-many\\n" $n; done')
+    cluster.record(
+        "squeue", f'for n in $(seq 0 999); do printf "$n|$n|N/A|RUNNING|None|N/A|{there}/%04d-many\\n" $n; done'
+    )
     listed = cluster.json("list", environment={"XDG_DATA_HOME": str(record.parent)})
     assert (len(listed), {(one["state"], one["note"]) for one in listed}) == (1000, {("RUNNING", None)})
     assert len(cluster.calls("squeue")) == 1

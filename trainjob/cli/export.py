@@ -21,10 +21,12 @@ def export(
     as_json: show.AsJson = False,
 ) -> None:
     """Write the trained model as plain weights."""
-    from trainjob.runs import index
+    from trainjob.runs import arrays, index
     from trainjob.runs.export import export as write
 
-    checkpoint = write(index.find(run), output, lambda text: typer.echo(f"warning: {text}", err=True))
+    paths = index.find(run)
+    arrays.refuse_whole(paths, "export")
+    checkpoint = write(paths, output, lambda text: typer.echo(f"warning: {text}", err=True))
     if as_json:
         show.as_json({"file": str(output), "update": checkpoint.update, "bytes": output.stat().st_size})
     else:

@@ -11,13 +11,13 @@ from pathlib import Path
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.report import made, print_report
+from trainjob.cli.report import made, print_or_json, print_report
 from trainjob.cli.status import print_failure
 from trainjob.contract import exits, states
 from trainjob.contract import job as jobs
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
-from trainjob.runs import logs
+from trainjob.runs import arrays, logs
 from trainjob.runs.pace import between_looks_s
 from trainjob.runs.status import Status, poll
 from trainjob.submit import mirror
@@ -32,8 +32,11 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         typer.echo(f"\nrun {paths.id} goes on without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
-    if as_json:
-        show.as_json({**ended.as_json(), "report": made(paths).as_json()})
+    if ended.tasks and not as_json:
+        typer.echo()
+        print_or_json(paths, as_json=False)
+    elif as_json:
+        show.as_json({**ended.as_json(), **({} if ended.tasks else {"report": made(paths).as_json()})})
     else:
         _say_how_it_ended(paths, ended)
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
@@ -41,7 +44,8 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
 
 def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[Status], bool]:
     def looked(now: Status) -> bool:
-        mirror.refresh_output(paths)
+        if not now.tasks:
+            mirror.refresh_output(paths)
         return look(now)
 
     return looked
@@ -74,6 +78,8 @@ def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]
     """Yield what to call with each status: it shows it, and says whether the run has ended."""
     if quiet:
         yield _has_ended
+    elif arrays.tasks(paths):
+        yield _Counts().look
     elif jobs.read(paths.job).train is None:
         yield _Output(paths).look
     elif sys.stdout.isatty():
@@ -86,6 +92,20 @@ def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]
 
 def _has_ended(now: Status) -> bool:
     return now.state not in states.ACTIVE
+
+
+class _Counts:
+    """How many tasks of an array are in which state, one line a change."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def look(self, now: Status) -> bool:
+        """Print what has changed; return whether the run has ended."""
+        if now.note != self._last:
+            typer.echo(now.note)
+            self._last = now.note
+        return _has_ended(now)
 
 
 class _Output:

@@ -77,6 +77,8 @@ FIELDS: dict[str, tuple[type, str]] = {
     ),
     "time_limit": (str, "Time limit under Slurm: 04:00:00."),
     "max_attempts": (int, "Starts a job may have by itself under Slurm."),
+    "array": (str, "Tasks of an array under Slurm, each a run of its own: 0-9, 0-9:2, 1,3,7; %3: 3 at once."),
+    "sweep": (str, "YAML list: item N holds the settings of task N of the array."),
     "allow_unused_parameters": (bool, "Let parameters get no gradient."),
     "compile_first": (bool, "On IPUs: compile once, before instances start."),
     "compile_only": (bool, "On IPUs: compile, with no IPU attached, and end."),

@@ -28,11 +28,12 @@ def logs(
     as_json: show.AsJson = False,
 ) -> None:
     """Print what the ranks have printed; without --rank each line has its rank in front."""
-    from trainjob.runs import index
+    from trainjob.runs import arrays, index
     from trainjob.runs import logs as found
     from trainjob.runs.pace import between_looks_s
 
     paths = index.find(run)
+    arrays.refuse_whole(paths, "logs")
     if follow:
         lines = found.follow(paths, rank, lambda: _has_ended(paths), lambda: time.sleep(between_looks_s(paths)))
     else:

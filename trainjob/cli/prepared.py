@@ -15,6 +15,7 @@ from trainjob.cluster.lookup import Found, find
 from trainjob.contract import manifest, tasks
 from trainjob.contract.errors import UserError
 from trainjob.plan.build import plan
+from trainjob.render import tasks as tasks_of
 from trainjob.render.rendered import Rendered, explained, render
 from trainjob.render.request import Request
 from trainjob.runs import index
@@ -68,15 +69,16 @@ def prepare(flags: JobFlags) -> Prepared:
     asked = merge_job(flags.file, flags.values)
     project = projects.find(Path.cwd(), flags.project, found.cluster.secrets_file)
     job, origins = _with_known_samples(found, _with_whole_paths(found, asked.job), dict(asked.origins))
+    array = tasks_of.read(job, Path.cwd())
     request = Request(
         cluster=found.cluster,
         cluster_origin=found.origin_word,
-        job=job,
+        job=array.job,
         origins=origins,
-        plan=plan(found.name, found.cluster, job),
+        plan=plan(found.name, found.cluster, array.job),
         project_folder=project.start,
     )
-    return Prepared(found, request, project)
+    return Prepared(found, array.planned(request), project)
 
 
 def selected(prepared: Prepared, *, untracked: bool) -> Selection | None:

@@ -30,15 +30,47 @@ def report(run: Run, as_json: show.AsJson = False) -> None:
     """Show what a run has done, from its folder alone."""
     from trainjob.runs import index
 
-    found = made(index.find(run))
-    if as_json:
-        show.as_json(found.as_json())
+    print_or_json(index.find(run), as_json=as_json)
+
+
+def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
+    """Print a run's report, or one of each task where it is an array."""
+    from trainjob.runs import arrays
+
+    tasks = arrays.tasks(paths)
+    if tasks:
+        _print_tasks(paths, tasks, as_json=as_json)
+    elif as_json:
+        show.as_json(made(paths).as_json())
     else:
-        print_report(found)
+        print_report(made(paths))
 
 
-def made(paths: RunPaths) -> Report:
-    """Return a run's report; its state is what `status` says, for a killed script left RUNNING in its folder."""
+def _print_tasks(paths: RunPaths, tasks: list[RunPaths], *, as_json: bool) -> None:
+    from trainjob.report.tasks import in_words, own
+    from trainjob.runs.status import status
+
+    states = {one.id: one.state for one in status(paths).tasks}
+    found = [(made(task, states[task.id]), own(task)) for task in tasks]
+    if as_json:
+        reports = [{**report.as_json(), "own": settings} for report, settings in found]
+        show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": reports})
+        return
+    head = ("TASK", "STATE", "UPDATES", "LOSS", "HELD-OUT LOSS", "HELD-OUT ACCURACY", "OF ITS OWN")
+    show.table(head, ((*_summary(report), in_words(settings)) for report, settings in found))
+
+
+def _summary(found: Report) -> tuple[str, ...]:
+    accuracy = None if found.held_out_accuracy is None else f"{100 * found.held_out_accuracy:.2f} %"
+    losses = (None if loss is None else f"{loss:.4f}" for loss in (found.loss, found.held_out_loss))
+    return tuple(str(cell or "-") for cell in (found.id, found.state, found.updates, *losses, accuracy))
+
+
+def made(paths: RunPaths, state: str | None = None) -> Report:
+    """Return a run's report; its state is what `status` says, for a killed script left RUNNING in its folder.
+
+    `state` is what it has said already.
+    """
     from dataclasses import replace
 
     from trainjob.report.report import report as from_the_folder
@@ -49,7 +81,7 @@ def made(paths: RunPaths) -> Report:
         mirror.refresh_output(paths)
     except UserError as error:
         typer.echo(f"warning: this is what was last known: {error}", err=True)
-    return replace(from_the_folder(paths), state=status(paths).state)
+    return replace(from_the_folder(paths), state=state or status(paths).state)
 
 
 def print_report(found: Report) -> None:

@@ -30,6 +30,7 @@ def status(run: Run, as_json: show.AsJson = False) -> None:
         return
     typer.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
     show.rows(_rows(now))
+    print_tasks(now)
     print_failure(now)
 
 
@@ -44,6 +45,14 @@ def _rows(now: Status) -> Iterator[tuple[str, str]]:
     if now.exit_code is not None:
         yield "exit code", str(now.exit_code)
     yield "run directory", now.folder
+
+
+def print_tasks(now: Status) -> None:
+    """Print the tasks of an array, one a line."""
+    if now.tasks:
+        typer.echo()
+        body = ((one.id, one.state, str(one.attempt), str(one.update or "-"), one.note or "") for one in now.tasks)
+        show.table(("TASK", "STATE", "ATTEMPT", "UPDATE", ""), body)
 
 
 def print_failure(now: Status) -> None:

@@ -11,7 +11,9 @@ from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 
 if TYPE_CHECKING:
+    from trainjob.cli.prepared import Prepared
     from trainjob.contract.paths import RunPaths
+    from trainjob.runs.waiting import Waiting
 
 app = new()
 
@@ -24,6 +26,10 @@ def submit(
         bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the very bytes of the job script and end.")] = False,
+    after: Annotated[
+        list[str] | None,
+        typer.Option("--after", metavar="RUN", help="Start once this run is COMPLETED, under Slurm; may be repeated."),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Submit a job a second time within a minute.")] = False,
     as_json: show.AsJson = False,
 ) -> None:
@@ -31,7 +37,7 @@ def submit(
     if dry_run:
         _print_bytes(flags, as_json=as_json)
         return
-    paths = _submitted(flags, again=again)
+    paths = _submitted(flags, after or [], again=again)
     if not as_json:
         typer.echo(f"run {paths.id} is submitted: {paths.folder}")
     if follow:
@@ -41,7 +47,15 @@ def submit(
     if as_json:
         show.as_json({"id": paths.id, "folder": str(paths.folder)})
     else:
-        typer.echo(f"next: trainjob logs {paths.id} --follow · trainjob status {paths.id} · trainjob cancel {paths.id}")
+        typer.echo(
+            f"next: trainjob logs {_first(paths)} --follow · trainjob status {paths.id} · trainjob cancel {paths.id}"
+        )
+
+
+def _first(paths: RunPaths) -> str:
+    from trainjob.runs import arrays
+
+    return next((task.id for task in arrays.tasks(paths)), paths.id)
 
 
 def _print_bytes(flags: JobFlags, *, as_json: bool) -> None:
@@ -51,7 +65,7 @@ def _print_bytes(flags: JobFlags, *, as_json: bool) -> None:
     print_rendered(prepare(flags).render(), as_json=as_json)
 
 
-def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
+def _submitted(flags: JobFlags, after: list[str], *, again: bool) -> RunPaths:
     import os
 
     from trainjob.cli.check import refuse_problems
@@ -77,7 +91,22 @@ def _submitted(flags: JobFlags, *, again: bool) -> RunPaths:
         project=prepared.project,
         selection=chosen,
         remote=prepared.remote(),
+        after=_waiting(prepared, after) if after else None,
     )
     for name, reason in () if chosen is None else chosen.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)
     return start.submit(handover, again=again)
+
+
+def _waiting(prepared: Prepared, asked: list[str]) -> Waiting:
+    from trainjob.contract.errors import UserError
+    from trainjob.runs import index, waiting
+
+    found = prepared.found
+    if found.cluster.kind != "slurm":
+        raise UserError(
+            f"--after is for Slurm, which keeps what waits, and cluster {found.name} is of kind {found.cluster.kind}: "
+            "submit this run when the other has ended"
+        )
+    place = (found.cluster.ssh.host, found.cluster.ssh.user) if found.cluster.ssh else (None, None)
+    return waiting.after([index.find(one) for one in asked], found.name, place)

@@ -38,13 +38,20 @@ def merge_job(file: Path | None, flags: Mapping[str, object]) -> Asked:
     given = {key: _plain(value) for key, value in flags.items() if value is not None and not _holds_nothing(value)}
     _check_flags(given)
     asked = _from_file(file)
+    merged = overridden(asked, given)
     origins = dict.fromkeys(_settings(asked), f"job file {file.name}" if file else "")
-    for key, value in given.items():
-        asked.pop(_PARTNER.get(key, ""), None)
-        origins.pop(_PARTNER.get(key, ""), None)
-        asked[key] = {**_mapping(asked.get(key)), **_mapping(value)} if key in _NAMED else value
     origins |= {setting: f"flag {_flag(setting)}" for setting in _settings(given)}
-    return Asked(Job.model_validate(asked), origins)
+    kept = {setting: origin for setting, origin in origins.items() if setting.partition(".")[0] in merged}
+    return Asked(Job.model_validate(merged), kept)
+
+
+def overridden(asked: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return `asked` with what is `given` in its place; a key puts aside the one that excludes it."""
+    merged = dict(asked)
+    for key, value in given.items():
+        merged.pop(_PARTNER.get(key, ""), None)
+        merged[key] = {**_mapping(merged.get(key)), **_mapping(value)} if key in _NAMED else value
+    return merged
 
 
 def _holds_nothing(value: object) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from trainjob.cluster import traps
 KeyPath = tuple[str | int, ...]
 
 # What is a text in the end, whatever it looks like: 3.10 stays "3.10".
-AS_WRITTEN = ("env", "command")
+AS_WRITTEN = ("env", "command", "arguments")
 
 
 class Problem(NamedTuple):
@@ -54,8 +54,25 @@ class Document:
 
 def load(text: str) -> Document:
     """Return `text` as a document. Never raises: what is wrong stands in its problems."""
+    return _read(text, lambda loader, root: [_document(loader, root)])[0]
+
+
+def load_list(text: str) -> list[Document]:
+    """Return each item of a list as a document. Never raises: of a text that is no list, one tells what is wrong."""
+    return _read(text, _items)
+
+
+def _items(loader: _Loader, root: yaml.Node | None) -> list[Document]:
+    if isinstance(root, yaml.SequenceNode) and root.value:
+        return [_document(loader, item) for item in root.value]
+    text = "expected a list with an item for each task, such as - learning_rate: 0.1"
+    return [Document({}, None, (Problem(1, 0, (), text),))]
+
+
+def _read(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Document]]) -> list[Document]:
     try:
-        return _load(text)
+        loader = _Loader(text)
+        return documents(loader, loader.get_single_node())
     except yaml.MarkedYAMLError as error:
         problem = _not_yaml(error)
     except yaml.reader.ReaderError as error:
@@ -63,12 +80,10 @@ def load(text: str) -> Document:
         problem = Problem(line, 0, (), f"this is not YAML: the character U+{error.character:04X} may not be in it")
     except RecursionError:
         problem = Problem(1, 0, (), "is nested too deeply to be read")
-    return Document({}, None, (problem,))
+    return [Document({}, None, (problem,))]
 
 
-def _load(text: str) -> Document:
-    loader = _Loader(text)
-    root = loader.get_single_node()
+def _document(loader: _Loader, root: yaml.Node | None) -> Document:
     if not isinstance(root, yaml.MappingNode):
         return Document({}, None, (_no_mapping(root),))
     _keep_as_written(root)

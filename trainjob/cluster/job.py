@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from trainjob.cluster import array
 from trainjob.cluster.common import (
     JOB_NAME,
     Count,
@@ -29,6 +30,7 @@ EXCLUSIVE = (
     ("compile_first", "compile_only"),
 )
 
+ArrayText = Annotated[str, AfterValidator(array.checked)]
 JobName = Annotated[str, StringConstraints(pattern=JOB_NAME)]
 
 
@@ -110,6 +112,13 @@ class Job(Strict):
     )
     max_attempts: Count = Field(
         50, description="Starts that a job may have by itself under Slurm, the first and every requeue."
+    )
+    array: ArrayText | None = Field(
+        None,
+        description='Tasks of an array under Slurm, each a run of its own: "0-9", "0-9:2", "1,3,7"; "%3": 3 at once.',
+    )
+    sweep: Line | None = Field(
+        None, description="A YAML list: item N holds the settings of task N of the array. Absent array: all items."
     )
     compile_first: bool | None = Field(
         None, description="On IPUs: compile in a step of its own, once, before instances start."

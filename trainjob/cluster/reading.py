@@ -42,10 +42,26 @@ def cluster_from_text(text: str, where: str) -> Cluster:
 
 def job_from_text(text: str, where: str) -> Job:
     """Return the job that `text` asks for. Raises JobError, whose lines begin with `where`:LINE."""
-    found = document.load(text)
-    if found.root is None:
-        raise JobError(_lines(where, found.problems))
-    return _checked(found, Job, where, JobError)
+    return _checked_job(document.load(text), Job, where)
+
+
+def items_from_text(text: str, model: type[Model], where: str) -> list[Model]:
+    """Return each item of the list in `text`. Raises JobError with all that is wrong, each line with its number."""
+    items: list[Model] = []
+    wrong: list[str] = []
+    for found in document.load_list(text):
+        try:
+            items.append(_checked_job(found, model, where))
+        except JobError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise JobError("\n".join(wrong))
+    return items
+
+
+def text_of(path: Path, where: str) -> str:
+    """Return a job's file as text. Raises JobError."""
+    return _text_of(path, where, JobError)
 
 
 def _text_of(path: Path, where: str, error: type[UserError]) -> str:
@@ -57,6 +73,12 @@ def _text_of(path: Path, where: str, error: type[UserError]) -> str:
         raise error(f"{where}: there is no such file: put the path right") from None
     except OSError as reason:
         raise error(f"{where}: can't be read: {reason.strerror}") from None
+
+
+def _checked_job(found: Document, model: type[Model], where: str) -> Model:
+    if found.root is None:
+        raise JobError(_lines(where, found.problems))
+    return _checked(found, model, where, JobError)
 
 
 def _checked(found: Document, model: type[Model], where: str, error: type[UserError]) -> Model:

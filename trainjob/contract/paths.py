@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Union
+from typing import Optional, Union
+
+# Below a run directory: one folder a task of an array, each a run directory of its own.
+TASKS = "tasks"
 
 
 class RunPaths:
@@ -33,8 +36,25 @@ class RunPaths:
 
     @property
     def id(self) -> str:
-        """The run id: the folder's name."""
+        """The run id: the folder's name; of a task of an array RUN:N."""
+        if self.task is not None:
+            return "%s:%d" % (self.whole.id, self.task)
         return self.folder.resolve().name
+
+    @property
+    def task(self) -> Optional[int]:
+        """The number of the task whose run directory this is; None where it is a whole run's."""
+        name = self.folder.name
+        return int(name) if self.folder.parent.name == TASKS and name.isdecimal() and name.isascii() else None
+
+    @property
+    def whole(self) -> "RunPaths":
+        """The run that a task belongs to."""
+        return self if self.task is None else RunPaths(self.folder.parent.parent)
+
+    def of_task(self, number: int) -> "RunPaths":
+        """Return the run directory of task `number` of an array."""
+        return RunPaths(self.folder / TASKS / str(number))
 
     def rank_log(self, rank: int) -> Path:
         """Return where rank `rank` writes all it prints."""

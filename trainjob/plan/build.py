@@ -18,6 +18,7 @@ from trainjob.plan import (
     poprun,
     rows,
     shards,
+    tasks,
     time_limit,
     values,
     work,
@@ -42,6 +43,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     try:
         poprun.check(cluster, job)
         time_limit.fits(cluster, job)
+        tasks.check(cluster, job)
         numbers = _work_out(room, job)
     except Broken as broken:
         raise cures.refusal(broken, job, lambda changed: _work_out(room, changed)) from None
@@ -56,7 +58,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         batch=numbers.batch,
         learning_rate=_rate(job, numbers),
         learning_rate_effect=effect,
-        facts=(*_scaling(job, numbers), *rows.facts(topology, numbers.batch, job.workers)),
+        facts=(*_scaling(job, numbers), *rows.facts(topology, numbers.batch, job.workers), *tasks.facts(job)),
         warnings=_warnings(cluster, job, numbers, topology, effect),
     )
 

@@ -89,6 +89,9 @@ def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
         yield Shell("--port"), Sourced(cluster.network.port, request.cluster_origin)
     if cluster.network.interface and "/" not in cluster.network.interface:  # gloo and NCCL know no CIDR
         yield Shell("--interface"), Sourced(cluster.network.interface, request.cluster_origin)
+    names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
+    if names:
+        yield Shell("--environment-of-job"), Sourced(",".join(names), request.origin("sweep"))
     if cluster.secrets_file:
         yield Shell("--secrets-file"), place(request, "secrets_file", cluster.secrets_file)
 

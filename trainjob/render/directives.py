@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainjob.cluster import array
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.errors import UserError
 from trainjob.render import quoting
@@ -23,6 +24,7 @@ _DECIDED = {
     "export": "env: of the cluster file or the job",
     "export-file": "env: of the cluster file or the job",
     "chdir": "the run directory, in which sbatch is called",
+    "array": "--array of the job",
     "time": "time_limit: of the cluster file, or --time-limit of the job",
     "signal": "time_limit_signal: of the cluster file",
     "wrap": "the job script",
@@ -65,6 +67,8 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     time_limit = request.job.time_limit or cluster.time_limit
     if time_limit is not None:
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
+    if request.job.array is not None:
+        yield "array", array.parse(request.job.array).text, request.origin("array")
     yield "signal", _signal(cluster), request.cluster_origin
     yield "requeue", True, _OURS
     yield "open-mode", "append", _OURS

@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import TASKS
 from trainjob.render import environment
 from trainjob.render.context import context
 from trainjob.render.environment import TemplateError
@@ -59,10 +60,15 @@ def render(request: Request, ours: Path, site: Sequence[Path] = ()) -> Rendered:
     return Rendered(
         files={
             name: File(script.encode(), 0o755),
-            "job.json": File(job_record(request).to_json().encode(), 0o644),
+            "job.json": _record(request),
+            **{f"{TASKS}/{number}/job.json": _record(task) for number, task in request.tasks.items()},
         },
         script=name,
     )
+
+
+def _record(request: Request) -> File:
+    return File(job_record(request).to_json().encode(), 0o644)
 
 
 def explained(request: Request, ours: Path, site: Sequence[Path] = ()) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster
@@ -16,6 +16,7 @@ class Request:
 
     `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that isn't there is a default.
     `project_folder` is where in the copied project a user's command starts, relative: "." for its top.
+    `tasks` are those of an array by number, each with a job and a plan of its own; `swept` is what they differ in.
     `runtime` is the module of ours that ranks run when there is no command, and its arguments before RUN_DIR.
     """
 
@@ -26,6 +27,8 @@ class Request:
     plan: Plan
     project_folder: str = "."
     runtime: tuple[str, ...] = ("trainjob.train",)
+    tasks: Mapping[int, Request] = field(default_factory=dict)
+    swept: tuple[str, ...] = ()
 
     def origin(self, key: str) -> str:
         """Return where the job's `key` came from."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.runs import arrays
 from trainjob.runs.start import cancelled_now
 from trainjob.runs.status import Status, status
 from trainjob.submit import backends, mirror
-from trainjob.submit.base import read_submission
+from trainjob.submit.base import Submission, read_submission
 
 
 def cancel(paths: RunPaths, *, grace_s: float) -> Status:
@@ -24,8 +25,16 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Status:
         raise UserError(f"run {paths.id} was not handed over by trainjob: end it where it was started")
     if before.state != states.LOST:
         cancelled_now(paths, submission)
+        for task in _resumed_tasks(paths):
+            cancelled_now(*task)
     backends.get(submission.backend).cancel(paths, submission.native, grace_s)
     return status(paths)
+
+
+def _resumed_tasks(paths: RunPaths) -> list[tuple[RunPaths, Submission]]:
+    """Return the tasks of an array that have a submission of their own, and would not hear of it by their run's."""
+    found = [(task, read_submission(task)) for task in arrays.tasks(paths) if task.submission.is_file()]
+    return [(task, submission) for task, submission in found if submission is not None]
 
 
 def stop(paths: RunPaths) -> Status:
@@ -34,6 +43,9 @@ def stop(paths: RunPaths) -> Status:
     A run that has ended gets no such file: its next attempt would stop at once.
     """
     now = status(paths)
-    if now.state in states.ACTIVE:
+    for task in now.tasks:
+        if task.state in states.ACTIVE:
+            mirror.ask_to_stop(RunPaths(task.folder))
+    if now.state in states.ACTIVE and not now.tasks:
         mirror.ask_to_stop(paths)
     return now

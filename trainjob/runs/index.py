@@ -12,6 +12,7 @@ import platformdirs
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.runs import arrays
 
 _ALPHABET = string.ascii_lowercase + "234567"
 _NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.")
@@ -94,10 +95,13 @@ def _submitted_at(paths: RunPaths) -> float:
 
 
 def find(asked: str) -> RunPaths:
-    """Return the run that `asked` names: an id, a unique prefix of one, `last`, or a path.
+    """Return the run that `asked` names: an id, a unique prefix of one, `last`, or a path; RUN:N is task N of an array.
 
-    Raises UserError for an unknown run, and for a prefix of several, naming them.
+    Raises UserError for an unknown run or task, and for a prefix of several, naming them.
     """
+    run, colon, number = asked.rpartition(":")
+    if colon and number.isdecimal() and not Path(asked).exists():
+        return arrays.task(find(run), int(number))
     if "/" in asked or asked in (".", ".."):
         return _at(Path(asked))
     if asked == "last":

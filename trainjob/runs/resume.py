@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trainjob.cluster.job import Job
@@ -14,14 +15,18 @@ from trainjob.contract.job import JobRecord, TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.plan.build import plan
 from trainjob.render.request import Request
-from trainjob.runs.start import hand_over, next_attempt
+from trainjob.runs import arrays
+from trainjob.runs.start import hand_over, hand_over_tasks, next_attempt
 from trainjob.runs.status import REQUEUED_BY, status
+from trainjob.submit import mirror
 from trainjob.submit.base import read_submission
 
 
 def check_resumable(paths: RunPaths) -> None:
-    """Raise UserError unless the run has ended without being complete."""
+    """Raise UserError unless the run has ended without being complete; of an array, unless a task has."""
     now = status(paths)
+    if any(task.state in states.RESUMABLE for task in now.tasks):
+        return
     if now.state in states.ACTIVE:
         raise UserError(f"run {paths.id} is {now.state}: cancel it first, or wait until it ends")
     if now.state not in states.RESUMABLE:
@@ -29,10 +34,28 @@ def check_resumable(paths: RunPaths) -> None:
 
 
 def resume(paths: RunPaths) -> None:
-    """Start the next attempt; the runtime goes on from its newest sound checkpoint."""
+    """Start the next attempt; the runtime goes on from its newest sound checkpoint.
+
+    Of an array, one of each task that has ended without being complete.
+    """
+    if paths.task is not None:
+        _resume_tasks(paths.whole, [paths])
+        return
+    whole = read_submission(paths)
+    if arrays.tasks(paths) and whole is not None and whole.native is not None:
+        ended = [RunPaths(task.folder) for task in status(paths).tasks if task.state in states.RESUMABLE]
+        _resume_tasks(paths, ended)
+        return
     submission = next_attempt(paths, attempt=_next_number(paths))
     remove_if_there(paths.stop)
     hand_over(paths, submission)
+
+
+def _resume_tasks(whole: RunPaths, tasks: Sequence[RunPaths]) -> None:
+    again = {task.task: next_attempt(task, attempt=_next_number(task)) for task in tasks if task.task is not None}
+    for task in tasks:
+        mirror.take_back_stop(task)
+    hand_over_tasks(whole, again)
 
 
 def _next_number(paths: RunPaths) -> int:
@@ -49,6 +72,10 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
     Raises Refusal when the global batch does not divide, UserError for a run of a user's command.
     """
     record = jobs.read(paths.job)
+    if paths.task is not None or arrays.tasks(paths):
+        raise UserError(
+            f"run {paths.id}: one script starts all tasks of an array, so --instances is one for all of them"
+        )
     if record.train is None:
         raise UserError(f"run {paths.id} runs a command of your own: submit it again with --instances {instances}")
     cluster = CLUSTER.validate_python(record.asked["cluster"]["file"])

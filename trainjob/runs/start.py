@@ -13,14 +13,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from trainjob.contract import job as jobs
 from trainjob.contract.environment import set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.render.rendered import Rendered
 from trainjob.runs import index
+from trainjob.runs.waiting import Waiting
 from trainjob.submit import backends, containers, folder, mirror
 from trainjob.submit.base import NotSubmittedError, Remote, Submission, read_submission
 from trainjob.submit.project import Project, Selection
+from trainjob.submit.slurm import backend as slurm
 from trainjob.submit.ssh.failures import SshError
 
 _SAME_JOB_WITHIN_S = 60
@@ -38,6 +41,7 @@ class Handover:
     project: Project
     selection: Selection | None  # None: the project is recorded and not copied
     remote: Remote | None = None  # where run directories lie over there; None: in runs_dir
+    after: Waiting | None = None  # the runs that this one waits for
 
 
 def refuse_redirects(environ: Mapping[str, str]) -> None:
@@ -66,13 +70,14 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         backend=handover.backend,
         cluster=handover.cluster,
         native=None,
-        argv=backends.get(handover.backend).argv(paths, handover.rendered.script),
+        argv=_argv(handover, paths),
         script=handover.rendered.script,
         submitted_at=_now().isoformat(timespec="seconds"),
         attempt=1,
         digest=digest,
         project=_project_record(handover, record),
         remote=_remote(handover, paths),
+        after=() if handover.after is None else handover.after.runs,
     )
     try:
         hand_over(paths, submission)
@@ -80,6 +85,11 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         _discard(paths)
         raise
     return paths
+
+
+def _argv(handover: Handover, paths: RunPaths) -> list[str]:
+    *words, script = backends.get(handover.backend).argv(paths, handover.rendered.script)
+    return [*words, *(handover.after.options if handover.after else ()), script]
 
 
 def _remote(handover: Handover, paths: RunPaths) -> Remote | None:
@@ -104,6 +114,17 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
         _send(paths, submission.remote)
     native = backends.get(submission.backend).start(paths, submission.script)
     submission.replace(native=native).write(paths)
+
+
+def hand_over_tasks(whole: RunPaths, tasks: Mapping[int, Submission]) -> None:
+    """Start some tasks of an array, each recorded by itself before and after."""
+    for number, submission in tasks.items():
+        submission.write(whole.of_task(number))
+    first = next(iter(tasks.values()))
+    asked = str(jobs.read(whole.job).asked["job"].get("array", ""))
+    natives = slurm.start_tasks(whole, list(tasks), first.script, "".join(asked.partition("%")[1:]))
+    for number, native in natives.items():
+        tasks[number].replace(native=native).write(whole.of_task(number))
 
 
 def _send(paths: RunPaths, remote: Remote) -> None:
@@ -167,7 +188,11 @@ def next_attempt(paths: RunPaths, **changes: Any) -> Submission:
     if last is None:
         raise UserError(f"run {paths.id} was started by hand: run its job script again by hand")
     earlier = [*last.earlier, *([] if last.native is None else [last.native])]
-    return dataclasses.replace(last, **{"native": None, "cancelled_at": None, "earlier": earlier, **changes})
+    again = dataclasses.replace(last, **{"native": None, "cancelled_at": None, "earlier": earlier, **changes})
+    if again.attempt == last.attempt:
+        return again
+    # What the first attempt waited for is over.
+    return again.replace(after=(), argv=backends.get(last.backend).argv(paths, last.script))
 
 
 def cancelled_now(paths: RunPaths, submission: Submission) -> None:

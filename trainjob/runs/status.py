@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainjob.contract import attempts, failure, states
@@ -12,6 +12,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.failure import Failure, tail_of_attempt
 from trainjob.contract.files import read_json, read_number, read_word
 from trainjob.contract.paths import RunPaths
+from trainjob.runs import arrays
 from trainjob.submit import backends, mirror
 from trainjob.submit.base import Answer, Liveness, Submission, read_submission
 
@@ -40,6 +41,7 @@ class Status:
     script_tail: list[str]  # the job script's last lines, where the run failed and no rank is to blame
     note: str | None
     is_stale: bool = False  # nobody could be asked: this is what was last known
+    tasks: list[Status] = field(default_factory=list)  # of an array
 
     def as_json(self) -> dict[str, Any]:
         """Return the status for `--json`."""
@@ -83,7 +85,7 @@ class _Seen:
 def status(paths: RunPaths) -> Status:
     """Return the status of one run."""
     found = statuses([paths])[0]
-    if found.state not in _UNEXPLAINED or found.failure is not None:
+    if found.tasks or found.state not in _UNEXPLAINED or found.failure is not None:
         return found
     with contextlib.suppress(UserError):
         mirror.refresh_output(paths)
@@ -91,7 +93,31 @@ def status(paths: RunPaths) -> Status:
 
 
 def statuses(runs: Iterable[RunPaths]) -> list[Status]:
-    """Return the status of each run, asking each machine and each back end at most once for all of them."""
+    """Return the status of each run, asking each machine and each back end at most once for all of them.
+
+    An array's is that of its tasks together.
+    """
+    listed = [(paths, arrays.tasks(paths)) for paths in runs]
+    found = iter(_statuses([one for paths, tasks in listed for one in tasks or [paths]]))
+    return [_of_array(paths, [next(found) for _ in tasks]) if tasks else next(found) for paths, tasks in listed]
+
+
+def _of_array(paths: RunPaths, tasks: list[Status]) -> Status:
+    words = [task.state for task in tasks]
+    stale = next((task for task in tasks if task.is_stale), None)
+    unanswered = "" if stale is None else f"; {stale.note}"
+    return replace(
+        _status(_look(paths), None),
+        state=arrays.overall(words),
+        attempt=max(task.attempt for task in tasks),
+        note=arrays.counted(words) + unanswered,
+        script_tail=[],
+        is_stale=stale is not None,
+        tasks=tasks,
+    )
+
+
+def _statuses(runs: Sequence[RunPaths]) -> list[Status]:
     seen = [_look(paths) for paths in runs]
     stale = mirror.refresh(one.paths for one in seen if one.is_open)
     seen = [_look(one.paths) if one.is_open else one for one in seen]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json, write_json
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import TASKS, RunPaths
 from trainjob.submit import machines
 from trainjob.submit.machine import Machine
 
@@ -101,6 +101,7 @@ class Submission:
     cancelled_at: str | None = None
     remote: Remote | None = None  # None: the run directory is the one that this lies in
     earlier: Sequence[Native] = ()  # the native ids of earlier attempts
+    after: Sequence[str] = ()  # the runs that it waits for
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""
@@ -110,13 +111,36 @@ class Submission:
         """Return the submission with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def of_task(self, number: int) -> Submission:
+        """Return the submission of one task of the array that this one has submitted."""
+        below = f"{TASKS}/{number}"
+        native = (
+            None
+            if self.native is None
+            else {
+                **self.native,
+                "job_id": f"{self.native['job_id']}_{number}",
+                "folder": f"{self.native['folder']}/{below}",
+            }
+        )
+        remote = (
+            None if self.remote is None else dataclasses.replace(self.remote, folder=f"{self.remote.folder}/{below}")
+        )
+        return self.replace(native=native, remote=remote)
+
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Submission))
 
 
 def read_submission(paths: RunPaths) -> Submission | None:
-    """Return what submission.json says; None for a folder that was never submitted, or where the file is broken."""
+    """Return what submission.json says; None for a folder that was never submitted, or where the file is broken.
+
+    A task of an array that was never resumed by itself has none of its own: it was submitted with its run.
+    """
     fields = read_json(paths.submission)
+    if fields is None and paths.task is not None:
+        whole = read_submission(paths.whole)
+        return None if whole is None else whole.of_task(paths.task)
     if not isinstance(fields, dict):
         return None
     try:

@@ -56,6 +56,7 @@ def _fill(paths: RunPaths, rendered: Rendered, project: Project | None, selectio
 def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
     """Write the rendered files into a run directory, each atomically."""
     for name, file in rendered.files.items():
+        (paths.folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(paths.folder / name, file.content, file.mode)
 
 

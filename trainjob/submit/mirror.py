@@ -67,7 +67,7 @@ def _by_machine(runs: Iterable[RunPaths]) -> dict[Machine, list[tuple[RunPaths, 
 def _words_of(paths: RunPaths) -> tuple[Path, ...]:
     # The state last: who reads the new one finds the rest as new.
     return (
-        *(paths.attempt, paths.progress, paths.failure, paths.requeue, paths.stop),
+        *(paths.attempt, paths.job_id, paths.progress, paths.failure, paths.requeue, paths.stop),
         *(paths.exit_code, paths.state),
     )
 
@@ -145,6 +145,14 @@ def ask_to_stop(paths: RunPaths) -> None:
     if submission is not None and submission.remote is not None:
         submission.remote.machine.run(["touch", f"{submission.remote.folder}/{paths.stop.name}"])
     paths.stop.touch()
+
+
+def take_back_stop(paths: RunPaths) -> None:
+    """Remove the stop file, of which the next attempt must not hear. Raises UserError."""
+    submission = read_submission(paths)
+    if submission is not None and submission.remote is not None:
+        submission.remote.machine.run(["rm", "-f", f"{submission.remote.folder}/{paths.stop.name}"])
+    remove_if_there(paths.stop)
 
 
 def remove(paths: RunPaths) -> None:

@@ -30,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     paths = RunPaths(Path(asked.run_dir).resolve())
     try:
         asked.command = asked.command or _command_of_job(paths)
+        _take_from_job(asked.environment_of_job, paths)
         rankings = _rankings(asked)
         shared = _shared_environment(asked, paths)
         if shared.get(environment.COMPILE_ONLY) and rankings[0].rank != 0:
@@ -68,6 +69,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--grace-s", type=float, default=30.0, help="seconds between TERM and KILL")
     # mpirun would take a word ":" of a user's command for its own: job.json carries every word as it is.
     parser.add_argument("--command-of-job", action="store_true", help="run the command that job.json has")
+    parser.add_argument("--environment-of-job", default="", help="names, parted by commas, whose values job.json has")
     if not command and "--command-of-job" not in own:
         parser.error("a command is expected after --")
     return parser.parse_args(own, argparse.Namespace(command=command))
@@ -78,6 +80,12 @@ def _command_of_job(paths: RunPaths) -> List[str]:
     if not command:
         raise UserError("%s is of a task and has no command: give one after --" % paths.job)
     return command
+
+
+def _take_from_job(names: str, paths: RunPaths) -> None:
+    """Set the values that a task of an array has of its own: one script stands for all tasks."""
+    values = job.read(paths.job).environment if names else {}
+    os.environ.update({name: values[name] for name in names.split(",") if name in values})
 
 
 def _at_the_first_dashes(arguments: List[str]) -> Tuple[List[str], List[str]]:

@@ -12,9 +12,11 @@ from pod_cases import pod_requests
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import find
 from trainjob.cluster.models import CLUSTER, Cluster
+from trainjob.cluster.sweep import Variation
 from trainjob.plan.build import plan
 from trainjob.render.rendered import Rendered, explained, render
 from trainjob.render.request import Request
+from trainjob.render.tasks import Tasks
 
 ROOT = Path(__file__).resolve().parents[3]
 OURS = ROOT / "templates"
@@ -141,6 +143,7 @@ def golden_requests() -> dict[str, Request]:
         "slurm-command": _command(cluster(**FULL_SLURM)),
         **{f"slurm-{runtime}": _contained(runtime) for runtime in ("apptainer", "pyxis", "docker", "podman")},
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
+        "slurm-sweep": _sweep(),
         **pod_requests(),
     }
 
@@ -157,6 +160,15 @@ def _horovod() -> Request:
     job = Job(instances=4, engine="horovod")
     origins = {"instances": "flag --instances", "engine": "flag --engine"}
     return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job))
+
+
+def _sweep() -> Request:
+    place = cluster(kind="slurm", nodes={"count": 4, "cpus": 8})
+    asked = Job(name="many", command=["python", "train.py"], instances=2, array="0-1%1", sweep="sweep.yaml")
+    own = {0: {"arguments": ["--lr", "0.1"], "env": {"NOTE": "it's $HOME"}}, 1: {"arguments": ["--lr", "0.2 "]}}
+    tasks = Tasks(asked, (0, 1), {number: Variation(**values) for number, values in own.items()})
+    origins = {"array": "flag --array", "sweep": "flag --sweep"}
+    return tasks.planned(Request(place, "cluster file here.yaml", asked, origins, plan("here", place, asked)))
 
 
 def _podman() -> Request:

@@ -11,10 +11,10 @@ from trainjob.submit.slurm import accounting, commands, partitions, queue
 from trainjob.submit.slurm.partitions import Nodes
 
 SQUEUE = """\
-3|3|PENDING|Resources|2026-11-21T12:42:05|/shared/runs/3nru-sleep
-2|2|RUNNING|None|2026-11-21T12:32:04|/shared/runs/kf|zw
-7|6|PENDING|JobArrayTaskLimit|N/A|/shared/runs/swee
-1|1|COMPLETED|None|2026-11-21T12:31:55|/shared/runs/e45o
+3|3|N/A|PENDING|Resources|2026-11-21T12:42:05|/shared/runs/3nru-sleep
+2|2|N/A|RUNNING|None|2026-11-21T12:32:04|/shared/runs/kf|zw
+7|6|4|PENDING|JobArrayTaskLimit|N/A|/shared/runs/swee
+1|1|N/A|COMPLETED|None|2026-11-21T12:31:55|/shared/runs/e45o
 """
 SINFO = """\
 gpu*|up|2:00:00|2|8|16384|gpu:4|1-2
@@ -33,14 +33,18 @@ def test_squeue_is_read_and_a_folder_may_hold_the_sign_between_fields() -> None:
     assert [job.id for job in found] == ["3", "2", "7", "1"]
     assert found[1].folder == "/shared/runs/kf|zw"
     assert [job.has_ended for job in found] == [False, False, False, True]
-    assert found[2].array_id == "6"
+    assert [job.name for job in found] == ["3", "2", "6_4", "1"]
+    assert found[2].run_folder == "/shared/runs/swee/tasks/4"
 
 
 def test_why_a_job_waits_is_said_plainly() -> None:
     waiting, _, array, _ = queue.parse(SQUEUE)
     assert queue.waits(waiting) == "waits for nodes to become free (Resources); may start at 2026-11-21 12:42:05"
     assert queue.waits(array) == "waits for earlier tasks of its array (JobArrayTaskLimit)"
-    unknown = next(queue.parse("1|1|PENDING|SomethingNew|N/A|/x"))
+    chained = next(queue.parse("4|4|N/A|PENDING|Dependency|N/A|/x"))
+    assert queue.waits(chained, ["3nru-sleep"]) == "waits for run 3nru-sleep to be COMPLETED (Dependency)"
+    assert queue.waits(chained) == "waits for the job that it depends on (Dependency)"
+    unknown = next(queue.parse("1|1|N/A|PENDING|SomethingNew|N/A|/x"))
     assert queue.waits(unknown) == "waits: SomethingNew"
 
 
@@ -61,14 +65,14 @@ def test_why_a_job_waits_is_said_plainly() -> None:
     ],
 )
 def test_the_jobs_of_a_run_make_one_answer(words: list[str], liveness: Liveness, state: str | None) -> None:
-    lines = [f"{number}|{number}|{word}|None|N/A|/x" for number, word in enumerate(words, 1)]
+    lines = [f"{number}|{number}|N/A|{word}|None|N/A|/x" for number, word in enumerate(words, 1)]
     found = queue.answer(list(queue.parse("\n".join(lines))))
     assert (found.liveness, found.state) == (liveness, state)
 
 
 def test_accounting_is_read_and_steps_are_passed_over() -> None:
-    said = "41|COMPLETED\n42|CANCELLED by 1000\n42.batch|CANCELLED\nsacct: error\n||\n"
-    assert accounting.parse(said) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000")]
+    said = "41|COMPLETED\n42|CANCELLED by 1000\n42.batch|CANCELLED\n43_7|TIMEOUT\nsacct: error\n||\n"
+    assert accounting.parse(said) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000"), ("43_7", "TIMEOUT")]
     assert queue.ended("CANCELLED by 1000").state == states.CANCELLED
     assert queue.ended("CANCELLED+").state == states.CANCELLED
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import states
+from trainjob.contract.errors import UserError
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import Description, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.trials import TRIALS, Trial
 from trainjob.rehearse.slurm.watching import Scene, last_words, wait_for
+from trainjob.runs import arrays
 from trainjob.submit import folder, process
 
 _POLL_S = 0.1
 _AT_WORK_WITHIN_S = 600.0
 # After a job has come back, so many more updates show that it goes on.
 _ENOUGH_UPDATES = 5
+_NOT_THE_SAME = "what Slurm was given is not what was rendered"
 
 
 def rehearse(asked: Rehearsal) -> Verdict:
@@ -28,6 +33,8 @@ def rehearse(asked: Rehearsal) -> Verdict:
     cluster = asked.request.cluster
     if not isinstance(cluster, SlurmCluster):
         raise TypeError(cluster.kind)
+    if asked.inject and asked.request.tasks:
+        raise UserError(f"--inject {asked.inject} befalls one job: leave --array and --sweep out")
     description = twin_of(asked.request.plan.cluster, cluster, len(asked.request.plan.topology.hosts))
     clock = Clock()
     with private_slurm(description) as slurm:
@@ -91,7 +98,18 @@ def _holds_the_same_bytes(asked: Rehearsal, scene: Scene) -> bool:
     )
 
 
+def _tasks(asked: Rehearsal, scene: Scene) -> list[Scene]:
+    """Return the tasks of an array, each as a job of its own; none where the job is no array."""
+    return [replace(scene, paths=scene.paths.of_task(number)) for number in asked.request.tasks]
+
+
 def _follow(asked: Rehearsal, scene: Scene, clock: Clock) -> None:
+    tasks = _tasks(asked, scene)
+    if tasks:
+        wait_for(scene, lambda: any(task.attempt for task in tasks), "a task started", _AT_WORK_WITHIN_S)
+        clock.done("started")
+        _until_it_ends(scene)
+        return
     wait_for(scene, lambda: scene.attempt >= 1, "it started", _AT_WORK_WITHIN_S)
     clock.done("started")
     trial = TRIALS[asked.inject] if asked.inject else None
@@ -140,11 +158,35 @@ def _stop_when_enough(asked: Rehearsal, scene: Scene) -> None:
             scene.paths.stop.touch()
 
 
+def _not_all_completed(tasks: Sequence[Scene]) -> str | None:
+    wrong = [task for task in tasks if task.state != states.COMPLETED]
+    return f"task {wrong[0].paths.task} is {wrong[0].state}. {last_words(wrong[0])}" if wrong else None
+
+
+def _verdict_of_tasks(scene: Scene, clock: Clock, tasks: Sequence[Scene], *, same: bool) -> Verdict:
+    words = [task.state for task in tasks]
+    problem = _not_all_completed(tasks) if same else _NOT_THE_SAME
+    return Verdict(
+        passed=problem is None,
+        outcome=problem or f"all {len(tasks)} tasks are COMPLETED",
+        expected="all tasks are COMPLETED",
+        state=arrays.overall(words),
+        attempts=max(task.attempt for task in tasks),
+        update=None,
+        same_bytes=same,
+        seconds=clock.steps,
+        folder=scene.paths.folder,
+    )
+
+
 def _verdict(asked: Rehearsal, scene: Scene, clock: Clock, *, same_bytes: bool) -> Verdict:
+    tasks = _tasks(asked, scene)
+    if tasks:
+        return _verdict_of_tasks(scene, clock, tasks, same=same_bytes)
     trial = TRIALS[asked.inject] if asked.inject else None
     problem = trial.problem(scene) if trial else _not_completed(scene)
     if not same_bytes:
-        problem = "what Slurm was given is not what was rendered"
+        problem = _NOT_THE_SAME
     outcome = f"{problem}. {last_words(scene)}" if problem else _told(asked, scene)
     return Verdict(
         passed=problem is None,

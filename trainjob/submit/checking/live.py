@@ -17,12 +17,14 @@ from trainjob.submit.machine import Machine
 from trainjob.submit.slurm import commands, partitions
 from trainjob.submit.slurm.partitions import Partition
 
+_ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*([0-9]+)", re.MULTILINE)
 _START = re.compile(r"to start at (\S+)")
 
 
 def problems(machine: Machine, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
     """Yield what the live partition would refuse. Raises as commands.call does."""
     known = partitions.partitions(machine)
+    yield from _array(machine, request)
     asked = str(cluster.directives.get("partition", "")).split(",")
     found = {one.name: one for one in known}
     for name in filter(None, asked):
@@ -30,6 +32,16 @@ def problems(machine: Machine, request: Request, cluster: SlurmCluster) -> Itera
             yield from _of(found[name], request, cluster)
         else:
             yield _unknown(name, list(found), machine)
+
+
+def _array(machine: Machine, request: Request) -> Iterator[Problem]:
+    if not request.tasks:
+        return
+    found = _ARRAY_SIZE.search(commands.call(machine, ["scontrol", "show", "config"]).text)
+    last, most = max(request.tasks), int(found[1]) - 1 if found else None
+    if most is not None and last > most:
+        text = f"--array {request.job.array} has task {last}, and {machine.name}'s Slurm takes tasks up to {most}"
+        yield Problem("array", text, f"Nearest that can: --array 0-{most}; submit the others as a second run")
 
 
 def _unknown(name: str, known: Sequence[str], machine: Machine) -> Problem:

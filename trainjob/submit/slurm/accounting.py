@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainjob.contract.errors import UserError
@@ -10,6 +11,8 @@ from trainjob.submit.slurm import commands
 
 # An overloaded data base may take minutes: what it knows is not worth that.
 LIMIT_S = 10
+# A job, or a task of an array; neither a step nor a part of a heterogeneous job.
+_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
 # Where there is `timeout`, the hanging sacct ends over there, too.
 _SACCT = """
 if command -v timeout >/dev/null; then set -- timeout -k 1 "$@"; else shift; fi
@@ -24,7 +27,7 @@ def states_of(machine: Machine, job_ids: Sequence[str]) -> dict[str, str]:
         "--noheader",
         "--parsable2",
         "--allocations",
-        "--format=JobIDRaw,State",
+        "--format=JobID,State",
         f"--jobs={','.join(job_ids)}",
     ]
     try:
@@ -37,4 +40,4 @@ def states_of(machine: Machine, job_ids: Sequence[str]) -> dict[str, str]:
 def parse(text: str) -> list[tuple[str, str]]:
     """Return job ids and states from what sacct has printed."""
     pairs = [line.strip().split("|", 1) for line in text.splitlines() if "|" in line]
-    return [(job_id, state) for job_id, state in pairs if job_id.isdigit() and state]
+    return [(job_id, state) for job_id, state in pairs if _JOB.fullmatch(job_id) and state]

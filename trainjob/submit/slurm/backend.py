@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
+from trainjob.cluster.array import ranges
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import TASKS, RunPaths
 from trainjob.submit import machines
-from trainjob.submit.base import Answer, Liveness, Native, NotSubmittedError, place_of, read_submission
+from trainjob.submit.base import Answer, Liveness, Native, NotSubmittedError, Submission, place_of, read_submission
 from trainjob.submit.machine import Machine
 from trainjob.submit.slurm import accounting, commands, queue
 from trainjob.submit.slurm.commands import ControllerDownError, SlurmMissingError, SlurmRefusedError
@@ -23,9 +25,9 @@ _POLL_S = 1.0
 _END_S = 90.0
 
 
-def argv(paths: RunPaths, script: str) -> list[str]:
-    """Return the command that hands a job over. Its name is the run id, by which a lost answer is found again."""
-    return ["sbatch", "--parsable", f"--job-name={paths.id}", script]
+def argv(paths: RunPaths, script: str, options: Sequence[str] = ()) -> list[str]:
+    """Return the command that hands a job over, by the run's name: a lost answer is found again by its folder."""
+    return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
 
 
 def start(paths: RunPaths, script: str) -> Native:
@@ -34,23 +36,67 @@ def start(paths: RunPaths, script: str) -> Native:
     Nothing is submitted twice: a job of this run that Slurm has already is taken. Raises NotSubmittedError when it is
     certain that nothing was submitted, UserError when that is not certain.
     """
+    submission = read_submission(paths)
+    asked = argv(paths, script) if submission is None or not submission.argv else list(submission.argv)
     machine, folder = place_of(paths)
-    job_id = _submitted(machine, paths, folder, script)
+    job_id = _submitted(_Asked(paths, machine, folder, asked, _earlier(submission), _is_first(submission)))
+    return _native(paths, job_id)
+
+
+def start_tasks(whole: RunPaths, numbers: Sequence[int], script: str, limit: str) -> dict[int, Native]:
+    """Return the native ids of some tasks of an array that now have begun, or wait, once more. Raises as `start`.
+
+    `limit` is what the array said of how many may run at once: "%3", or nothing.
+    """
+    tasks = [whole.of_task(number) for number in numbers]
+    submissions = [read_submission(task) for task in tasks]
+    machine, folder = place_of(whole)
+    asked = argv(whole, script, [f"--array={ranges(sorted(numbers))}{limit}"])
+    earlier = {job_id for one in submissions for job_id in _earlier(one)}
+    job_id = _submitted(_Asked(whole, machine, folder, asked, earlier, is_first=False, tasks=frozenset(numbers)))
+    return {number: _native(task, f"{job_id}_{number}") for number, task in zip(numbers, tasks, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One hand-over: what sbatch is called with, and how an earlier try of it is known."""
+
+    paths: RunPaths
+    machine: Machine
+    folder: str  # where sbatch is called
+    argv: list[str]
+    earlier: Set[str]  # jobs of attempts before this one
+    is_first: bool  # no attempt was before this one, so that a job that has ended may be this one's, too
+    tasks: Set[int] = frozenset()  # of an array; none: the whole run
+
+
+def _native(paths: RunPaths, job_id: str) -> Native:
+    _, folder = place_of(paths)
     submission = read_submission(paths)
     remote = submission.remote if submission else None
     where = {"host": remote.host, "user": remote.user} if remote else {"host": None, "user": None}
-    return {"job_id": job_id, "folder": folder, **where}
+    after = {"after": list(submission.after)} if submission and submission.after else {}
+    return {"job_id": job_id, "folder": folder, **where, **after}
 
 
-def _submitted(machine: Machine, paths: RunPaths, folder: str, script: str) -> str:
+def _earlier(submission: Submission | None) -> set[str]:
+    # Of a task, the number of its array: that one's other tasks may run on.
+    return {str(native["job_id"]).partition("_")[0] for native in submission.earlier} if submission else set()
+
+
+def _is_first(submission: Submission | None) -> bool:
+    return submission is None or submission.attempt == 1
+
+
+def _submitted(asked: _Asked) -> str:
     maybe_there = False
     problem: UserError | None = None
     for delay_s in (0.0, *DELAYS_S):
         time.sleep(delay_s)
         try:
-            found = _already(machine, paths, folder)
+            found = _already(asked)
             maybe_there = False
-            return found or _sbatch(machine, paths, folder, script)
+            return found or _sbatch(asked)
         except (SlurmRefusedError, SlurmMissingError) as error:
             raise NotSubmittedError(str(error)) from None
         except (ControllerDownError, SshError) as error:
@@ -58,7 +104,7 @@ def _submitted(machine: Machine, paths: RunPaths, folder: str, script: str) -> s
             problem = error
             if isinstance(error, SshError) and not error.reached:
                 break
-    raise _given_up(paths, problem, maybe_there=maybe_there)
+    raise _given_up(asked.paths, problem, maybe_there=maybe_there)
 
 
 def _may_have_arrived(error: ControllerDownError | SshError) -> bool:
@@ -74,23 +120,23 @@ def _given_up(paths: RunPaths, problem: UserError | None, *, maybe_there: bool) 
     return NotSubmittedError(f"{problem}. It was tried {len(DELAYS_S) + 1} times, and nothing was submitted")
 
 
-def _sbatch(machine: Machine, paths: RunPaths, folder: str, script: str) -> str:
-    said = commands.call(machine, argv(paths, script), folder=folder).text
+def _sbatch(asked: _Asked) -> str:
+    said = commands.call(asked.machine, asked.argv, folder=asked.folder).text
     # "123", or "123;cluster" where there are several.
     ids = [line.split(";")[0] for line in said.split() if line.split(";")[0].isdigit()]
     if not ids:
-        raise UserError(f"sbatch on {machine.name} was to print a job id, and printed {said.strip()!r}")
+        raise UserError(f"sbatch on {asked.machine.name} was to print a job id, and printed {said.strip()!r}")
     return ids[-1]
 
 
-def _already(machine: Machine, paths: RunPaths, folder: str) -> str | None:
+def _already(asked: _Asked) -> str | None:
     """Return the id of a job that an earlier try has submitted for this attempt; None where there is none."""
-    submission = read_submission(paths)
-    earlier = {str(native["job_id"]) for native in submission.earlier} if submission else set()
-    is_first = submission is None or submission.attempt == 1
-    found = [job for job in queue.jobs(machine) if job.folder == folder and job.array_id not in earlier]
-    mine = [job.array_id for job in found if is_first or not job.has_ended]
-    return max(mine, key=int, default=None)
+    folders = {f"{asked.folder}/{TASKS}/{number}" for number in asked.tasks}
+    found = [
+        job for job in queue.jobs(asked.machine) if job.folder == asked.folder and job.array_id not in asked.earlier
+    ]
+    mine = [job for job in found if not folders or job.run_folder in folders]
+    return max((job.array_id for job in mine if asked.is_first or not job.has_ended), key=int, default=None)
 
 
 def ask(natives: Sequence[Native]) -> list[Answer]:
@@ -106,27 +152,28 @@ _Answers = Iterable[tuple[tuple[str, str], Answer]]
 
 
 def _ask_one_place(place: tuple[str | None, str | None], natives: Sequence[Native]) -> _Answers:
-    keys = [(native["folder"], native["job_id"]) for native in natives]
+    after = {(native["folder"], native["job_id"]): native.get("after", ()) for native in natives}
     machine = machines.reached(*place)
     try:
         by_folder = _by_folder(queue.jobs(machine))
     except UserError as error:
-        return [(key, Answer(Liveness.UNKNOWN, note=str(error))) for key in keys]
-    forgotten = [job_id for folder, job_id in keys if folder not in by_folder]
+        return [(key, Answer(Liveness.UNKNOWN, note=str(error))) for key in after]
+    forgotten = [job_id for folder, job_id in after if folder not in by_folder]
     known = accounting.states_of(machine, forgotten) if forgotten else {}
-    return [((folder, job_id), _answer(by_folder.get(folder), known.get(job_id))) for folder, job_id in keys]
+    return [(key, _answer(by_folder.get(key[0]), known.get(key[1]), waits)) for key, waits in after.items()]
 
 
 def _by_folder(jobs: Iterable[Job]) -> dict[str, list[Job]]:
     found: dict[str, list[Job]] = {}
     for job in jobs:
-        found.setdefault(job.folder, []).append(job)
+        for folder in {job.folder, job.run_folder}:
+            found.setdefault(folder, []).append(job)
     return found
 
 
-def _answer(jobs: list[Job] | None, accounted: str | None) -> Answer:
+def _answer(jobs: list[Job] | None, accounted: str | None, after: Sequence[str]) -> Answer:
     if jobs:
-        return queue.answer(jobs)
+        return queue.answer(jobs, after)
     if accounted:
         return queue.ended(accounted)
     return Answer(Liveness.GONE, note="Slurm no longer knows its job, and its files do not say how it ended")
@@ -135,6 +182,8 @@ def _answer(jobs: list[Job] | None, accounted: str | None) -> Answer:
 def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     """Cancel every job of this run, array tasks and follow-ups included, and return when none is left.
 
+    Of a task of an array, that task alone.
+
     Raises UserError when Slurm can't be asked, or takes longer than `grace_s` and a minute and a half.
     """
     machine, folder = place_of(paths)
@@ -142,7 +191,8 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     deadline = time.monotonic() + grace_s + _END_S
     told: set[str] = set()
     while left := _at_work(machine, folder):
-        new = {job.array_id for job in left} - told
+        # The array's own number means all its tasks.
+        new = {job.array_id if job.folder == folder else job.name for job in left} - told
         if new:
             commands.call(machine, ["scancel", *sorted(new | set(known if not told else ()))])
             told |= new
@@ -154,4 +204,4 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 
 
 def _at_work(machine: Machine, folder: str) -> list[Job]:
-    return [job for job in queue.jobs(machine) if job.folder == folder and not job.has_ended]
+    return [job for job in queue.jobs(machine) if folder in (job.folder, job.run_folder) and not job.has_ended]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainjob.contract import states
+from trainjob.contract.paths import TASKS
 from trainjob.submit.base import Answer, Liveness
 from trainjob.submit.machine import Machine
 from trainjob.submit.slurm import commands
 
 # The run directory last: it alone may hold the sign that parts the fields.
-_FORMAT = "%A|%F|%T|%r|%S|%Z"
-_FIELDS = 6
+_FORMAT = "%A|%F|%K|%T|%r|%S|%Z"
+_FIELDS = 7
 # A user's own jobs, with those that have ended a moment ago; their number is no matter for the controller.
-_SQUEUE = 'exec squeue --noheader --states=all --user="$(id -un)" --format="$1"'
+_SQUEUE = 'exec squeue --noheader --array --states=all --user="$(id -un)" --format="$1"'
 
 _ENDED_STATES: dict[str, str | None] = {
     "COMPLETED": None,
@@ -66,14 +67,28 @@ _NEVER = ("N/A", "NONE", "")
 
 @dataclass(frozen=True)
 class Job:
-    """One line of squeue. `id` is a job's own number, `array_id` that of its array, which is the same without one."""
+    """One line of squeue. `id` is a job's own number, `array_id` that of its array, which is the same without one.
+
+    `index` is the number of a task of an array, "N/A" of other jobs. `folder` is where sbatch was called.
+    """
 
     id: str
     array_id: str
+    index: str
     state: str
     reason: str
     start: str
     folder: str
+
+    @property
+    def name(self) -> str:
+        """What Slurm's commands call this very job: a task of an array by both numbers."""
+        return f"{self.array_id}_{self.index}" if self.index.isdecimal() else self.array_id
+
+    @property
+    def run_folder(self) -> str:
+        """The job's run directory: a task's is below the one of its array."""
+        return f"{self.folder}/{TASKS}/{self.index}" if self.index.isdecimal() else self.folder
 
     @property
     def has_ended(self) -> bool:
@@ -95,15 +110,18 @@ def parse(text: str) -> Iterator[Job]:
             yield Job(*fields)
 
 
-def answer(found: list[Job]) -> Answer:
-    """Return what Slurm says of a run whose jobs (tasks of an array, attempts) are `found`, at least one."""
+def answer(found: list[Job], after: Sequence[str] = ()) -> Answer:
+    """Return what Slurm says of a run whose jobs (tasks of an array, attempts) are `found`, at least one.
+
+    `after` are the runs that it was told to wait for.
+    """
     at_work = [job for job in found if not job.has_ended]
     if not at_work:
         last = max(found, key=lambda job: int(job.id))
         return ended(last.state)
     waiting = [job for job in at_work if job.state == "PENDING"]
     if len(waiting) == len(at_work):
-        return Answer(Liveness.ALIVE, states.PENDING, waits(waiting[0]))
+        return Answer(Liveness.ALIVE, states.PENDING, waits(waiting[0], after))
     return Answer(Liveness.ALIVE, note=_suspended(at_work[0]))
 
 
@@ -114,12 +132,21 @@ def ended(state: str) -> Answer:
     return Answer(Liveness.GONE, _ENDED_STATES.get(word), note)
 
 
-def waits(job: Job) -> str:
+def waits(job: Job, after: Sequence[str] = ()) -> str:
     """Return why a job waits and when it may start, in plain words."""
     reason = job.reason.split(",")[0].strip("()")
-    words = _WAITS_FOR.get(reason)
+    words = _waits_for_runs(reason, after) or _WAITS_FOR.get(reason)
     text = f"waits {words} ({reason})" if words else f"waits: {reason}"
     return text if job.start in _NEVER else f"{text}; may start at {job.start.replace('T', ' ')}"
+
+
+def _waits_for_runs(reason: str, after: Sequence[str]) -> str | None:
+    named = f"run{'s' if len(after) > 1 else ''} {', '.join(after)}"
+    if after and reason == "Dependency":
+        return f"for {named} to be COMPLETED"
+    if after and reason == "DependencyNeverSatisfied":
+        return f"for ever, for {named} ended otherwise than COMPLETED: cancel it"
+    return None
 
 
 def _suspended(job: Job) -> str | None:

@@ -1,0 +1,106 @@
+"""The tasks of an array: one script for all, whatever each has of its own, and a job.json a task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from render_cases import HOSTILE, cluster, rendered, request
+
+from trainjob.cluster.errors import JobError
+from trainjob.cluster.job import Job
+from trainjob.cluster.sweep import SHARED, Variation
+from trainjob.render import tasks
+from trainjob.render.request import Request
+from trainjob.render.tasks import Tasks
+
+PLACE = cluster(kind="slurm", nodes={"count": 2, "cpus": 8})
+# A value of its own for each key in which tasks may differ.
+OWN: dict[str, Any] = {
+    "set": {"width": 8},
+    "env": {"NOTE": "x"},
+    "micro_batch": 8,
+    "accumulation": 2,
+    "global_batch": 16,
+    "device_iterations": 1,
+    "epochs": 3,
+    "updates": 7,
+    "remainder": "pad",
+    "optimizer": "adamw",
+    "learning_rate": 0.5,
+    "scale_learning_rate": "sqrt",
+    "base_batch": 2,
+    "momentum": 0.5,
+    "weight_decay": 0.1,
+    "schedule": "cosine",
+    "warmup_updates": 3,
+    "reduction": "sum",
+    "precision": "64.64",
+    "eight_bit_io": True,
+    "bucket_mb": 3,
+    "workers": 1,
+    "seed": 5,
+    "checkpoint_every": 7,
+    "keep_checkpoints": 2,
+    "log_every": 2,
+    "allow_unused_parameters": True,
+    "clip_norm": 1.0,
+    "stall_timeout_s": 5.0,
+    "trace": "samples",
+    "loss_is_summed": True,
+}
+NEEDS_ANOTHER = {"samples", "base_batch"}  # a task of one's own; scale_learning_rate
+
+
+def swept(own: dict[str, Any], **job: Any) -> Request:
+    asked = Job(array="0-1", sweep="sweep.yaml", **job)
+    base = request(PLACE, **asked.model_dump(exclude_unset=True))
+    return Tasks(asked, (0, 1), {0: Variation(), 1: Variation(**own)}).planned(base)
+
+
+def test_every_key_of_a_job_is_of_all_tasks_or_of_one() -> None:
+    assert set(Job.model_fields) == {*SHARED, *OWN, *NEEDS_ANOTHER}
+
+
+@pytest.mark.parametrize("key", sorted(OWN.keys() - NEEDS_ANOTHER - {"env"}))
+def test_what_a_task_has_of_its_own_is_in_its_job_json_and_in_no_script(key: str) -> None:
+    plain, made = rendered(swept({})), rendered(swept({key: OWN[key]}))
+    assert made.files["job.sbatch"] == plain.files["job.sbatch"]
+    assert made.files["tasks/0/job.json"] == plain.files["tasks/0/job.json"]
+    assert json.loads(made.files["tasks/1/job.json"].content)["asked"]["job"][key] == OWN[key]
+
+
+def test_no_value_of_a_sweep_stands_in_the_script() -> None:
+    values = [text for text in HOSTILE if len(text) > 8]
+    own = {"arguments": values, "env": {f"V{number}": text for number, text in enumerate(values)}}
+    made = rendered(swept(own, command=["python", "train.py"]))
+    text = made.files["job.sbatch"].content.decode()
+    assert [value for value in values if value in text] == []
+    record = json.loads(made.files["tasks/1/job.json"].content)
+    assert record["command"] == ["python", "train.py", *values]
+    assert set(values) <= set(record["environment"].values())
+
+
+def test_without_a_sweep_every_task_is_the_same_job() -> None:
+    asked = request(PLACE, array="1,3%1")
+    made = rendered(tasks.read(asked.job, Path("/nowhere")).planned(asked))
+    assert sorted(made.files) == ["job.json", "job.sbatch", "tasks/1/job.json", "tasks/3/job.json"]
+    assert made.files["tasks/3/job.json"] == made.files["job.json"]
+    assert b"#SBATCH --array=1,3%1\n" in made.files["job.sbatch"].content
+
+
+def test_a_task_that_no_plan_fits_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("- seed: 1\n- micro_batch: 0\n")
+    asked = tasks.read(Job(sweep="sweep.yaml"), tmp_path)
+    assert asked.job.array == "0-1"
+    with pytest.raises(JobError, match=r"sweep.yaml, task 1: every count is at least 1: micro_batch is 0"):
+        asked.planned(request(PLACE))
+
+
+def test_more_tasks_than_the_sweep_has(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("- seed: 1\n- seed: 2\n")
+    assert tasks.read(Job(sweep="sweep.yaml", array="1"), tmp_path).numbers == (1,)
+    with pytest.raises(JobError, match=r"--array 0-2 asks for task 2, and sweep.yaml has items for tasks 0 to 1"):
+        tasks.read(Job(sweep="sweep.yaml", array="0-2"), tmp_path)

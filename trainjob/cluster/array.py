@@ -1,0 +1,67 @@
+"""The tasks of an array, as Slurm writes them: 0-9, 0-9:2, 1,3,7, and %3 for how many run at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+# Slurm's own bound on MaxArraySize; a site's is lower as a rule (1001), and is asked of it.
+LARGEST = 4_000_000
+MOST_TASKS = 10_000
+_RANGE = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))?)?")
+_EXPECTED = (
+    'expected the tasks of an array as Slurm writes them: "0-9", "0-9:2", "1,3,7", and "%3" behind for 3 at once'
+)
+
+
+class Array(NamedTuple):
+    """The numbers of an array's tasks, in order, and how many may run at once (None: all)."""
+
+    numbers: tuple[int, ...]
+    at_once: int | None
+
+    @property
+    def text(self) -> str:
+        """The shortest way to write it."""
+        return f"{ranges(self.numbers)}{'' if self.at_once is None else f'%{self.at_once}'}"
+
+
+def parse(text: str) -> Array:
+    """Return the array that `text` means. Raises ValueError, whose words hold the rule and the cure."""
+    tasks, percent, most = text.partition("%")
+    found = [_RANGE.fullmatch(part) for part in tasks.split(",")]
+    if not all(found) or (percent and not most.isdecimal()):
+        raise ValueError(f'read "{text}", {_EXPECTED}')
+    if percent and int(most) == 0:
+        raise ValueError(f'read "{text}", which lets no task run: leave %0 out, or give at least %1')
+    numbers = sorted({number for match in found if match for number in _numbers(match)})
+    if len(numbers) > MOST_TASKS:
+        raise ValueError(f"has {len(numbers)} tasks, and an array may have {MOST_TASKS}: submit it in parts")
+    return Array(tuple(numbers), int(most) if percent else None)
+
+
+def checked(text: str) -> str:
+    """Return `text`, which can be parsed. Raises ValueError."""
+    parse(text)
+    return text
+
+
+def _numbers(match: re.Match[str]) -> range:
+    first = int(match["first"])
+    last, step = int(match["last"] or first), int(match["step"] or 1)
+    if last > LARGEST or first > LARGEST:
+        raise ValueError(f'read "{match[0]}", and the largest number of a task is {LARGEST}')
+    if last < first:
+        raise ValueError(f'read "{match[0]}", which ends before it begins: is {last}-{first} meant?')
+    if step == 0:
+        raise ValueError(f'read "{match[0]}", and a step is at least 1')
+    return range(first, last + 1, step)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as ranges: 0-9,15."""
+    edges = [at for at, (one, two) in enumerate(pairwise(numbers), 1) if two != one + 1]
+    groups = (numbers[begin:end] for begin, end in pairwise((0, *edges, len(numbers))))
+    return ",".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups if group)

@@ -1,0 +1,35 @@
+"""What one task of an array has of its own, by comparing what was asked of it with what was asked of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainjob.contract import job as jobs
+from trainjob.contract.paths import RunPaths
+
+
+def own(task: RunPaths) -> dict[str, Any]:
+    """Return the settings that differ from the whole array's, by key: learning_rate, set.width, env.NAME, arguments."""
+    return differing(*(jobs.read(paths.job).asked.get("job", {}) for paths in (task, task.whole)))
+
+
+def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the job `one`, as asked, that `whole` has not or otherwise."""
+    mine, all_of = _flat(one), _flat(whole)
+    found = {key: value for key, value in mine.items() if all_of.get(key) != value}
+    if "command" in found:
+        found["arguments"] = found.pop("command")[len(all_of.get("command") or ()) :]
+    return found
+
+
+def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {key: value for key, value in asked.items() if key not in ("set", "env")}
+    return plain | {f"{key}.{name}": value for key in ("set", "env") for name, value in asked.get(key, {}).items()}
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Return settings as one line: learning_rate 0.1 · set.width 32."""
+    return " · ".join(
+        f"{key} {' '.join(value) if isinstance(value, list) else value}" for key, value in settings.items()
+    )
