@@ -74,11 +74,16 @@ def test_a_pods_loaders_are_measured(here: Here, tmp_path: Path) -> None:
     assert (tmp_path / "figures.json").exists()
 
 
-def test_the_lessons_four_steps_are_one_table(here: Here) -> None:
-    rows = here.json("bench", "scaling", "--lessons")
-    assert [(row["instances"], row["replicas"], row["workers"], row["steps"]) for row in rows] == [
-        (1, 1, 0, 24),
-        (1, 8, 0, 3),
-        (1, 8, 4, 3),
-        (4, 8, 4, 3),
-    ]
+@pytest.mark.parametrize(
+    ("samples", "micro_batch", "steps"),
+    [(4_100, 16, [8, 1, 1, 1]), pytest.param(50_000, 64, [24, 3, 3, 3], marks=pytest.mark.full)],
+)
+def test_the_lessons_four_steps_are_one_table(here: Here, samples: int, micro_batch: int, steps: list[int]) -> None:
+    asked = ("--samples", str(samples), "--micro-batch", str(micro_batch))
+    rows = here.json("bench", "scaling", "--lessons", *asked)
+    told = [(row["instances"], row["replicas"], row["workers"]) for row in rows]
+    assert told == [(1, 1, 0), (1, 8, 0), (1, 8, 4), (4, 8, 4)]
+    assert [row["loader_steps"] for row in rows] == steps
+    for row in rows:
+        trained = row["loader_steps"] * micro_batch * 8 * 4 * row["replicas"]
+        assert row["samples_per_s"] * row["seconds_per_epoch"] == pytest.approx(trained)

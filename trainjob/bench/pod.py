@@ -1,4 +1,4 @@
-"""A pod's data without training, rehearsed: what its instances load, and the lessons' four steps beside each other."""
+"""A pod's data without training, rehearsed: what its instances load."""
 
 from __future__ import annotations
 
@@ -15,22 +15,8 @@ from trainjob.contract.paths import RunPaths
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import Rehearsal
 
-# The job with some settings changed, as a rehearsal whose ranks run a module of ours with arguments.
-Rehearsing = Callable[[dict[str, Any], tuple[str, ...]], Rehearsal]
-
-LESSONS_WORKERS = 4
-# Instances, replicas over all of them, loader workers of each instance.
-LESSONS = ((1, 1, 0), (1, 8, 0), (1, 8, LESSONS_WORKERS), (4, 8, LESSONS_WORKERS))
-# What the lessons train: batches of 64 of CIFAR-10, 8 micro batches to an update, 4 updates to a loader step.
-LESSONS_JOB = {
-    "task": "cifar10-resnet50",
-    "data": "synthetic",
-    "samples": 50_000,
-    "micro_batch": 64,
-    "accumulation": 8,
-    "device_iterations": 4,
-    "eight_bit_io": True,
-}
+# The job with some settings changed, as a rehearsal: it trains, or its ranks run a module of ours with arguments.
+Rehearsing = Callable[[dict[str, Any], tuple[str, ...] | None], Rehearsal]
 
 
 @dataclass(frozen=True)
@@ -52,19 +38,11 @@ class PodLoading:
 def loading(rehearsing: Rehearsing, workers: Sequence[int], *, seconds: float) -> Iterator[PodLoading]:
     """Yield the rate of the job with each number of workers. Raises UserError."""
     for number in workers:
-        yield _row(rehearsing, {}, number, seconds)
+        yield _row(rehearsing, number, seconds)
 
 
-def lessons(rehearsing: Rehearsing, *, seconds: float) -> Iterator[PodLoading]:
-    """Yield the lessons' four steps: one replica, eight in one process, workers, four instances. Raises UserError."""
-    for instances, replicas, workers in LESSONS:
-        yield _row(rehearsing, {"instances": instances, "replicas": replicas}, workers, seconds)
-
-
-def _row(rehearsing: Rehearsing, changes: dict[str, Any], workers: int, seconds: float) -> PodLoading:
-    asked = rehearsing(
-        {**changes, "workers": workers}, (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
-    )
+def _row(rehearsing: Rehearsing, workers: int, seconds: float) -> PodLoading:
+    asked = rehearsing({"workers": workers}, (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--"))
     verdict = kinds.rehearse(asked)
     measured = read_json(RunPaths(verdict.folder).folder / MEASUREMENT)
     if verdict.state != states.COMPLETED or not isinstance(measured, dict):

@@ -13,6 +13,7 @@ from trainjob.cli.app import new
 from trainjob.cli.job_flags import JobFlags, takes_a_job
 
 if TYPE_CHECKING:
+    from trainjob.bench.lessons import Step
     from trainjob.bench.pod import PodLoading
     from trainjob.bench.scaling import Scale
 
@@ -30,7 +31,7 @@ def scaling(
     flags: JobFlags,
     at: Numbers = None,
     lessons: Annotated[
-        bool, typer.Option("--lessons", help="The IPU lessons' four steps, rehearsed: seconds an epoch of loading.")
+        bool, typer.Option("--lessons", help="The IPU lessons' four steps, rehearsed: seconds an epoch.")
     ] = False,
     measured_epochs: Annotated[int, typer.Option("--measured-epochs", min=1, help="After one that warms up.")] = 3,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
@@ -189,16 +190,28 @@ def _print_pod_loading(
 
 
 def _print_lessons(flags: JobFlags, output: Path | None, *, as_json: bool) -> None:
-    from trainjob.bench.pod import LESSONS_JOB, lessons
+    from trainjob.bench.lessons import JOB, lessons
     from trainjob.cli.pod_workbench import rehearsing
 
     cluster = "pod16" if flags.cluster == "local" else flags.cluster
-    asked = flags._replace(cluster=cluster, values={**LESSONS_JOB, **flags.values})
-    rows = list(lessons(rehearsing(asked), seconds=_LESSONS_S))
-    _print(rows, _POD_HEAD, _pod_line, output, as_json=as_json)
+    rows = list(lessons(rehearsing(flags._replace(cluster=cluster, values={**JOB, **flags.values}))))
+    _print(rows, _LESSONS_HEAD, _lessons_line, output, as_json=as_json)
 
 
-_LESSONS_S = 2.0
+_LESSONS_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "S/EPOCH", "SAMPLES/S", "DATA")
+
+
+def _lessons_line(row: Step) -> tuple[str, ...]:
+    counts = (row.instances, row.replicas, row.workers)
+    figures = (
+        f"{row.loader_steps:g}",
+        f"{row.seconds_per_epoch:.3f}",
+        f"{row.samples_per_s:,.0f}",
+        f"{100 * row.data_share:.0f} %",
+    )
+    return (*(str(count) for count in counts), *figures)
+
+
 _POD_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "SAMPLES/S", "S/EPOCH, LOADING")
 
 

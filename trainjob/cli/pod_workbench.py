@@ -93,15 +93,15 @@ def standing_in(flags: JobFlags) -> Iterator[Workbench]:
 
 
 def rehearsing(flags: JobFlags) -> Rehearsing:
-    """Return what makes a rehearsal of the job, with some settings changed and another module for its ranks."""
+    """Return what makes a rehearsal of the job, with some settings changed and maybe another module for its ranks."""
     asked = prepare(flags)
     here = find("local")
     selection = selected(asked, untracked=flags.untracked)
 
-    def rehearsal(changes: dict[str, Any], runtime: tuple[str, ...]) -> Rehearsal:
+    def rehearsal(changes: dict[str, Any], runtime: tuple[str, ...] | None) -> Rehearsal:
         job = asked.request.job.model_copy(update=changes)
         planned = plan(asked.found.name, asked.found.cluster, job)
-        request = replace(asked.request, job=job, plan=planned, runtime=runtime)
+        request = replace(asked.request, job=job, plan=planned, runtime=runtime or asked.request.runtime)
         return Rehearsal(
             request=request,
             rendered=render(request, our_templates(), site_templates()),

@@ -58,8 +58,7 @@ class IpuEngine:
         poptorch = self.ipus.poptorch
         ipu_model.split(poptorch, self.model, parts.task, parts.settings.ipus_per_replica)
         self.world.synchronise(list(model_tensors(self.model).values()))
-        if not self.ipus.compile_only:
-            ipu_layout.check(self.ipus)
+        ipu_layout.check(self.ipus)
         self._wrapped = ipu_model.OnDevice(self.model, parts.task, on_device, poptorch.identity_loss)
         self._optimizer = ipu_optimizer.build(poptorch, self.model.parameters(), parts.settings)
         self._rate = parts.settings.learning_rate

@@ -44,23 +44,31 @@ class _Probe(nn.Module):
 def check(ipus: Ipus) -> None:
     """Train a model of one weight, and raise UserError where what comes back is not as this module assumes.
 
-    All instances must call it together.
+    All instances must call it together. Where nothing is run, it is compiled, as the training is.
     """
-    settings, poptorch = ipus.settings, ipus.poptorch
+    settings = ipus.settings
     per_update = ipus.replicas * settings.accumulation
     if settings.device_iterations * per_update * settings.instances == 1:
         return
-    probe = _Probe(poptorch, settings.ipus_per_replica)
-    optimizer = poptorch.optim.SGD(probe.parameters(), lr=_STEP, momentum=0.0, use_combined_accum=False)
-    options = training_options(ipus, reduction="sum").showCompilationProgressBar(False)
-    program = poptorch.trainingModel(probe, options, optimizer)
+    program = _program(ipus)
     numbers = torch.arange(float(settings.device_iterations * per_update)).view(-1, 1)
+    if ipus.compile_only:
+        program.compile(numbers)
+        return
     came_back, weights, _ = program(numbers)
     program.destroy()
     steps = torch.arange(float(settings.device_iterations)).repeat_interleave(per_update)
     expected = -steps * _STEP * settings.replicas * settings.accumulation
     if not torch.equal(came_back.float(), numbers) or not torch.allclose(weights.float().flatten(), expected):
         raise _refusal(came_back, weights, expected)
+
+
+def _program(ipus: Ipus) -> Any:
+    poptorch = ipus.poptorch
+    probe = _Probe(poptorch, ipus.settings.ipus_per_replica)
+    optimizer = poptorch.optim.SGD(probe.parameters(), lr=_STEP, momentum=0.0, use_combined_accum=False)
+    options = training_options(ipus, reduction="sum").showCompilationProgressBar(False)
+    return poptorch.trainingModel(probe, options, optimizer)
 
 
 def _refusal(came_back: Any, weights: Any, expected: Any) -> UserError:

@@ -196,3 +196,35 @@ def test_stand_ins_are_never_importable_by_accident():
     for name in ("poptorch", "popdist"):
         with pytest.raises(ImportError):
             importlib.import_module(name)
+
+
+def compiled(poptorch, options):
+    poptorch.trainingModel(WithLoss(poptorch), options).compile(torch.ones(2, 1))
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, poptorch):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.loss = poptorch.identity_loss
+
+    def forward(self, inputs):
+        return self.loss(self.layer(inputs), reduction="mean")
+
+
+def test_automatic_loss_scaling_needs_a_mean(poptorch):
+    """4.2."""
+    options = poptorch.Options()
+    options.Training.setAutomaticLossScaling(True)
+    compiled(poptorch, options.clone())
+    options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    with pytest.raises(poptorch.Error, match="automatic loss scaling needs"):
+        compiled(poptorch, options)
+
+
+def test_the_ipu_model_has_no_replicas(poptorch, monkeypatch):
+    """4.5, and POPTORCH_IPU_MODEL of 1.8."""
+    compiled(poptorch, poptorch.Options().useIpuModel(True))
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
+    with pytest.raises(poptorch.Error, match="does not support replication, and there are 2"):
+        compiled(poptorch, poptorch.Options().replicationFactor(2))

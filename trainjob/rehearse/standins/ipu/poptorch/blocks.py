@@ -80,7 +80,7 @@ def removeBlocks(module: nn.Module) -> None:
 
 
 class Block:
-    """`with poptorch.Block("name", ipu_id=1):` inside forward; afterwards the IPU from before goes on."""
+    """`with poptorch.Block("name", ipu_id=1):` inside forward."""
 
     _next_id = 0
 
@@ -91,7 +91,7 @@ class Block:
         Block.start(self.user_id, self.ipu_id)
 
     def __exit__(self, *_error: Any) -> None:
-        pass
+        """Leave what follows on the block's IPU, until the next one begins."""
 
     @staticmethod
     def start(user_id: Optional[str] = None, ipu_id: Optional[int] = None) -> None:  # noqa: ARG004 - poptorch's form

@@ -1,6 +1,7 @@
 """What compiling leaves: a file for each model in the executables' folder, and a progress bar.
 
-A file here holds no executable, and saves no time: it shows that compiling reached the folder, and for what.
+A file here holds no executable, and saves no time: it has one line for each time that its model was compiled, so that a
+model compiled once by one process, and found by all others, has one line.
 """
 
 from __future__ import annotations
@@ -9,21 +10,50 @@ import hashlib
 import json
 import os
 import sys
-from typing import Any, List
+from typing import Any, Dict, List
+
+# Where an executable runs, and what is shown of it: it is the same executable.
+_ABOUT_RUNS = (
+    "Distributed",
+    "compilation_progress_bar",
+    "connection_type",
+    "executable_cache",
+    "ipu_id",
+    "log_cycle_count",
+    "log_dir",
+    "max_repeat_logs",
+    "offline_ipu_version",
+    "profile_dir",
+    "random_seed",
+)
 
 
-def note(options: Any, model: Any, expected: List[Any]) -> None:
-    """Leave the mark of a compiled model, where a folder was named."""
+def finds(options: Any, model: Any, expected: List[Any]) -> bool:
+    """Return whether the model is in the folder that the options name; it is from now on. False without a folder."""
     folder = options.executable_cache
     if not folder:
-        return
-    what = {"model": str(model), "inputs": str(expected), "options": str(sorted(options.toDict().items(), key=str))}
+        return False
+    what = {"model": str(model), "inputs": str(expected), "options": str(sorted(_compiled(options).items()))}
     name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+    path = os.path.join(folder, name + ".standin")
+    if os.path.exists(path):
+        return True
     os.makedirs(folder, exist_ok=True)
-    beside = os.path.join(folder, "%s.%d" % (name, os.getpid()))
-    with open(beside, "w", encoding="utf-8") as stream:
-        json.dump(what, stream, indent=1)
-    os.replace(beside, os.path.join(folder, name + ".standin"))
+    with open(path, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(what) + "\n")
+    return False
+
+
+def _compiled(options: Any) -> Dict[str, str]:
+    """Return as text the options that an executable is compiled with."""
+    found: Dict[str, Any] = options.toDict()
+    return {name: _text(value) for name, value in found.items() if name not in _ABOUT_RUNS}
+
+
+def _text(value: Any) -> str:
+    # An object's own text may hold its address.
+    plain = isinstance(value, (int, float, str, bool, list, tuple, dict, type(None)))
+    return repr(value) if plain else "%s %s" % (type(value).__name__, getattr(value, "__dict__", ""))
 
 
 def show_progress(seconds: float) -> None:

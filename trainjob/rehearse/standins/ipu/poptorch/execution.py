@@ -37,6 +37,15 @@ class SerialPhasedExecution(_Strategy):
     """Phases, one after the other."""
 
 
+def refuse_options_apart(options: Any) -> None:
+    """Raise Error for options that don't go together."""
+    if options.Training.auto_loss_scaling and not options.is_mean():
+        raise Error("automatic loss scaling needs accumulationAndReplicationReductionType(ReductionType.Mean)")
+    replicas = options.replication_factor * options.Distributed.numProcesses
+    if options.ipu_model and replicas > 1:
+        raise Error("the IPU model does not support replication, and there are %d replicas" % replicas)
+
+
 def refuse_short_pipeline(options: Any, stages: int, training: bool) -> None:
     """Raise Error where a pipeline of `stages` IPUs can't be kept full."""
     if not training:

@@ -12,7 +12,7 @@ from trainjob_standins.announce import say_what_this_is, warn
 from poptorch import cache, devices, values
 from poptorch.enums import ConnectionType, OutputMode
 from poptorch.errors import Error
-from poptorch.execution import refuse_short_pipeline
+from poptorch.execution import refuse_options_apart, refuse_short_pipeline
 from poptorch.options import Options
 from poptorch.program import Program
 from poptorch.saved import read
@@ -58,12 +58,13 @@ class PoplarExecutor:
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for inputs of these shapes. Raises Error for what the compiler refuses."""
+        refuse_options_apart(self._options)
         program = self._new_program()
         started = time.perf_counter()
         self._ipus = self._ipus_for(program.trace((args, kwargs)))
         self._expected = [(tensor.shape, tensor.dtype) for tensor in values.flat((args, kwargs))]
-        cache.note(self._options, self._user_model, self._expected)
-        if self._options.compilation_progress_bar:
+        is_found = cache.finds(self._options, self._user_model, self._expected)
+        if self._options.compilation_progress_bar and not is_found:
             cache.show_progress(time.perf_counter() - started)
         self._program = program
         if self._options.connection_type == ConnectionType.Always:

@@ -45,7 +45,7 @@ class Options(Settings):
             executable_cache=os.environ.get("POPTORCH_CACHE_DIR"),
             compilation_progress_bar=True,
             ipu_id=None,
-            ipu_model=False,
+            ipu_model=os.environ.get("POPTORCH_IPU_MODEL") == "1",
             offline_ipu_version=None,
             synthetic_data=False,
             reduces_over_instances=False,

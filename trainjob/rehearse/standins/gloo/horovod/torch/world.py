@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 from trainjob_standins import place
 from trainjob_standins.announce import say_what_this_is
@@ -58,33 +58,22 @@ def world() -> _World:
     return _joined["world"]
 
 
-def rank() -> int:
-    """Return this process's number."""
-    return world().rank
+def _of_world(field: str, what: str) -> Callable[[], int]:
+    def get() -> int:
+        return int(getattr(world(), field))
+
+    get.__name__, get.__doc__ = field, "Return %s. Raises ValueError before init." % what
+    return get
 
 
-def size() -> int:
-    """Return the number of processes."""
-    return world().size
-
-
-def local_rank() -> int:
-    """Return this process's number on its host."""
-    return world().local_rank
-
-
-def local_size() -> int:
-    """Return the number of processes on this host."""
-    return world().local_size
+rank = _of_world("rank", "this process's number")
+size = _of_world("size", "the number of processes")
+local_rank = _of_world("local_rank", "this process's number on its host")
+local_size = _of_world("local_size", "the number of processes on this host")
 
 
 def gloo_built() -> bool:
-    """Return True."""
-    return True
-
-
-def gloo_enabled() -> bool:
-    """Return True."""
+    """Return True: of all that Horovod may be built with, this has gloo alone."""
     return True
 
 
@@ -93,19 +82,8 @@ def mpi_built() -> bool:
     return False
 
 
-def mpi_enabled() -> bool:
-    """Return False."""
-    return False
-
-
-def mpi_threads_supported() -> bool:
-    """Return False."""
-    return False
-
-
-def nccl_built() -> int:
-    """Return 0."""
-    return 0
+gloo_enabled = gloo_built
+mpi_enabled = mpi_threads_supported = nccl_built = mpi_built
 
 
 def _number(what: str, otherwise: int) -> int:

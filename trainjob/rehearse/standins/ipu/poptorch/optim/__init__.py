@@ -14,6 +14,15 @@ def _given(**values: Any) -> Dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+_ADAPTIVE = (
+    "loss_scaling",
+    "accum_type",
+    "first_order_momentum_accum_type",
+    "second_order_momentum_accum_type",
+    "max_grad_norm",
+)
+
+
 class _Extras:
     """What only the IPU has. None stands for the default."""
 
@@ -23,6 +32,12 @@ class _Extras:
     second_order_momentum_accum_type: torch.dtype = torch.float32
     max_grad_norm: float = float("inf")
     bias_correction: bool = True
+
+    def _begin(self, base: Any, params: Any, given: Dict[str, Any], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
+        """Begin as torch's `base`, with its own defaults for None; `extras` are the arguments that it doesn't have."""
+        apart = {name: given.pop(name, None) for name in extras}
+        base.__init__(self, params, **_given(**given))
+        self._keep(**apart)
 
     def _keep(self, **extras: Any) -> None:
         for name, value in _given(**extras).items():
@@ -75,21 +90,12 @@ class Adam(_Extras, torch.optim.Adam):
         eps: Optional[float] = None,
         weight_decay: Optional[float] = None,
         amsgrad: Optional[bool] = None,
-        loss_scaling: Optional[float] = None,
-        accum_type: _Type = None,
-        first_order_momentum_accum_type: _Type = None,
-        second_order_momentum_accum_type: _Type = None,
-        max_grad_norm: Optional[float] = None,
-        **torch_only: Any,
+        **more: Any,
     ) -> None:
-        given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, **torch_only)
-        torch.optim.Adam.__init__(self, params, **given)
-        self._keep(
-            loss_scaling=loss_scaling,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            max_grad_norm=max_grad_norm,
+        self._begin(
+            torch.optim.Adam,
+            params,
+            dict(more, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad),
         )
 
 
@@ -104,23 +110,13 @@ class AdamW(_Extras, torch.optim.AdamW):
         eps: Optional[float] = None,
         weight_decay: Optional[float] = None,
         amsgrad: Optional[bool] = None,
-        loss_scaling: Optional[float] = None,
-        bias_correction: Optional[bool] = None,
-        accum_type: _Type = None,
-        first_order_momentum_accum_type: _Type = None,
-        second_order_momentum_accum_type: _Type = None,
-        max_grad_norm: Optional[float] = None,
-        **torch_only: Any,
+        **more: Any,
     ) -> None:
-        given = _given(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, **torch_only)
-        torch.optim.AdamW.__init__(self, params, **given)
-        self._keep(
-            loss_scaling=loss_scaling,
-            bias_correction=bias_correction,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            max_grad_norm=max_grad_norm,
+        self._begin(
+            torch.optim.AdamW,
+            params,
+            dict(more, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad),
+            (*_ADAPTIVE, "bias_correction"),
         )
 
 
@@ -136,21 +132,12 @@ class RMSprop(_Extras, torch.optim.RMSprop):
         weight_decay: Optional[float] = None,
         momentum: Optional[float] = None,
         centered: Optional[bool] = None,
-        loss_scaling: Optional[float] = None,
-        accum_type: _Type = None,
-        first_order_momentum_accum_type: _Type = None,
-        second_order_momentum_accum_type: _Type = None,
-        max_grad_norm: Optional[float] = None,
-        **torch_only: Any,
+        **more: Any,
     ) -> None:
-        given = _given(lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered)
-        torch.optim.RMSprop.__init__(self, params, **given, **_given(**torch_only))
-        self._keep(
-            loss_scaling=loss_scaling,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            max_grad_norm=max_grad_norm,
+        self._begin(
+            torch.optim.RMSprop,
+            params,
+            dict(more, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered),
         )
 
 
@@ -164,25 +151,13 @@ class LAMB(_Extras, torch.optim.Optimizer):
         betas: Tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-        bias_correction: Optional[bool] = None,
-        loss_scaling: Optional[float] = None,
         max_weight_norm: Optional[float] = None,
-        accum_type: _Type = None,
-        first_order_momentum_accum_type: _Type = None,
-        second_order_momentum_accum_type: _Type = None,
-        max_grad_norm: Optional[float] = None,
+        **more: Any,
     ) -> None:
         limit = float("inf") if max_weight_norm is None else max_weight_norm
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "max_weight_norm": limit}
-        torch.optim.Optimizer.__init__(self, params, defaults)
-        self._keep(
-            loss_scaling=loss_scaling,
-            bias_correction=bias_correction,
-            accum_type=accum_type,
-            first_order_momentum_accum_type=first_order_momentum_accum_type,
-            second_order_momentum_accum_type=second_order_momentum_accum_type,
-            max_grad_norm=max_grad_norm,
-        )
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "max_weight_norm": limit}
+        extras = (*_ADAPTIVE, "bias_correction")
+        self._begin(torch.optim.Optimizer, params, dict(more, defaults=settings), extras)
 
     def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - torch's form
         """Raise: weights are updated by the device."""
