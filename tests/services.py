@@ -131,6 +131,7 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "docker": _docker,
     "mmdebstrap": lambda: _program("mmdebstrap"),
     "ansible": _ansible,
+    "sudo": lambda: _program("sudo"),
 }
 _CURES = {
     "git": "install git",
@@ -149,4 +150,5 @@ _CURES = {
     "docker": "install docker.io, and run as root",
     "mmdebstrap": "install mmdebstrap",
     "ansible": "pip install 'trainjob[provision]'",
+    "sudo": "install sudo",
 }

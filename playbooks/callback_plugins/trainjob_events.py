@@ -21,6 +21,8 @@ from ansible.plugins.callback import CallbackBase
 _VALIDATION = ("validate", "forget")
 # What is included speaks for itself, and a fact that is set changes nothing.
 _SILENT = ("include_", "set_fact")
+# What a shell exits with when it may not run a program, or does not find it: here the interpreter of the modules.
+_NOT_STARTED = (126, 127)
 
 
 class CallbackModule(CallbackBase):
@@ -101,8 +103,11 @@ def _why(found):
     for result in found.get("results", ()):
         if result.get("failed") or result.get("unreachable"):
             return _why(result)
-    text = str(found.get("msg") or found.get("module_stderr") or found.get("stderr") or "it did not say why")
-    return text.strip()
+    text = str(found.get("msg") or found.get("module_stderr") or found.get("stderr") or "it did not say why").strip()
+    if found.get("module_stderr") and found.get("rc") in _NOT_STARTED:
+        said = found["module_stderr"].strip().splitlines()[-1]
+        return "%s (%s). Name a Python that runs there, 3.8 or newer: provision: {interpreter: …}" % (text, said)
+    return text
 
 
 def _diff_text(diffs):

@@ -33,7 +33,6 @@ current: {type: str, returned: with state=looked, description: "The build in pla
 about: {type: raw, returned: always, description: What the health command printed, where it is JSON.}
 """
 
-import json
 import shutil
 import subprocess
 
@@ -41,8 +40,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 try:
     from ansible.module_utils import trainjob_builds as builds
+    from ansible.module_utils import trainjob_said as reading
 except ImportError:  # pragma: no cover - the unit tests put module_utils on the path
     import trainjob_builds as builds
+    import trainjob_said as reading
 
 
 def main():
@@ -95,7 +96,7 @@ def _judge(module, folder, identity):
     if identity != builds.plain(module.params["identity"]):
         return "something else was asked for before", None
     code, said = _health(module, folder)
-    return (None, _json_or_none(said)) if code == 0 else ("its health check fails: %s" % builds.tail(said), None)
+    return (None, reading.value(said)) if code == 0 else ("its health check fails: %s" % reading.tail(said), None)
 
 
 def _health(module, folder):
@@ -127,9 +128,9 @@ def _finish(module):
     asked = module.params
     code, said = _health(module, asked["folder"])
     if code != 0:
-        raise builds.BuildError("%s was built, and its health check fails: %s" % (asked["path"], builds.tail(said)))
+        raise builds.BuildError("%s was built, and its health check fails: %s" % (asked["path"], reading.tail(said)))
     builds.finish(asked["path"], asked["folder"], asked["identity"])
-    return {"changed": True, "installed": True, "why": "built", "folder": asked["folder"], "about": _json_or_none(said)}
+    return {"changed": True, "installed": True, "why": "built", "folder": asked["folder"], "about": reading.value(said)}
 
 
 def _prune(module):
@@ -138,14 +139,6 @@ def _prune(module):
         for folder in old:
             shutil.rmtree(folder)
     return {"changed": bool(old), "removed": old, "why": "%d older builds" % len(old)}
-
-
-def _json_or_none(text):
-    last = text.strip().splitlines()[-1:] or [""]
-    try:
-        return json.loads(last[0])
-    except ValueError:
-        return None
 
 
 if __name__ == "__main__":

@@ -79,14 +79,25 @@ def _make(module, account):
     changed = not os.path.exists(path + ".pub")
     if changed and not module.check_mode:
         _make_folder(folder, account)
-        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", account.pw_name, "-f", path]
-        _run(module, words, account)
+        if not os.path.exists(path):
+            _make_pair(module, path, account)
+        # A pair whose making was cut, or a user's own, may lack the public half.
+        public = _run(module, ["ssh-keygen", "-y", "-P", "", "-f", path], account)
+        _replace(path + ".pub", "%s %s\n" % (" ".join(public.split()[:2]), account.pw_name), account)
     return {
         "changed": changed,
         "public_key": _read(path + ".pub").strip(),
         "host_keys": [_read(key).strip() for key in sorted(glob.glob(HOST_KEYS))],
         "diff": {"prepared": "+ %s\n" % path} if changed else {},
     }
+
+
+def _make_pair(module, path, account):
+    """Put a new private key at `path`, whole or not at all."""
+    staging = "%s.%d.part" % (path, os.getpid())
+    _run(module, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", account.pw_name, "-f", staging], account)
+    os.remove(staging + ".pub")
+    os.replace(staging, path)
 
 
 def _make_folder(folder, account):
@@ -206,6 +217,7 @@ def _run(module, words, account):
         module.fail_json(
             msg="`%s` as %s exited with %d: %s" % (" ".join(words), account.pw_name, ended.returncode, said)
         )
+    return ended.stdout.decode(errors="replace")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ stdout: {type: str, returned: always, description: What it printed.}
 value: {type: raw, returned: always, description: Its last line, where that is JSON.}
 """
 
-import json
 import os
 import shlex
 import subprocess
@@ -34,8 +33,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 try:
     from ansible.module_utils import trainjob_cures as cures
+    from ansible.module_utils import trainjob_said as reading
 except ImportError:  # pragma: no cover - the unit tests put module_utils on the path
     import trainjob_cures as cures
+    import trainjob_said as reading
 
 
 def main():
@@ -64,7 +65,7 @@ def main():
         cure = cures.of_room(asked["place"]) or asked["cure"]
         said = cures.of_output(shlex.join(argv), code, stdout, stderr, cure)
         module.fail_json(msg=said, rc=code, stdout=stdout, stderr=stderr)
-    module.exit_json(changed=True, rc=0, stdout=stdout, value=_value(stdout))
+    module.exit_json(changed=True, rc=0, stdout=stdout, value=reading.value(stdout))
 
 
 def _run(argv, text, folder):
@@ -74,14 +75,6 @@ def _run(argv, text, folder):
         argv, input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder, check=False
     )
     return ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace")
-
-
-def _value(stdout):
-    last = stdout.strip().splitlines()[-1:] or [""]
-    try:
-        return json.loads(last[0])
-    except ValueError:
-        return None
 
 
 if __name__ == "__main__":

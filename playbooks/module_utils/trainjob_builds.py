@@ -10,7 +10,6 @@ import pwd
 import shutil
 
 MARKER = ".trainjob-build.json"
-_LINES = 12
 _CURES = {
     errno.ENOSPC: "the disk is full: make room there, or choose another path",
     errno.EDQUOT: "the quota is used up: make room there, or choose another path",
@@ -38,11 +37,6 @@ def plain(identity):
 def shown(identity):
     """Return `identity` as the lines of a difference."""
     return "".join("%s: %s\n" % (name, json.dumps(identity[name])) for name in sorted(identity or {}))
-
-
-def tail(text):
-    """Return the last lines of what a command said."""
-    return "\n".join(text.strip().splitlines()[-_LINES:]) or "it said nothing"
 
 
 def builds_of(path):

@@ -36,7 +36,13 @@ _ENABLE_POPART = 'export CPATH=$(dirname "${BASH_SOURCE[0]}")/include:$CPATH\n'
 
 _TORCH_CODE = """\
 class _Version:
-    cuda = None
+    cuda = %r
+
+
+class cuda:
+    @staticmethod
+    def is_available():
+        return False
 
 
 class Tensor:
@@ -50,7 +56,7 @@ class Tensor:
         return sum(self.values)
 
 
-def ones(*sizes):
+def ones(*sizes, device="cpu"):
     count = 1
     for size in sizes:
         count *= size
@@ -70,10 +76,10 @@ assert "POPLAR_SDK_ENABLED" in os.environ, "source the SDK's enable script first
 """ % (TORCH, TORCH)  # noqa: UP031
 
 
-def write_wheelhouse(folder: Path, torch: str = TORCH) -> Path:
-    """Return `folder` filled with a make-believe torch, and the packages that come with it."""
+def write_wheelhouse(folder: Path, torch: str = TORCH, cuda: str | None = None) -> Path:
+    """Return `folder` filled with a make-believe torch that sees no GPU, and the packages that come with it."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_wheel(folder, "torch", torch, "py3-none-any", _TORCH_CODE % torch)
+    write_wheel(folder, "torch", torch, "py3-none-any", _TORCH_CODE % (cuda, torch))
     write_wheel(folder, "numpy", "1.24.4", "py3-none-any", "")
     write_wheel(folder, "tqdm", "4.66.1", "py3-none-any", "")
     return folder

@@ -19,6 +19,7 @@ from pathlib import Path
 LIMIT_S = 60.0
 _ADDRESS = "127.77.0.{}"
 _USER = "ml"
+USER_ID = 12345
 
 _BEGIN = """\
 set -e
@@ -28,6 +29,7 @@ mount --bind srv /srv
 mount --bind shared /mnt
 mount --bind etc-ssh /etc/ssh
 mount --bind limits.d /etc/security/limits.d
+mount --bind sudoers.d /etc/sudoers.d
 for name in passwd group hosts; do mount --bind "etc/$name" "/etc/$name"; done
 mount -t tmpfs tmpfs /run
 mkdir -m 0755 /run/sshd
@@ -81,6 +83,7 @@ class Site:
     port: int
     sshd: Path
     hosts: dict[str, Host] = field(default_factory=dict)
+    aliases: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def shared(self) -> Path:
@@ -111,6 +114,11 @@ class Site:
         self.start(host, small)
         return host
 
+    def name(self, host: Host, names: Sequence[str]) -> None:
+        """Let the administrator reach `host` by further names."""
+        self.aliases = {**self.aliases, host.name: list(names)}
+        self._write_ssh_config()
+
     def start(self, host: Host, small: str = "") -> None:
         """Start the host's sshd and wait until it answers."""
         log = (host.folder / "sshd.log").open("ab")
@@ -136,12 +144,14 @@ class Site:
             host.process.wait()
             host.process = None
 
-    def ssh(self, host: str, *command: str, user: str = "root") -> subprocess.CompletedProcess[str]:
+    def ssh(
+        self, host: str, *command: str, user: str = "root", limit_s: float = LIMIT_S
+    ) -> subprocess.CompletedProcess[str]:
         words = ["ssh", "-F", str(self.folder / "ssh_config"), "-l", user, host, *command]
-        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=limit_s, check=False)
 
     def _furnish(self, host: Host) -> None:
-        for name in ("srv/root/.ssh", f"srv/{_USER}/.ssh", "etc-ssh", "etc", "limits.d"):
+        for name in ("srv/root/.ssh", f"srv/{_USER}/.ssh", "etc-ssh", "etc", "limits.d", "sudoers.d"):
             (host.folder / name).mkdir(parents=True)
         (host.folder / "shared").symlink_to(self.shared)
         _make_key(host.folder / "etc-ssh/ssh_host_ed25519_key", f"root@{host.name}")
@@ -149,6 +159,7 @@ class Site:
         (host.folder / "etc-ssh/sshd_config").write_text(config)
         (host.folder / "etc-ssh/ssh_config").write_text(f"Host *\n  Port {self.port}\n")
         _write_users(host.folder)
+        (host.folder / "sudoers.d/ml").write_text(f"{_USER} ALL=(ALL) NOPASSWD: ALL\n")
         for name in ("root", _USER):
             shutil.copy(self.folder / "id.pub", host.folder / f"srv/{name}/.ssh/authorized_keys")
             for path in (host.folder / f"srv/{name}", host.folder / f"srv/{name}/.ssh"):
@@ -166,7 +177,10 @@ class Site:
   StrictHostKeyChecking yes
   ConnectTimeout 10
 """
-        hosts = "".join(f"Host {host.name}\n  HostName {host.address}\n{common}" for host in self.hosts.values())
+        hosts = "".join(
+            f"Host {' '.join([host.name, *self.aliases.get(host.name, ())])}\n  HostName {host.address}\n{common}"
+            for host in self.hosts.values()
+        )
         (self.folder / "ssh_config").write_text(hosts)
         keys = [
             f"[{host.address}]:{self.port} {(host.folder / 'etc-ssh/ssh_host_ed25519_key.pub').read_text()}"
@@ -217,11 +231,11 @@ def _make_key(path: Path, comment: str) -> None:
 
 def _write_users(folder: Path) -> None:
     others = [line for line in Path("/etc/passwd").read_text().splitlines() if not line.startswith("root:")]
-    users = ["root:x:0:0:root:/srv/root:/bin/bash", *others, f"{_USER}:x:12345:12345::/srv/{_USER}:/bin/bash"]
+    users = ["root:x:0:0:root:/srv/root:/bin/bash", *others, f"{_USER}:*:{USER_ID}:{USER_ID}::/srv/{_USER}:/bin/bash"]
     (folder / "etc/passwd").write_text("\n".join(users) + "\n")
-    (folder / "etc/group").write_text(Path("/etc/group").read_text() + f"{_USER}:x:12345:\n")
+    (folder / "etc/group").write_text(Path("/etc/group").read_text() + f"{_USER}:*:{USER_ID}:\n")
 
 
 def _give_to_user(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
-        os.chown(path, 12345, 12345)
+        os.chown(path, USER_ID, USER_ID)

@@ -66,8 +66,18 @@ def test_a_run_submitted_inside_ends_before_the_container_and_is_the_users(
     engine: Engine, image: str, shared_folder: Path
 ) -> None:
     (shared_folder / "clusters").mkdir()
-    (shared_folder / "clusters/here.yaml").write_text("kind: local\nruns_dir: /work/runs\n")
-    words = ["--user", f"{STRANGER}:{STRANGER}", "--network", "none", "--volume", f"{shared_folder}:/work", image]
+    (shared_folder / "clusters/here.yaml").write_text("kind: local\nruns_dir: /shared/runs\n")
+    words = [
+        "--user",
+        f"{STRANGER}:{STRANGER}",
+        "--network",
+        "none",
+        "--volume",
+        f"{shared_folder}:/shared",
+        "--workdir",
+        "/shared",
+        image,
+    ]
     job = ["--cluster", "here", "--instances", "2", "--updates", "20", "--name", "inside"]
     engine.docker("run", "--rm", *words, "submit", *job)
     (run,) = (shared_folder / "runs").iterdir()
@@ -95,7 +105,7 @@ def test_no_secret_and_no_wheel_is_in_the_image(engine: Engine, image: str, secr
     look = (
         f"grep --recursive --files-with-matches --fixed-strings {secret} /opt/trainjob/lib/*/site-packages/trainjob* "
     )
-    look += "/home /work /build /root /etc /tmp /var; find / -xdev -name '*.whl' -not -path '*/ensurepip/*'"
+    look += "/home /project /build /root /etc /tmp /var; find / -xdev -name '*.whl' -not -path '*/ensurepip/*'"
     look += " -not -path '/usr/share/python-wheels/*'"
     assert engine.docker("run", "--rm", "--user", "0", "--entrypoint", "sh", image, "-c", look) == ""
 

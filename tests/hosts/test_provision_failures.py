@@ -35,6 +35,7 @@ def site(needs) -> Iterator[Site]:
         made.add("pod3")
         sdk.write_wheelhouse(made.shared / "wheels")
         sdk.write_wheelhouse(made.shared / "old-wheels", torch="1.10.0")
+        sdk.write_wheelhouse(made.shared / "cuda-wheels", torch="2.9.0", cuda="13.0")
         sdk.write_sdk(made.shared / "sdk")
         sdk.write_sdk(made.shared / "sdk39", tag="cp39")
         sdk.write_sdk(made.shared / "old-sdk", torch="1.13.1")
@@ -70,13 +71,26 @@ def pod(site: Site, python38: str) -> dict[str, Any]:
 # -- a pod of Python 3.8 -----------------------------------------------------------------------
 
 
+# What newly lies on a host when a run is ended: while it unpacks, makes the virtualenv, installs torch, and poptorch.
+MOMENTS = (
+    "poplar_sdk.builds/*/enable",
+    "venvs/poptorch.builds/*/bin",
+    "venvs/poptorch.builds/*/lib/*/site-packages/torch",
+    "venvs/poptorch.builds/*/lib/*/site-packages/poptorch",
+)
+
+
 @pytest.fixture(scope="module")
 def cut(administrator, site) -> None:
-    """A first run, ended by kill -9 while a virtualenv is being made."""
-    builds = [host.at("/srv/venvs/poptorch.builds") for host in site.hosts.values()]
-    administrator.killed(lambda: any(list(folder.glob("*/bin")) for folder in builds))
-    for folder in builds:
-        assert not list(folder.glob("*/.trainjob-build.json")), "the run was not cut, it had finished"
+    """Runs that kill -9 has ended, each at a later moment than the one before."""
+    for moment in MOMENTS:
+        before = found(site, moment)
+        administrator.killed(lambda moment=moment, before=before: found(site, moment) - before)
+        assert not found(site, "venvs/poptorch"), f"the run was not cut at {moment}, it had finished"
+
+
+def found(site: Site, pattern: str) -> set[Path]:
+    return {path for host in site.hosts.values() for path in host.files.glob(pattern)}
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +108,10 @@ def test_the_run_after_a_kill_repairs_what_was_cut(repaired, site, python38):
         assert site.ssh(name, use).stdout == "1\n"
 
 
-def test_the_next_run_changes_nothing(repaired, administrator):
-    again = administrator.provision("--tags", "sdk", "--json").json
-    assert (again["ok"], again["changed"]) == (True, 0)
+@pytest.mark.parametrize("flags", [["--check"], []])
+def test_the_next_run_changes_nothing_and_a_check_says_so(flags, repaired, administrator):
+    again = administrator.provision("--tags", "sdk", "--json", *flags).json
+    assert (again["ok"], again["changed"], again["failures"]) == (True, 0, [])
 
 
 def test_a_broken_virtualenv_is_built_anew_beside_and_the_old_one_goes_when_asked(repaired, administrator, site):
@@ -136,6 +151,8 @@ def mistakes(repaired, administrator, site, python38) -> dict[str, Any]:
         "denied": {"ansible_user": "ml", "ansible_python_interpreter": "/usr/bin/python3"},
         "broken": {"sdk_venv_kind": "cpu", "sdk_venv_torch": "9.9.9"},
         "cuda": {"sdk_venv_kind": "cuda", "sdk_venv_torch": sdk.TORCH},
+        "gpu": CUDA,
+        "gpu-elsewhere": {**CUDA, "sdk_venv_needs_gpu": False},
         "untouched": {},
     }
     hosts = {
@@ -153,6 +170,9 @@ def mistakes(repaired, administrator, site, python38) -> dict[str, Any]:
     code, events = plain(administrator, {"sdk": {"hosts": hosts}}, "--tags", "sdk")
     assert code != 0
     return {event["host"]: event for event in events if event["status"] in ("failed", "unreachable")}
+
+
+CUDA = {"sdk_venv_kind": "cuda", "sdk_venv_torch": "2.9.0", "sdk_venv_wheelhouse": "/mnt/cuda-wheels"}
 
 
 def with_sdk(site: Site, folder: str) -> dict[str, str]:
@@ -173,6 +193,10 @@ def with_sdk(site: Site, folder: str) -> dict[str, str]:
         ("theirs", ["/srv/theirs is there and was not made by these playbooks: move it away"]),
         ("denied", ["ml may not write to /srv (owner root, mode 0755)", "or run with --become"]),
         ("cuda", ["its health check fails: this torch 2.0.1 was built without CUDA"]),
+        (
+            "gpu",
+            ["no GPU that torch 2.9.0, built for CUDA 13.0, can use: see what nvidia-smi says", "needs_gpu: false"],
+        ),
         ("broken", ["torch==9.9.9", "Neither the index nor the wheelhouse has it"]),
     ],
 )
@@ -183,9 +207,10 @@ def test_each_failure_says_what_to_do(mistakes, name, said):
     assert "Traceback" not in why
 
 
-def test_a_host_without_a_mistake_is_not_held_up(mistakes, site):
-    assert "untouched" not in mistakes
-    assert site.hosts["pod1"].at("/srv/untouched/venv").is_symlink()
+@pytest.mark.parametrize("name", ["untouched", "gpu-elsewhere"])
+def test_a_host_without_a_mistake_is_not_held_up(name, mistakes, site):
+    assert name not in mistakes
+    assert site.hosts["pod1"].at(f"/srv/{name}/venv").is_symlink()
 
 
 def test_nothing_half_made_is_in_place(mistakes, site):

@@ -37,6 +37,9 @@ class Venv(Strict):
     wheelhouse: Line | None = Field(None, description="Folder of wheels on the hosts, for sites without an index.")
     index_url: Line | None = Field(None, description="A package index other than pip's own.")
     shared: bool = Field(False, description="It lies on storage the hosts share: one host builds, all check.")
+    needs_gpu: bool = Field(
+        True, description="With cuda: it is checked on a GPU. false where it is made on a host without."
+    )
 
     @model_validator(mode="after")
     def _poplar_has_its_archive(self) -> Venv:

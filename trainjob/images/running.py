@@ -13,7 +13,7 @@ from trainjob.render.container import device_flags, variables
 
 # image of ours -> what it trains on
 ACCELERATORS = {"cpu": "cpu", "cuda": "gpu", "ipu": "ipu"}
-_PROJECT = "/work"
+_PROJECT = "/project"
 _IPUOF = "/ipuof"
 
 

@@ -68,6 +68,7 @@ def _of_venv(found: Found, venv: Venv) -> dict[str, Any]:
             "sdk_venv_archive": venv.archive,
             "sdk_venv_sha256": venv.sha256,
             "sdk_venv_shared": venv.shared,
+            "sdk_venv_needs_gpu": venv.needs_gpu if venv.kind == "cuda" else None,
         }
     )
 

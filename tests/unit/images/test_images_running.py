@@ -31,7 +31,7 @@ def configured(here: Here, *names: str) -> Here:
 
 def test_on_cpus_a_command_runs_as_the_user_in_the_project(here: Here) -> None:
     line = argv("cpu", "docker", "trainjob:cpu", ["plan", "--cluster", "pod4"], here)
-    user = ["--user", "1000:100", "--volume", "/home/ml/my project:/work"]
+    user = ["--user", "1000:100", "--volume", "/home/ml/my project:/project"]
     assert line == ["docker", "run", "--rm", *user, "trainjob:cpu", "plan", "--cluster", "pod4"]
 
 

@@ -18,6 +18,7 @@ def load(path):
 
 builds = load(playbooks() / "module_utils/trainjob_builds.py")
 cures = load(playbooks() / "module_utils/trainjob_cures.py")
+reading = load(playbooks() / "module_utils/trainjob_said.py")
 dataset = load(playbooks() / "roles/dataset/filter_plugins/dataset.py")
 proof = load(playbooks() / "roles/proof/filter_plugins/proof.py")
 ASKED = {"torch": "2.13.0"}
@@ -112,6 +113,29 @@ def test_next_to_no_room_is_told(tmp_path, monkeypatch):
 def test_a_program_that_is_not_there_is_named_with_the_cure():
     error = OSError(errno.ENOENT, "No such file")
     assert cures.of_start("python3.8", error, "Name one") == "python3.8 is not on this host. Name one"
+
+
+def cut(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_build_that_was_cut_before_its_link_is_built_anew_and_the_marked_one_counts_as_older(path, monkeypatch):
+    folder = builds.next_folder(path, ASKED)
+    os.makedirs(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(builds.os, "symlink", cut)
+        with pytest.raises(KeyboardInterrupt):
+            builds.finish(path, folder, ASKED)
+    assert builds.current(path) is None
+    again = build(path, ASKED)
+    assert (builds.current(path), builds.older(path)) == (again, [folder])
+
+
+@pytest.mark.parametrize(
+    ("said", "value"), [('noise\n{"a": 1}\n', {"a": 1}), ("noise\n", None), ("", None), ("[1\n", None)]
+)
+def test_the_last_line_is_read_where_it_is_json(said, value):
+    assert reading.value(said) == value
 
 
 def test_a_data_sets_options_become_flags():

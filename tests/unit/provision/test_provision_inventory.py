@@ -74,6 +74,13 @@ def test_the_roles_get_their_variables_from_the_cluster_file(tmp_path):
     }
 
 
+def test_a_cuda_virtualenv_is_checked_on_a_gpu_unless_the_file_says_that_there_is_none(tmp_path):
+    needed = inventory(found(LOCAL.replace("kind: cpu", "kind: cuda"), tmp_path))["all"]["vars"]
+    assert needed["sdk_venv_needs_gpu"] is True
+    absent = inventory(found(LOCAL.replace("kind: cpu", "kind: cuda, needs_gpu: false"), tmp_path))["all"]["vars"]
+    assert absent["sdk_venv_needs_gpu"] is False
+
+
 def test_a_slurm_cluster_is_provisioned_where_jobs_are_submitted(tmp_path):
     made = inventory(found(SLURM, tmp_path))
     assert made["_meta"]["hostvars"] == {"login.hpc": {"ansible_user": "me"}}
