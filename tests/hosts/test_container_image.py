@@ -58,6 +58,7 @@ def test_the_image_is_the_whole_command_line(engine: Engine, image: str) -> None
     assert "64 = 8 instances × 8" in planned
     here = engine.trainjob("render", "--cluster", "pod64", "--instances", "8")
     assert engine.docker("run", "--rm", image, "render", "--cluster", "pod64", "--instances", "8") == here
+    assert engine.trainjob("container", "run", "cpu", "--", "render", "--cluster", "pod64", "--instances", "8") == here
     refused = engine.docker("run", "--rm", image, "plan", "--cluster", "pod64", "--replicas", "12", code=1)
     assert "Nearest that can" in refused
 

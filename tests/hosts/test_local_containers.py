@@ -181,6 +181,7 @@ def test_a_kill_of_the_script_leaves_no_container(staying: Callable[..., Contain
     run = staying()
     os.kill(run.run.script, signal.SIGKILL)
     run.wait_until_nothing_is_left()
+    assert run.run.status()["state"] == "LOST"
 
 
 def test_a_task_of_ours_trains_in_two_containers(boxes: Here, engine: Engine) -> None:

@@ -111,6 +111,13 @@ def test_dockerfile_and_definition_name_one_base_pinned(kind: str) -> None:
     assert re.search(r":[^:]*[0-9]+\.[0-9]+\.[0-9]+", base), "a tag that moves is no pin"
 
 
+@pytest.mark.parametrize("name", ["{}/Dockerfile", "apptainer/{}.def"])
+def test_images_for_cpus_and_gpus_differ_by_what_they_stand_on_alone(name: str) -> None:
+    cpu, cuda = ((ROOT / "containers" / name.format(kind)).read_text().splitlines() for kind in ("cpu", "cuda"))
+    differing = [line for line, other in zip(cpu, cuda, strict=True) if line != other]
+    assert [line.split()[0] for line in differing if "BASE=" not in line and " on CPUs" not in line] == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_image_runs_as_root_or_leaves_its_context_in(kind: str) -> None:
     lines = (ROOT / f"containers/{kind}/Dockerfile").read_text().splitlines()

@@ -62,8 +62,13 @@ def test_what_is_left_of_a_run_is_found_by_its_label_and_removed(engines: Engine
     assert removing == ["docker", "rm", "--force", "aaa", "bbb"]
 
 
-def test_an_engine_that_is_gone_has_nothing_left(engines: Engines, tmp_path: Path) -> None:
-    containers.remove(run_folder(tmp_path, runtime="docker", image="torch:2"))
+def test_an_engine_that_is_gone_or_does_not_answer_has_nothing_left(engines: Engines, tmp_path: Path) -> None:
+    paths = run_folder(tmp_path, runtime="docker", image="torch:2")
+    containers.remove(paths)
+    assert engines.calls() == []
+    engines.add("docker", code=1, answer="aaa")
+    containers.remove(paths)
+    assert [words[:2] for words in engines.argv()] == [["docker", "ps"]]
 
 
 def found(tmp_path: Path, runtime: str) -> list[str]:
