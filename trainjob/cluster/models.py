@@ -11,65 +11,19 @@ from trainjob.cluster.common import (
     Container,
     Count,
     DirectiveName,
-    EnvironmentName,
     Line,
     PlainText,
     SlurmTime,
     Strict,
-    Version,
     Word,
     breach,
 )
+from trainjob.cluster.ipu_place import IpuPlace
 from trainjob.cluster.place import Place
 from trainjob.cluster.provisioning import Hosts
 
 
-class Vipu(Strict):
-    """The V-IPU controller and what is asked of it (reference: poprun's --vipu options)."""
-
-    server: Word | None = Field(None, description="Host of the V-IPU controller.")
-    port: int = Field(8090, ge=1, le=65535, description="Its port; 8090 is poprun's own default.")
-    partition: Word | None = Field(None, description="Partition to use, or to create where poprun may.")
-    allocation: Word | None = Field(
-        None, description="Allocation to create a partition in (a V-IPU cluster before SDK 2.6)."
-    )
-    timeout_s: Count = Field(120, description="Seconds a request may take; 120 is poprun's own default.")
-    update_partition: bool | None = Field(None, description="Let poprun change a partition to fit. Absent: as poprun.")
-    reset_partition: bool | None = Field(None, description="Reset it before the run. Absent: as poprun decides.")
-    remove_partition: bool | None = Field(
-        None, description="Remove at the end what poprun made. Absent: as poprun, which does."
-    )
-
-
-class Sdk(Strict):
-    """The Poplar SDK on the hosts."""
-
-    version: Version = Field(description='SDK release, quoted: "3.3.0".')
-    path: Line | None = Field(None, description="Unpacked SDK: the folder whose enable script is sourced.")
-    venv: Line | None = Field(None, description="Virtualenv that has poptorch.")
-
-
-class Poprun(Strict):
-    """How poprun is started: what is absent is left to poprun."""
-
-    host_list: Literal["comma", "range"] = Field(
-        "comma", description="How hosts are written for poprun: a,b or a[1-2]; ranges from SDK 2.5 on."
-    )
-    numa: Literal["spread", "disabled"] | None = Field(
-        None, description="Bind instances to NUMA nodes: --numa-aware before SDK 3, --process-placement from there."
-    )
-    print_topology: bool = Field(True, description="Print hosts, ILDs, instances and replicas as a table.")
-    verbosity: int = Field(0, ge=0, le=2, description="0: as poprun; 1: --verbose; 2: --vv.")
-    executable_cache: Line | None = Field(None, description="Folder of compiled executables, on every host.")
-    mpi_global_args: list[Line] = Field([], description="Options for mpirun as a whole: --mca plm_rsh_num_concurrent 4")
-    mpi_local_args: list[Line] = Field([], description="Options for every instance: -x NAME=VALUE")
-    forward: list[EnvironmentName] = Field([], description="Further environment names handed to other hosts.")
-    options: dict[DirectiveName, Line | int | bool] = Field(
-        {}, description="Any poprun option by its long name; true is yes, false is no."
-    )
-
-
-class PodCluster(Place):
+class PodCluster(IpuPlace):
     """An IPU-POD: hosts that share IPUs, launched by poprun."""
 
     kind: Literal["ipu-pod"] = Field(description="ipu-pod: hosts that share IPUs, launched by poprun.")
@@ -77,9 +31,6 @@ class PodCluster(Place):
     hosts: Hosts | None = Field(None, description="Host names: pod-host[1-4] as Slurm writes ranges, or a list.")
     host_count: Count | None = Field(None, description="How many hosts, while their names are not known.")
     ilds: Count | None = Field(None, description="IPU-Link domains. Absent: one per 64 IPUs.")
-    vipu: Vipu = Field(Vipu(), description="The V-IPU controller.")
-    sdk: Sdk | None = Field(None, description="The Poplar SDK on the hosts.")
-    poprun: Poprun = Field(Poprun(), description="How poprun is started.")
 
     @model_validator(mode="after")
     def _hosts_are_known_or_counted(self) -> PodCluster:
@@ -135,7 +86,10 @@ class TimeLimitSignal(Strict):
     )
 
 
-class SlurmCluster(Place):
+_ASKS_FOR = {"gpus-per-node": "gpu", "ipus": "ipu"}
+
+
+class SlurmCluster(IpuPlace):
     """A partition of a cluster that Slurm schedules."""
 
     kind: Literal["slurm"] = Field(description="slurm: a partition of a cluster that Slurm schedules.")
@@ -156,6 +110,16 @@ class SlurmCluster(Place):
         "requeue", description="What this site does to preempted jobs."
     )
     python: Line | None = Field(None, description="Interpreter that has torch. Absent: python3 of the job's PATH.")
+
+    @model_validator(mode="after")
+    def _ipus_are_spoken_of_where_there_are_some(self) -> SlurmCluster:
+        kind = self.nodes.accelerator
+        for key in ("vipu", "sdk", "poprun"):
+            if key in self.model_fields_set and kind != "ipu":
+                raise breach(key, f"is for IPUs, and nodes.accelerator is {kind}: take one of them out")
+        if "request" in self.model_fields_set and _ASKS_FOR.get(self.request, kind) != kind:
+            raise breach("request", f"is {self.request}, and nodes.accelerator is {kind}: take request: gres or none")
+        return self
 
     @model_validator(mode="after")
     def _slurm_reads_the_path_as_it_stands(self) -> SlurmCluster:
@@ -188,6 +152,15 @@ class LocalCluster(Place):
 
 
 Cluster = PodCluster | SlurmCluster | LocalCluster
+
+
+def ipu_place(cluster: Cluster) -> IpuPlace | None:
+    """Return `cluster` where poprun starts its ranks; None where they have no IPUs."""
+    if isinstance(cluster, SlurmCluster):
+        return cluster if cluster.nodes.accelerator == "ipu" else None
+    return cluster if isinstance(cluster, PodCluster) else None
+
+
 CLUSTER: TypeAdapter[Cluster] = TypeAdapter(Annotated[Cluster, Field(discriminator="kind")])
 KINDS: dict[str, type[PodCluster] | type[SlurmCluster] | type[LocalCluster]] = {
     "ipu-pod": PodCluster,
@@ -195,4 +168,14 @@ KINDS: dict[str, type[PodCluster] | type[SlurmCluster] | type[LocalCluster]] = {
     "local": LocalCluster,
 }
 
-__all__ = ["CLUSTER", "KINDS", "Cluster", "Container", "LocalCluster", "PlainText", "PodCluster", "SlurmCluster"]
+__all__ = [
+    "CLUSTER",
+    "KINDS",
+    "Cluster",
+    "Container",
+    "LocalCluster",
+    "PlainText",
+    "PodCluster",
+    "SlurmCluster",
+    "ipu_place",
+]

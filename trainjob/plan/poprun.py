@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from trainjob.cluster.ipu_place import IpuPlace
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, PodCluster
+from trainjob.cluster.models import Cluster, ipu_place
 from trainjob.plan import sdk
 from trainjob.plan.rules import refuse
 
@@ -14,7 +15,7 @@ SDK_EXISTS = "an SDK release is one that has poprun"
 RANGES = "poprun reads ranges of hosts from SDK 2.5 on"
 PLAN_DECIDES = "an option that the plan works out is given where the plan reads it"
 OPTION_OF_RELEASE = "--numa-aware is of SDKs before 3.0, --process-placement of those from 3.0 on"
-POPRUN_ONLY = "compiling ahead and poprun's options are for IPU-PODs"
+POPRUN_ONLY = "compiling ahead and poprun's options are for IPUs"
 TASK_COMPILES = "compiling first is for a task, which can compile without training"
 
 # poprun's option -> where it is said instead.
@@ -45,12 +46,13 @@ OURS = {
 
 def check(cluster: Cluster, job: Job) -> None:
     """Raise Broken where what is asked of poprun can't be had."""
-    if not isinstance(cluster, PodCluster):
+    place = ipu_place(cluster)
+    if place is None:
         _refuse_elsewhere(cluster, job)
         return
-    _known_release(cluster)
-    _host_list(cluster)
-    _options({**cluster.poprun.options, **job.poprun}, cluster)
+    _known_release(place)
+    _host_list(place)
+    _options({**place.poprun.options, **job.poprun}, place)
     if job.compile_first and job.command is not None:
         found = f"--compile-first and the command {job.command[0]}"
         refuse(TASK_COMPILES, found, otherwise="Leave it out, or use --compile-only with a script that only compiles.")
@@ -60,22 +62,22 @@ def _refuse_elsewhere(cluster: Cluster, job: Job) -> None:
     asked = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
     given = next((flag for flag, value in asked.items() if value), None)
     if given is not None:
-        refuse(POPRUN_ONLY, f"{given} and a cluster of kind {cluster.kind}", otherwise="Leave it out.")
+        refuse(POPRUN_ONLY, f"{given} and a cluster of kind {cluster.kind} that has none", otherwise="Leave it out.")
 
 
-def _known_release(cluster: PodCluster) -> None:
+def _known_release(cluster: IpuPlace) -> None:
     if cluster.sdk is not None and not sdk.is_known(cluster.sdk.version):
         found = f"sdk.version is {cluster.sdk.version}"
         refuse(SDK_EXISTS, found, otherwise=f"Give the release that is on the hosts: {sdk.known()}.")
 
 
-def _host_list(cluster: PodCluster) -> None:
+def _host_list(cluster: IpuPlace) -> None:
     if cluster.poprun.host_list == "range" and cluster.sdk and sdk.release(cluster.sdk.version) < sdk.RANGES_FROM:
         found = f"poprun.host_list is range and sdk.version is {cluster.sdk.version}"
         refuse(RANGES, found, otherwise="Write host_list: comma, or leave it out.")
 
 
-def _options(names: Iterable[str], cluster: PodCluster) -> None:
+def _options(names: Iterable[str], cluster: IpuPlace) -> None:
     release = sdk.release(cluster.sdk.version) if cluster.sdk else None
     for name in names:
         if name in OURS:

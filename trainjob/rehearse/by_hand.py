@@ -33,7 +33,7 @@ def _environment(name: str, cluster: Cluster, place: Path, redirects: Mapping[st
             f"cluster {name} is of kind {cluster.kind}, and only a pod has stand-ins for its programs: "
             "give a pod, as in --cluster pod16"
         )
-    return environment(place, cluster, redirects)
+    return environment(place, cluster, cluster.ipus, redirects)
 
 
 def _shell(name: str, place: Path, environ: Mapping[str, str]) -> list[str]:

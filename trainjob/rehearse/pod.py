@@ -32,7 +32,7 @@ def rehearse(asked: Rehearsal) -> Verdict:
         raise UserError(f"--inject {asked.inject} is for Slurm's clusters: leave it out, or kill a rank yourself")
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
-        environ = environment(Path(place), cluster, asked.redirects)
+        environ = environment(Path(place), cluster, cluster.ipus, asked.redirects)
         project = asked.project if asked.selection is not None else None
         paths = folder.create(asked.folder, asked.rendered, project, asked.selection)
         asked.say(f"poprun, vipu, poptorch and popdist stand in for those of {asked.request.plan.cluster}")

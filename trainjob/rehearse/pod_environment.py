@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster.models import PodCluster
+from trainjob.cluster.ipu_place import IpuPlace, Vipu
 from trainjob.rehearse import programs
 from trainjob.rehearse.standin_paths import python_folders
 from trainjob.submit import process
 
 
-def environment(place: Path, cluster: PodCluster, redirects: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a pod that stands in `place`, a folder of its own."""
+def environment(place: Path, cluster: IpuPlace, ipus: int, redirects: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a pod of `ipus` IPUs that stands in `place`, a folder of its own."""
     programs.write(place / "bin", sys.executable)
-    _write_site(place / "vipu", cluster)
+    _write_site(place / "vipu", cluster.vipu, ipus)
     python = redirects.get("TRAINJOB_PYTHON") or sys.executable
     folders = [str(folder) for folder in python_folders(horovod_is_there=_has_horovod(python))]
     theirs = os.environ.get("PYTHONPATH")
@@ -39,12 +39,12 @@ def _has_horovod(python: str) -> bool:
     return shutil.which("mpirun") is not None and process.run([python, "-c", look], check=False).code == 0
 
 
-def _write_site(folder: Path, cluster: PodCluster) -> None:
+def _write_site(folder: Path, vipu: Vipu, ipus: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    vipu = cluster.vipu
     # A partition that a site names is there; where it names an allocation, poprun makes one.
-    there = {} if vipu.partition is None or vipu.allocation else {vipu.partition: _partition(cluster.ipus)}
-    site = {"ipus": cluster.ipus, "allocations": [vipu.allocation or "default"], "partitions": there}
+    is_there = vipu.partition is not None and vipu.allocation is None and "%j" not in vipu.partition
+    there = {vipu.partition: _partition(ipus)} if is_there else {}
+    site = {"ipus": ipus, "allocations": [vipu.allocation or "default"], "partitions": there}
     (folder / "site.json").write_text(json.dumps(site))
 
 

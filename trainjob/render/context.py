@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
+from trainjob.cluster.ipu_place import IpuPlace
+from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster, ipu_place
 from trainjob.plan.engines import needs_mpirun
 from trainjob.render import poprun, quoting, slurm
 from trainjob.render.container import container
@@ -59,16 +60,17 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 
 def _python(request: Request) -> SourcedShell:
-    if isinstance(request.cluster, PodCluster):
-        venv = request.cluster.sdk.venv if request.cluster.sdk else None
-        asked = f"{venv.rstrip('/')}/bin/python" if venv else None
-    else:
-        asked = request.cluster.python
+    asked = getattr(request.cluster, "python", None) or _python_of_sdk(ipu_place(request.cluster))
     if asked is None:
         return SourcedShell(Shell("python3"), "default")
     if "/" not in asked:
         return SourcedShell(quoting.word(asked), request.cluster_origin)
     return place(request, "python", asked)
+
+
+def _python_of_sdk(place: IpuPlace | None) -> str | None:
+    venv = place.sdk.venv if place and place.sdk else None
+    return f"{venv.rstrip('/')}/bin/python" if venv else None
 
 
 def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:

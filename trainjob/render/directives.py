@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainjob.cluster import array
-from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract.errors import UserError
 from trainjob.render import quoting
 from trainjob.render.request import Request
@@ -78,7 +78,9 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
 
 def _signal(cluster: SlurmCluster) -> str:
     wanted = cluster.time_limit_signal
-    return f"{'B:' if wanted.to == 'batch' else ''}USR1@{wanted.margin_s}"
+    # Where the job script starts the ranks, the steps are none of ours, if there are any.
+    to_batch = wanted.to == "batch" or ipu_place(cluster) is not None
+    return f"{'B:' if to_batch else ''}USR1@{wanted.margin_s}"
 
 
 def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.models import PodCluster
+from trainjob.cluster.models import PodCluster, SlurmCluster
 from trainjob.plan import poprun as rules
 from trainjob.plan import sdk
+from trainjob.render import quoting
 from trainjob.render.places import place
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
@@ -36,8 +37,18 @@ FORWARDED = (
     "TRAINJOB_INTERFACE",
     "TRAINJOB_MAX_UPDATES",
 )
+_OF_SLURM = (
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST",
+    "SLURM_RESTART_COUNT",
+    "TRAINJOB_TOKEN",
+)
 # Where the run's own partition gets its name: letters, digits and underscores of the run id.
 OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
+# A run's attempts are one job; so is each task of an array.
+_OWN_UNDER_SLURM = "trainjob_%j"
 OWN_CACHE = Shell('"$TRAINJOB_RUN_DIR"/executables')
 
 
@@ -50,11 +61,15 @@ class Option(NamedTuple):
 
 class _Launch(NamedTuple):
     request: Request
-    cluster: PodCluster
+    cluster: PodCluster | SlurmCluster
 
     @property
     def origin(self) -> str:
         return self.request.cluster_origin
+
+    @property
+    def under_slurm(self) -> bool:
+        return isinstance(self.cluster, SlurmCluster)
 
 
 def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
@@ -62,16 +77,24 @@ def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
     launch = _Launch(request, cluster)
     topology = request.plan.topology
     return {
-        "sdk_path": _path(launch, "sdk.path", cluster.sdk.path if cluster.sdk else None),
-        "venv": _path(launch, "sdk.venv", cluster.sdk.venv if cluster.sdk else None),
+        **of_the_line(request, cluster),
         "first_host": Sourced(topology.hosts[0].name if len(topology.hosts) > 1 else "127.0.0.1", launch.origin),
         "fixed_port": None if cluster.network.port is None else Sourced(cluster.network.port, launch.origin),
+        "own_partition": cluster.vipu.partition is None and cluster.vipu.allocation is not None,
+    }
+
+
+def of_the_line(request: Request, cluster: PodCluster | SlurmCluster) -> dict[str, Any]:
+    """Return what the poprun line and the pieces beside it are printed from, wherever the line stands."""
+    launch, interface = _Launch(request, cluster), cluster.network.interface
+    return {
+        "sdk_path": _path(launch, "sdk.path", cluster.sdk.path if cluster.sdk else None),
+        "venv": _path(launch, "sdk.venv", cluster.sdk.venv if cluster.sdk else None),
         "vipu_server": None if cluster.vipu.server is None else Sourced(cluster.vipu.server, launch.origin),
         "partition": _partition(launch),
-        "own_partition": cluster.vipu.partition is None and cluster.vipu.allocation is not None,
         "removes_partition": cluster.vipu.remove_partition is not False,
         "executable_cache": _cache(launch),
-        "interface": None if cluster.network.interface is None else Sourced(cluster.network.interface, launch.origin),
+        "mpi_interface": None if interface is None else Sourced(interface, launch.origin),
         "mpi_global_args": Sourced(" ".join(cluster.poprun.mpi_global_args), launch.origin),
         "mpi_local_args": Sourced(" ".join(cluster.poprun.mpi_local_args), launch.origin),
         "forwarded": list(_forwarded(launch)),
@@ -89,8 +112,12 @@ def _path(launch: _Launch, key: str, path: str | None) -> SourcedShell | None:
 
 def _partition(launch: _Launch) -> object | None:
     vipu = launch.cluster.vipu
+    if vipu.partition is not None and launch.under_slurm:
+        return SourcedShell(quoting.with_job_id(vipu.partition), launch.origin)
     if vipu.partition is not None:
         return Sourced(vipu.partition, launch.origin)
+    if launch.under_slurm and vipu.allocation is not None:
+        return SourcedShell(quoting.with_job_id(_OWN_UNDER_SLURM), "a partition of the job's own")
     return None if vipu.allocation is None else SourcedShell(OWN_PARTITION, "a partition of the run's own")
 
 
@@ -109,7 +136,8 @@ def _forwarded(launch: _Launch) -> Iterator[Sourced]:
         return
     mine = environment(launch.request)
     asked = dict.fromkeys((*mine, *launch.cluster.poprun.forward), launch.origin)
-    for name, origin in {**dict.fromkeys(FORWARDED, "for every host"), **asked}.items():
+    always = (*FORWARDED, *_OF_SLURM) if launch.under_slurm else FORWARDED
+    for name, origin in {**dict.fromkeys(always, "for every host"), **asked}.items():
         yield Sourced(name, origin)
 
 
@@ -131,11 +159,18 @@ def _verbosity(launch: _Launch) -> Iterator[Option]:
 
 def _hosts(launch: _Launch) -> Iterator[Option]:
     names = [host.name for host in launch.request.plan.topology.hosts]
+    if isinstance(launch.cluster, PodCluster):
+        yield from _hosts_of_pod(launch.cluster, names, launch.origin)
+    elif len(names) > 1:
+        yield Option(Shell("--host"), Shell('"$TRAINJOB_HOSTS"'))
+
+
+def _hosts_of_pod(cluster: PodCluster, names: list[str], origin: str) -> Iterator[Option]:
     # Without --host poprun stays on the host it is started on.
-    if launch.cluster.host_names is None and len(names) == 1:
+    if cluster.host_names is None and len(names) == 1:
         return
-    as_range = launch.cluster.poprun.host_list == "range"
-    yield _option("host", hostlist.compress(names) if as_range else ",".join(names), launch.origin)
+    as_range = cluster.poprun.host_list == "range"
+    yield _option("host", hostlist.compress(names) if as_range else ",".join(names), origin)
 
 
 def _topology(launch: _Launch) -> Iterator[Option]:
@@ -143,8 +178,10 @@ def _topology(launch: _Launch) -> Iterator[Option]:
     yield _option("num-instances", topology.instances, request.origin("instances"))
     yield _option("num-replicas", topology.replicas, request.origin("replicas"))
     yield _option("ipus-per-replica", topology.devices_per_replica, request.origin("ipus_per_replica"))
-    if launch.cluster.ilds is not None:
+    if isinstance(launch.cluster, PodCluster) and launch.cluster.ilds is not None:
         yield _option("num-ilds", launch.cluster.ilds, launch.origin)
+    elif launch.under_slurm and (topology.ilds or 1) > 1:
+        yield _option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain")
 
 
 def _vipu(launch: _Launch) -> Iterator[Option]:
@@ -164,7 +201,8 @@ def _partition_options(launch: _Launch) -> Iterator[Option]:
     vipu = launch.cluster.vipu
     if _partition(launch) is not None:
         yield Option(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
-    if vipu.allocation is not None:
+    # Under Slurm the job makes it, before poprun begins.
+    if vipu.allocation is not None and not launch.under_slurm:
         yield _option(_allocation_word(launch.cluster), vipu.allocation, launch.origin)
     for name in ("update_partition", "reset_partition", "remove_partition"):
         asked = getattr(vipu, name)
@@ -172,7 +210,7 @@ def _partition_options(launch: _Launch) -> Iterator[Option]:
             yield _option(name.replace("_", "-"), asked, launch.origin)
 
 
-def _allocation_word(cluster: PodCluster) -> str:
+def _allocation_word(cluster: PodCluster | SlurmCluster) -> str:
     is_old = cluster.sdk is not None and sdk.release(cluster.sdk.version) < sdk.ALLOCATIONS_FROM
     return "vipu-cluster" if is_old else "vipu-allocation"
 

@@ -54,6 +54,12 @@ def path(value: str) -> Shell:
     return word(value)
 
 
+def with_job_id(pattern: str) -> Shell:
+    """Return a name as one shell word in which the job's id takes the place of %j, as in the names sbatch reads."""
+    parts = (word(part) if part else "" for part in pattern.split("%j"))
+    return Shell('"$SLURM_JOB_ID"'.join(parts))
+
+
 def _refuse_what_no_argument_carries(text: str) -> None:
     if "\x00" in text:
         raise QuotingError(f"{text!r} holds a NUL character, which no argument can carry: take it out")

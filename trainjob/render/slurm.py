@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract.environment import REDIRECTS
 from trainjob.contract.errors import UserError
 from trainjob.plan.engines import needs_mpirun
-from trainjob.render import directives, slurm_container
+from trainjob.render import directives, slurm_container, slurm_poprun
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
 
@@ -19,10 +19,11 @@ _BEGINNING = "update-00000000"
 def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm can't be asked."""
     _refuse_other_launchers(request)
-    origin = request.cluster_origin
+    origin, has_ipus = request.cluster_origin, ipu_place(cluster) is not None
     cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
     return {
-        **slurm_container.context(request, cluster),
+        **(slurm_poprun if has_ipus else slurm_container).context(request, cluster),
+        "starter": "poprun" if has_ipus else "srun",
         "directives": directives.lines(request, cluster),
         "cpus_per_task": Sourced(cpus, origin),
         "redirects": list(REDIRECTS),
@@ -37,15 +38,10 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
 
 
 def _refuse_other_launchers(request: Request) -> None:
-    engine, device = request.plan.engine, request.plan.topology.device_word
+    engine = request.plan.engine
     if needs_mpirun(engine):
         raise UserError(
             f"engine {engine} starts its ranks by mpirun, and a job script for Slurm by srun: take --engine ddp"
-        )
-    if device == "IPU":
-        raise UserError(
-            f"cluster {request.plan.cluster} has IPUs under Slurm: this version plans such a job and does not render "
-            "it. Describe the hosts as a cluster of kind ipu-pod, and run its job.sh within an allocation of yours"
         )
 
 

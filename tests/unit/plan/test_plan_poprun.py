@@ -64,8 +64,8 @@ def test_an_option_that_the_plan_works_out(option: str) -> None:
 @pytest.mark.parametrize("job", [{"compile_first": True}, {"compile_only": True}, {"poprun": {"sync-type": "x"}}])
 def test_what_is_poprun_s_alone(job: dict[str, Any]) -> None:
     found = refused(local(), **job)
-    assert found.rule == "compiling ahead and poprun's options are for IPU-PODs"
-    assert found.found.endswith("and a cluster of kind local")
+    assert found.rule == "compiling ahead and poprun's options are for IPUs"
+    assert found.found.endswith("and a cluster of kind local that has none")
 
 
 def test_a_command_compiles_by_itself() -> None:

@@ -71,6 +71,54 @@ def pod_requests() -> dict[str, Request]:
     }
 
 
+# IPUs that Slurm gives, in the three styles of sites: whole nodes, --ipus, and a partition that the job makes.
+SLURM_IPU: dict[str, Any] = {
+    "kind": "slurm",
+    "nodes": {"count": 4, "accelerator": "ipu", "accelerators": 16, "cpus": 96},
+    "request": "none",
+    "directives": {"partition": "ipu", "exclusive": True},
+    "time_limit": "04:00:00",
+    **{key: SITE[key] for key in ("sdk", "network", "runs_dir", "data_dir", "env")},
+    "vipu": {"server": "pod-ctl", "partition": "p64"},
+}
+_BY_OPTION: dict[str, Any] = {
+    "nodes": {"count": 2, "accelerator": "ipu", "accelerators": 4, "cpus": 48},
+    "request": "ipus",
+    "directives": {"partition": "p64"},
+    "vipu": {"partition": "slurm_%j"},
+    "network": None,
+    "preemption": "user-signal",
+}
+_OWN: dict[str, Any] = {
+    "request": "gres",
+    "vipu": {"server": "pod-ctl", "allocation": "c%j"},
+    "sdk": {"version": "3.3.0"},
+    "prologue": ["module load graphcore/vipu/1.18.0 graphcore/sdk/3.3.0"],
+    "python": "/shared/venvs/poptorch-3.3/bin/python",
+    "poprun": {"host_list": "range"},
+}
+
+
+def slurm_ipu_site(**keys: Any) -> dict[str, Any]:
+    """Return SLURM_IPU with some keys replaced; None takes a key out."""
+    return {key: value for key, value in {**copy.deepcopy(SLURM_IPU), **keys}.items() if value is not None}
+
+
+def slurm_ipu_requests() -> dict[str, Request]:
+    """Return the request of each pair of golden files for IPUs under Slurm."""
+    return {
+        "slurm-ipu-nodes": pod_request(slurm_ipu_site(), instances=8),
+        "slurm-ipu-option": pod_request(
+            slurm_ipu_site(**_BY_OPTION), instances=2, command=["python", "main.py", "a b"]
+        ),
+        "slurm-ipu-partition": pod_request(slurm_ipu_site(**_OWN), hosts=2, compile_first=True),
+        "slurm-ipu-domains": pod_request(
+            slurm_ipu_site(nodes={"count": 8, "accelerator": "ipu", "accelerators": 16, "cpus": 96}, vipu=_OWN["vipu"]),
+            instances=8,
+        ),
+    }
+
+
 def words_after_poprun(script: str) -> list[str]:
     """Return the words of a script's last poprun line, as the shell would read them but for variables."""
     line = script[script.rindex("\nexec poprun ") : script.index("\n) &")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies
-from pod_cases import pod_requests
+from pod_cases import pod_requests, slurm_ipu_requests
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import find
@@ -144,6 +144,7 @@ def golden_requests() -> dict[str, Request]:
         **{f"slurm-{runtime}": _contained(runtime) for runtime in ("apptainer", "pyxis", "docker", "podman")},
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
         "slurm-sweep": _sweep(),
+        **slurm_ipu_requests(),
         **pod_requests(),
     }
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
-from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm import faults, ipus
 from trainjob.rehearse.slurm.description import Description, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.trials import TRIALS, Trial
@@ -35,14 +38,13 @@ def rehearse(asked: Rehearsal) -> Verdict:
         raise TypeError(cluster.kind)
     if asked.inject and asked.request.tasks:
         raise UserError(f"--inject {asked.inject} befalls one job: leave --array and --sweep out")
-    description = twin_of(asked.request.plan.cluster, cluster, len(asked.request.plan.topology.hosts))
     clock = Clock()
-    with private_slurm(description) as slurm:
+    with _stage(asked, cluster) as (description, environment), private_slurm(description) as slurm:
         clock.done("Slurm up")
         asked.say(f"a private Slurm is up: {_nodes(description)}")
-        if description.gres and asked.redirects.get("TRAINJOB_DEVICE") == "cpu":
-            asked.say(f"its {description.gres}s are only counted: ranks train on CPU, over gloo")
-        scene = _submitted(asked, cluster, slurm)
+        if asked.redirects.get("TRAINJOB_DEVICE") == "cpu":
+            _say_what_is_not_there(asked, cluster)
+        scene = _submitted(asked, cluster, slurm, environment)
         clock.done("submitted")
         asked.say(f"job.sbatch is submitted with plain sbatch, as job {scene.job}")
         same_bytes = _holds_the_same_bytes(asked, scene)
@@ -53,17 +55,42 @@ def rehearse(asked: Rehearsal) -> Verdict:
     return verdict
 
 
+@contextlib.contextmanager
+def _stage(asked: Rehearsal, cluster: SlurmCluster) -> Iterator[tuple[Description, dict[str, str]]]:
+    """Yield the Slurm that is needed, and what sbatch sees beside what is redirected."""
+    topology = asked.request.plan.topology
+    description = twin_of(asked.request.plan.cluster, cluster, len(topology.hosts))
+    if ipu_place(cluster) is None:
+        yield description, {"PATH": process.search_path()}
+        return
+    with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        environment = ipus.environment(place, cluster, asked.redirects)
+        settings = {**description.settings, **ipus.settings(place, cluster, topology.devices)}
+        yield dataclasses.replace(description, settings=settings), environment
+
+
+def _say_what_is_not_there(asked: Rehearsal, cluster: SlurmCluster) -> None:
+    if ipu_place(cluster) is not None:
+        asked.say("poprun, vipu, poptorch and popdist stand in for the site's: instances train on CPU")
+    elif cluster.nodes.accelerator != "cpu":
+        asked.say(f"its {cluster.nodes.accelerator}s are only counted: ranks train on CPU, over gloo")
+
+
 def _nodes(description: Description) -> str:
     resource = f" with {description.gres_count} {description.gres} each" if description.gres else ""
     return f"{description.nodes} nodes{resource}, {len(description.nodes_at_work)} of them with a daemon"
 
 
-def _submitted(asked: Rehearsal, cluster: SlurmCluster, slurm: PrivateSlurm) -> Scene:
+def _submitted(asked: Rehearsal, cluster: SlurmCluster, slurm: PrivateSlurm, environment: dict[str, str]) -> Scene:
     project = asked.project if asked.selection is not None else None
     paths = folder.create(asked.folder, asked.rendered, project, asked.selection)
     topology = asked.request.plan.topology
     sent = slurm.run(
-        ["sbatch", "--parsable", asked.rendered.script], folder=paths.folder, environment=_environment(asked)
+        ["sbatch", "--parsable", asked.rendered.script],
+        folder=paths.folder,
+        environment=_environment(asked, environment),
     )
     return Scene(
         slurm=slurm,
@@ -76,14 +103,14 @@ def _submitted(asked: Rehearsal, cluster: SlurmCluster, slurm: PrivateSlurm) -> 
     )
 
 
-def _environment(asked: Rehearsal) -> dict[str, str]:
+def _environment(asked: Rehearsal, environment: dict[str, str]) -> dict[str, str]:
     """Return what sbatch sees. The script says --export=NONE, and that must stay as it is.
 
     SBATCH_EXPORT stands above a script's own --export, and these names alone come through: sbatch's command line
     stays plain, and a follow-up that the script submits inherits the same. PATH, because on a cluster the prologue,
     which is skipped here, makes it what a user's command needs.
     """
-    chosen = {**asked.redirects, "PATH": process.search_path()}
+    chosen = {**asked.redirects, **environment}
     return {**chosen, "SBATCH_EXPORT": ",".join((*chosen, "SBATCH_EXPORT"))}
 
 
@@ -100,7 +127,7 @@ def _holds_the_same_bytes(asked: Rehearsal, scene: Scene) -> bool:
 
 def _tasks(asked: Rehearsal, scene: Scene) -> list[Scene]:
     """Return the tasks of an array, each as a job of its own; none where the job is no array."""
-    return [replace(scene, paths=scene.paths.of_task(number)) for number in asked.request.tasks]
+    return [dataclasses.replace(scene, paths=scene.paths.of_task(number)) for number in asked.request.tasks]
 
 
 def _follow(asked: Rehearsal, scene: Scene, clock: Clock) -> None:
