@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def slurm(needs) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(twin_of("twin", _cluster(), nodes_needed=2)) as made:
+    with private_slurm(twin_of(_cluster(), nodes_needed=2)) as made:
         yield made
 
 

@@ -195,7 +195,7 @@ def own_slurm(needs: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable
     opened = []
 
     def make(**values: Any) -> Login:
-        context = private_slurm(twin_of("hpc", parsed(settings(**values)), nodes_needed=2))
+        context = private_slurm(twin_of(parsed(settings(**values)), nodes_needed=2))
         opened.append(context)
         return Login(user(tmp_path), context.__enter__(), nodes=ONE_RANK_NODES, **values)
 

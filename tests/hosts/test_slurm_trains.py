@@ -22,7 +22,7 @@ EXACT = ("--precision", "64.64", "--updates", "5", "--log-every", "1")
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(twin_of("hpc", parsed(cluster_file()), nodes_needed=4)) as made:
+    with private_slurm(twin_of(parsed(cluster_file()), nodes_needed=4)) as made:
         yield made
 
 

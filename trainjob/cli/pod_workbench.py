@@ -84,7 +84,8 @@ def standing_in(flags: JobFlags) -> Iterator[Workbench]:
     if not isinstance(cluster, PodCluster):
         raise TypeError(cluster.kind)
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
-        os.environ.update(environment(Path(place), cluster, redirects(cluster, before, None, _data_dir(here))))
+        redirected = redirects(cluster, before, None, _data_dir(here))
+        os.environ.update(environment(Path(place), cluster, cluster.ipus, redirected))
         try:
             yield _workbench(asked, asked.request, here, selected(asked, untracked=flags.untracked))
         finally:

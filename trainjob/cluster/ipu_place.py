@@ -36,6 +36,11 @@ class Sdk(Strict):
     path: Line | None = Field(None, description="Unpacked SDK: the folder whose enable script is sourced.")
     venv: Line | None = Field(None, description="Virtualenv that has poptorch.")
 
+    @property
+    def python(self) -> str | None:
+        """The virtualenv's interpreter; None where the file names no virtualenv."""
+        return None if self.venv is None else f"{self.venv.rstrip('/')}/bin/python"
+
 
 class Poprun(Strict):
     """How poprun is started: what is absent is left to poprun."""

@@ -43,4 +43,17 @@ def _of_slurm(cluster: SlurmCluster) -> tuple[str, ...]:
     needed = dict.fromkeys(("partition", *cluster.required_directives))
     # A bare flag is a fact too; false says that the option is left out.
     lacking = [name for name in needed if cluster.directives.get(name, False) is False]
-    return (*(f"directives.{name}" for name in lacking), *(() if cluster.runs_dir else ("runs_dir",)))
+    ipus = _of_ipus(cluster) if cluster.nodes.accelerator == "ipu" else ()
+    return (*(f"directives.{name}" for name in lacking), *ipus, *(() if cluster.runs_dir else ("runs_dir",)))
+
+
+def _of_ipus(cluster: SlurmCluster) -> tuple[str, ...]:
+    sdk, vipu = cluster.sdk, cluster.vipu
+    present = {
+        # Only a job that makes its partition itself has to know who makes them.
+        "vipu.server": vipu.server or not vipu.allocation,
+        "sdk.path": (sdk and sdk.path) or cluster.prologue,
+        "sdk.venv": (sdk and sdk.venv) or cluster.python,
+        "sdk.version": sdk,
+    }
+    return tuple(key for key, value in present.items() if not value)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.ipu_place import IpuPlace
-from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster, ipu_place
+from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.plan.engines import needs_mpirun
 from trainjob.render import poprun, quoting, slurm
 from trainjob.render.container import container
@@ -60,17 +59,13 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 
 def _python(request: Request) -> SourcedShell:
-    asked = getattr(request.cluster, "python", None) or _python_of_sdk(ipu_place(request.cluster))
+    sdk = getattr(request.cluster, "sdk", None)
+    asked = getattr(request.cluster, "python", None) or (sdk.python if sdk else None)
     if asked is None:
         return SourcedShell(Shell("python3"), "default")
     if "/" not in asked:
         return SourcedShell(quoting.word(asked), request.cluster_origin)
     return place(request, "python", asked)
-
-
-def _python_of_sdk(place: IpuPlace | None) -> str | None:
-    venv = place.sdk.venv if place and place.sdk else None
-    return f"{venv.rstrip('/')}/bin/python" if venv else None
 
 
 def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:

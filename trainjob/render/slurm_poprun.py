@@ -15,12 +15,14 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for IPUs under Slurm. Raises ContainerError."""
     _refuse_containers(cluster)
     topology, origin = request.plan.topology, request.cluster_origin
+    allocation = _allocation(request, cluster)
     return {
         **poprun.of_the_line(request, cluster),
         "container": None,
         "hosts": len(topology.hosts),
         "hosts_as_range": cluster.poprun.host_list == "range",
-        "allocation": _allocation(request, cluster),
+        "allocation": allocation,
+        "minds_partition": allocation is not None and cluster.vipu.remove_partition is not False,
         "partition_ipus": Sourced(_power_of_two(topology.devices), origin),
         "gcds": topology.ilds or 1,
     }

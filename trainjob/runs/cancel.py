@@ -8,19 +8,22 @@ from trainjob.contract.paths import RunPaths
 from trainjob.runs import arrays
 from trainjob.runs.start import cancelled_now
 from trainjob.runs.status import Status, status
-from trainjob.submit import backends, mirror
-from trainjob.submit.base import Submission, read_submission
+from trainjob.submit import backends, mirror, vipu_partitions
+from trainjob.submit.base import Submission, place_of, read_submission
 
 
 def cancel(paths: RunPaths, *, grace_s: float) -> Status:
     """Return the run's status after every process of it has ended; ranks get `grace_s` seconds to checkpoint.
 
-    A run that has ended is left as it is. Raises UserError for one that was started by hand.
+    A run that has ended is left as it is, but for a V-IPU partition that it could not remove. Raises UserError for one
+    that was started by hand.
     """
     before = status(paths)
-    if before.state not in states.ACTIVE and before.state != states.LOST:
-        return before
     submission = read_submission(paths)
+    if before.state not in states.ACTIVE and before.state != states.LOST:
+        if submission is not None:
+            vipu_partitions.remove_own(*place_of(paths), paths)
+        return before
     if submission is None:
         raise UserError(f"run {paths.id} was not handed over by trainjob: end it where it was started")
     if before.state != states.LOST:

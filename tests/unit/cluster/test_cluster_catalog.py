@@ -33,7 +33,25 @@ def test_the_slurm_cluster_is_the_designs_without_the_sites_facts():
 def test_the_catalog_lacks_what_only_a_site_knows():
     lacking = {name: missing_facts(known.read().cluster) for name, known in CATALOG.items()}
     pods = dict.fromkeys(("pod4", "pod16", "pod64", "pod128", "pod256"), POD_FACTS)
-    assert lacking == {**pods, "slurm-gpu": ("directives.partition", "directives.account"), "local": ()}
+    slurm = {
+        "slurm-gpu": ("directives.partition", "directives.account"),
+        "slurm-ipu": ("directives.partition", "sdk.path", "sdk.venv"),
+    }
+    assert lacking == {**pods, **slurm, "local": ()}
+
+
+@pytest.mark.parametrize(
+    ("keys", "lacking"),
+    [
+        ({}, ("sdk.path", "sdk.venv", "sdk.version")),
+        ({"sdk": {"version": "3.3.0"}, "prologue": ["module load sdk"], "python": "/v/bin/python"}, ()),
+        ({"sdk": {"version": "3.3.0", "path": "/s", "venv": "/v"}, "vipu": {"allocation": "a"}}, ("vipu.server",)),
+    ],
+)
+def test_ipus_under_slurm_need_an_sdk_and_a_server_that_makes_their_partitions(keys, lacking):
+    nodes = {"count": 1, "accelerator": "ipu", "accelerators": 4, "cpus": 8}
+    asked = {"kind": "slurm", "nodes": nodes, "directives": {"partition": "ipu"}, "runs_dir": "/r", **keys}
+    assert missing_facts(CLUSTER.validate_python(asked)) == lacking
 
 
 def test_a_pod_without_sdk_and_runs_dir_lacks_those_too():

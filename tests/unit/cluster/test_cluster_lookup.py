@@ -62,7 +62,7 @@ def test_an_unknown_name_lists_the_nearest_and_all_with_where_they_come_from(fol
     assert str(caught.value) == (
         'no cluster is called "pod46": is pod4 meant? Known are hpc (cluster file clusters/hpc.yaml), '
         "big (user's cluster file big.yaml), "
-        "and in the catalog local, pod4, pod16, pod64, pod128, pod256, slurm-gpu. "
+        "and in the catalog local, pod4, pod16, pod64, pod128, pod256, slurm-gpu, slurm-ipu. "
         "A file is given as a path that ends in .yaml"
     )
 
@@ -90,6 +90,6 @@ def test_what_is_known_is_named_once_and_broken_files_do_not_hide_the_rest(folde
     write(folder / "clusters" / "local.yaml", "kind: [")
     write(folder / "clusters" / "notes.txt")
     names = [known.name for known in everything_known()]
-    assert names == ["local", "pod4", "pod16", "pod64", "pod128", "pod256", "slurm-gpu"]
+    assert names == ["local", "pod4", "pod16", "pod64", "pod128", "pod256", "slurm-gpu", "slurm-ipu"]
     assert everything_known()[0].origin_word == "cluster file clusters/local.yaml"
     assert catalog()[0].origin_word == "catalog local"

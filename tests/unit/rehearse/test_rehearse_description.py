@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.models import CLUSTER, SlurmCluster
-from trainjob.contract.errors import UserError
 from trainjob.rehearse.redirects import redirects
 from trainjob.rehearse.slurm.configuration import device_names, gres_conf, hosts_file, slurm_conf
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, twin_of
@@ -22,8 +21,8 @@ def cluster(**changes: Any) -> SlurmCluster:
 
 
 def test_only_the_nodes_that_a_job_needs_get_a_daemon_and_one_to_spare() -> None:
-    assert twin_of("c", cluster(), nodes_needed=2).nodes_at_work == ("node1", "node2", "node3")
-    assert len(twin_of("c", cluster(), nodes_needed=8).nodes_at_work) == 8
+    assert twin_of(cluster(), nodes_needed=2).nodes_at_work == ("node1", "node2", "node3")
+    assert len(twin_of(cluster(), nodes_needed=8).nodes_at_work) == 8
 
 
 @pytest.mark.parametrize(
@@ -35,24 +34,18 @@ def test_only_the_nodes_that_a_job_needs_get_a_daemon_and_one_to_spare() -> None
     ],
 )
 def test_preempts_as_the_site_does(preemption: str, mode: str, settings: dict[str, str]) -> None:
-    made = twin_of("c", cluster(preemption=preemption), 1)
+    made = twin_of(cluster(preemption=preemption), 1)
     theirs, urgent = made.partitions
     assert (theirs.preempt_mode, urgent.name, made.settings) == (mode, PREEMPTING_PARTITION, settings)
     assert urgent.priority_tier > theirs.priority_tier
 
 
 def test_what_directives_name_is_there() -> None:
-    made = twin_of("c", cluster(directives={"partition": "a,b", "constraint": "[ib&a100]|v100", "licenses": "x:2"}), 1)
+    made = twin_of(cluster(directives={"partition": "a,b", "constraint": "[ib&a100]|v100", "licenses": "x:2"}), 1)
     conf = slurm_conf(made, Path("/f"))
     assert [one.name for one in made.partitions] == ["a", "b", PREEMPTING_PARTITION]
     assert "Features=ib,a100,v100" in conf
     assert "Licenses=x:2" in conf
-
-
-def test_a_stock_slurm_has_no_ipus_option() -> None:
-    nodes = {"count": 1, "accelerator": "ipu", "accelerators": 16, "cpus": 64}
-    with pytest.raises(UserError, match=r"request: gres"):
-        twin_of("c", cluster(nodes=nodes, request="ipus"), 1)
 
 
 def test_settings_of_the_description_stand_above_ours() -> None:
@@ -62,7 +55,7 @@ def test_settings_of_the_description_stand_above_ours() -> None:
 
 
 def test_every_path_lies_in_its_folder_and_every_node_has_a_port() -> None:
-    conf = slurm_conf(twin_of("c", cluster(), 2), Path("/f"))
+    conf = slurm_conf(twin_of(cluster(), 2), Path("/f"))
     paths = [word for line in conf.splitlines() for word in line.split("=", 1)[1:] if word.startswith("/")]
     assert paths
     assert all(path.startswith("/f/private/") for path in paths)
@@ -73,7 +66,7 @@ def test_every_path_lies_in_its_folder_and_every_node_has_a_port() -> None:
 
 
 def test_devices_are_files() -> None:
-    made = twin_of("c", cluster(), 2)
+    made = twin_of(cluster(), 2)
     assert gres_conf(made, Path("/f")) == "Name=gpu File=/f/private/gpu[0-3]\n"
     assert device_names(made) == ["gpu0", "gpu1", "gpu2", "gpu3"]
     assert gres_conf(Description(), Path("/f")) == ""

@@ -72,7 +72,11 @@ NODES = {"count": 4, "accelerator": "gpu", "accelerators": 2, "cpus": 8}
 @pytest.mark.parametrize(
     ("file", "job", "message"),
     [
-        ({"nodes": {**NODES, "accelerator": "ipu"}}, {}, "cluster here has IPUs under Slurm: this version plans such"),
+        (
+            {"nodes": {**NODES, "accelerator": "ipu"}, "container": {"runtime": "apptainer", "image": "i"}},
+            {},
+            "container.runtime is apptainer and nodes.accelerator is ipu: poprun starts ranks by the mpirun of the SDK",
+        ),
         ({}, {"engine": "horovod"}, "engine horovod starts its ranks by mpirun, and a job script for Slurm by srun"),
         ({"network": {"interface": "10.5.0.0/16"}}, {}, "10.5.0.0/16, and under Slurm ranks meet at one interface's"),
         ({"directives": {"nodes": 3}}, {}, "directives.nodes is decided elsewhere .--hosts of the job.: take it out"),

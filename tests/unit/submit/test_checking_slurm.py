@@ -78,7 +78,7 @@ def test_an_interpreter_without_torch(tmp_path: Path) -> None:
     bare.chmod(0o755)
     ((code, text),) = said(tmp_path, {"python": str(bare)})
     assert code == "torch"
-    assert "has no torch, which a task needs. Install it there, or name another interpreter" in text
+    assert "has no torch, which a task needs. Install it there, or name another in the cluster file (python:)" in text
 
 
 def test_what_a_prologue_brings_is_not_looked_for(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainjob.cluster.models import SlurmCluster
-from trainjob.contract.errors import UserError
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB
@@ -61,12 +60,8 @@ class Description:
         return self.node_names[: self.daemons]
 
 
-def twin_of(name: str, cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60) -> Description:
-    """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits.
-
-    Raises UserError for what a stock Slurm can't be made to have.
-    """
-    _refuse_own_options(name, cluster)
+def twin_of(cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60) -> Description:
+    """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits."""
     nodes = cluster.nodes
     mode, user_signal = _PREEMPTION[cluster.preemption]
     return Description(
@@ -82,14 +77,6 @@ def twin_of(name: str, cluster: SlurmCluster, nodes_needed: int, grace_s: int = 
         licenses=_text(cluster, "licenses"),
         settings={"SlurmctldParameters": "preempt_send_user_signal"} if user_signal else {},
     )
-
-
-def _refuse_own_options(name: str, cluster: SlurmCluster) -> None:
-    if cluster.request == "ipus":
-        raise UserError(
-            f"cluster {name} asks for IPUs by sbatch's --ipus, which only Graphcore's own Slurm knows, and a rehearsal "
-            "runs a stock Slurm: rehearse with request: gres, which asks for the same number"
-        )
 
 
 def _partitions(cluster: SlurmCluster, mode: str, grace_s: int) -> tuple[Partition, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.rehearse import pod_environment
+from trainjob.rehearse.slurm import ipus_option
 from trainjob.rehearse.standins.pod import mpirun, server
 
 # Open MPI passes loopback over, and a private Slurm's network has nothing else.
@@ -25,7 +26,15 @@ def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]
 
 
 def settings(place: Path, cluster: SlurmCluster, job_ipus: int) -> dict[str, str]:
-    """Return slurm.conf's settings by which Slurm makes each job its partition, where the site's Slurm does."""
+    """Return slurm.conf's settings by which Slurm takes --ipus and makes each job its partition, where the site's does.
+
+    Raises UserError where that takes a compiler and there is none.
+    """
+    option = ipus_option.settings(place) if cluster.request == "ipus" else {}
+    return {**option, **_partition_of_each_job(place, cluster, job_ipus)}
+
+
+def _partition_of_each_job(place: Path, cluster: SlurmCluster, job_ipus: int) -> dict[str, str]:
     partition = cluster.vipu.partition
     if partition is None or "%j" not in partition or cluster.vipu.allocation:
         return {}

@@ -59,7 +59,7 @@ def rehearse(asked: Rehearsal) -> Verdict:
 def _stage(asked: Rehearsal, cluster: SlurmCluster) -> Iterator[tuple[Description, dict[str, str]]]:
     """Yield the Slurm that is needed, and what sbatch sees beside what is redirected."""
     topology = asked.request.plan.topology
-    description = twin_of(asked.request.plan.cluster, cluster, len(topology.hosts))
+    description = twin_of(cluster, len(topology.hosts))
     if ipu_place(cluster) is None:
         yield description, {"PATH": process.search_path()}
         return

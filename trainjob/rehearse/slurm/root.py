@@ -34,7 +34,7 @@ def refuse_where_it_cannot_run() -> None:
             f"a rehearsal starts a private Slurm, which takes Linux and this is {sys.platform}: "
             "rehearse in a virtual machine or on a Linux host, or look at the bytes with `trainjob render`"
         )
-    missing = [name for name in _PROGRAMS if not _where(name)]
+    missing = [name for name in _PROGRAMS if not where(name)]
     if missing:
         packages = " ".join(dict.fromkeys(_PROGRAMS[name] for name in missing))
         raise UserError(
@@ -44,7 +44,8 @@ def refuse_where_it_cannot_run() -> None:
     _refuse_without_rights()
 
 
-def _where(program: str) -> str | None:
+def where(program: str) -> str | None:
+    """Return the path of a program, a daemon's too; None where it is not here."""
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOLDERS)))
 
 

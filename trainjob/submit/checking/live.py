@@ -78,7 +78,7 @@ def _node(partition: Partition, where: str, request: Request, cluster: SlurmClus
     kind, topology = cluster.nodes.accelerator, request.plan.topology
     wanted = topology.devices // len(topology.hosts)
     most = max((one.accelerators(kind) for one in partition.nodes), default=0)
-    if kind != "cpu" and cluster.request != "none" and wanted > most:
+    if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and wanted > most:
         text = f"the job takes {wanted} of {kind} on a node, and a node of {where} has {most}"
         yield Problem("accelerators", text, f"Nearest that can: nodes.accelerators {most} in the cluster file")
     memory = limits.memory_mb(request, cluster)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import manifest, tasks
 from trainjob.contract.errors import UserError
 from trainjob.render.request import Request
@@ -63,7 +63,7 @@ def problems(machine: Machine, request: Request, cluster: SlurmCluster) -> Itera
 def _asked(request: Request, cluster: SlurmCluster) -> dict[str, str]:
     # Inside of a container, and behind a prologue, other programs may be found than here.
     in_container = cluster.container.runtime != "none"
-    python = cluster.python or ("" if cluster.prologue else "python3")
+    python = cluster.python or (cluster.sdk.python if cluster.sdk else None) or ("" if cluster.prologue else "python3")
     program = request.job.command[0] if request.job.command else ""
     is_elsewhere = in_container or (bool(cluster.prologue) and "/" not in program)
     image = cluster.container.image or ""
@@ -90,15 +90,19 @@ def _manifest(request: Request, cluster: SlurmCluster) -> str:
     return "" if name is None else f"{cluster.data_dir or ''}/{name}/{manifest.FILE_NAME}"
 
 
+def _key(request: Request) -> str:
+    return "python:" if ipu_place(request.cluster) is None else "python: or sdk.venv:"
+
+
 def _problem(line: str, machine: str, request: Request, asked: dict[str, str]) -> Iterator[Problem]:
     word, _, value = line.partition(" ")
     secrets = f"secrets_file {asked['secrets']} on {machine}"
     if line == "no python":
         text = f"python: {asked['python']} is not an interpreter that can be started on {machine}"
-        yield Problem("interpreter", text, "Give the path of one that has torch (python: in the cluster file)")
+        yield Problem("interpreter", text, f"Give the path of one that has torch ({_key(request)} in the cluster file)")
     elif line == "no torch":
         text = f"{asked['python']} on {machine} has no torch, which a task needs"
-        yield Problem("torch", text, "Install it there, or name another interpreter (python: in the cluster file)")
+        yield Problem("torch", text, f"Install it there, or name another in the cluster file ({_key(request)})")
     elif line == "no program":
         text = f"command {asked['program']!r} is not a program that {machine} has"
         yield Problem("command", text, "After -- comes a program and its arguments, as in: -- python train.py")

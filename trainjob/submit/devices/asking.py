@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainjob.cluster.models import Cluster, PodCluster
+from trainjob.cluster.ipu_place import IpuPlace
+from trainjob.cluster.models import Cluster, ipu_place
 from trainjob.contract.errors import UserError
 from trainjob.submit import machines
 from trainjob.submit.devices import gc_monitor, nvidia_smi
@@ -23,11 +24,15 @@ _MISSING = 127
 def devices(name: str, cluster: Cluster) -> list[Device]:
     """Return what the tool of the cluster's devices says. Raises UserError where there is none, or it fails."""
     machine = machines.reached(cluster.ssh.host, cluster.ssh.user) if cluster.ssh else machines.HERE
-    return _ipus(name, cluster, machine) if isinstance(cluster, PodCluster) else _gpus(name, machine)
+    place = ipu_place(cluster)
+    return _gpus(name, machine) if place is None else _ipus(name, place, machine)
 
 
-def _ipus(name: str, cluster: PodCluster, machine: Machine) -> list[Device]:
-    words = [(cluster.sdk.path if cluster.sdk else None) or "", cluster.vipu.server or "", cluster.vipu.partition or ""]
+def _ipus(name: str, cluster: IpuPlace, machine: Machine) -> list[Device]:
+    partition = cluster.vipu.partition or ""
+    sdk_path = (cluster.sdk.path if cluster.sdk else None) or ""
+    # A job's own partition is of no use to others.
+    words = [sdk_path, cluster.vipu.server or "", "" if "%j" in partition else partition]
     ended = machine.run(["sh", "-c", _GC_MONITOR, "sh", *words], check=False)
     if ended.code == _MISSING:
         raise UserError(f"{machine.name} has no gc-monitor, by which cluster {name} is asked: set sdk.path to its SDK")

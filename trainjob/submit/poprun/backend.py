@@ -11,10 +11,10 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_word
 from trainjob.contract.paths import RunPaths
-from trainjob.submit import machines
+from trainjob.submit import machines, vipu_partitions
 from trainjob.submit.base import Answer, Liveness, Native, place_of, read_submission
 from trainjob.submit.machine import Machine
-from trainjob.submit.poprun import partitions, processes
+from trainjob.submit.poprun import processes
 from trainjob.submit.poprun.processes import Script
 
 _POLL_S = 0.2
@@ -77,7 +77,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     if native is not None and _ended_when_asked(machine, _script(native), grace_s):
         return
     _kill_everywhere(paths, machine, folder, script=None if native is None else _script(native))
-    partitions.remove_own(machine, folder, paths)
+    vipu_partitions.remove_own(machine, folder, paths)
 
 
 def _ended_when_asked(machine: Machine, script: Script, grace_s: float) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trainjob.cluster.array import ranges
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import TASKS, RunPaths
-from trainjob.submit import machines
+from trainjob.submit import machines, vipu_partitions
 from trainjob.submit.base import Answer, Liveness, Native, NotSubmittedError, Submission, place_of, read_submission
 from trainjob.submit.machine import Machine
 from trainjob.submit.slurm import accounting, commands, queue
@@ -182,7 +182,7 @@ def _answer(jobs: list[Job] | None, accounted: str | None, after: Sequence[str])
 def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     """Cancel every job of this run, array tasks and follow-ups included, and return when none is left.
 
-    Of a task of an array, that task alone.
+    Of a task of an array, that task alone. A V-IPU partition of the run's own that a job could not remove is removed.
 
     Raises UserError when Slurm can't be asked, or takes longer than `grace_s` and a minute and a half.
     """
@@ -201,6 +201,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
                 f"run {paths.id}: Slurm was told to cancel jobs {', '.join(sorted(told))}, and still ends them"
             )
         time.sleep(_POLL_S)
+    vipu_partitions.remove_own(machine, folder, paths)
 
 
 def _at_work(machine: Machine, folder: str) -> list[Job]:
