@@ -37,7 +37,7 @@ class Pod:
     def run(self, *words: str, code: int | None = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         """Return what a program printed; it has to exit with `code` unless that is None."""
         ended = subprocess.run(
-            words, env={**self.environ, **environ}, capture_output=True, text=True, timeout=100, check=False
+            words, env={**self.environ, **environ}, capture_output=True, text=True, timeout=250, check=False
         )
         assert code is None or ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
         return ended

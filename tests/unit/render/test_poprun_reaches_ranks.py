@@ -18,6 +18,8 @@ from trainjob.contract.paths import RunPaths
 from trainjob.rehearse import programs
 from trainjob.submit import folder
 
+pytestmark = pytest.mark.timeout(300)
+
 RECORDER = """
 import json, os, sys
 with open(os.path.join(sys.argv[1], os.environ["RANK"] + ".json"), "w", encoding="utf-8") as stream:
@@ -46,7 +48,7 @@ def run(
         env={**os.environ, **redirects, **standin, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     logs = "".join(log.read_text() for log in paths.logs.iterdir())
@@ -54,7 +56,6 @@ def run(
     return paths, [json.loads(file.read_text()) for file in sorted(base.glob("[0-9]*.json"))]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mpirun", ["none", "real"])
 def test_hostile_text_arrives_unchanged_and_never_runs(
     tmp_path: Path, needs: Callable[[str], Path], mpirun: str
