@@ -116,6 +116,40 @@ def test_an_interface_that_is_not_there_is_named(login: Login) -> None:
     assert "trainjob: node node1 has no IPv4 address on network interface ib7" in scheduler_said(run)
 
 
+# Listens where ranks were told to meet, until the other job is over.
+HOLDS = """
+import os, pathlib, socket, time
+held = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+run = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"])
+(run / "holds").write_text(os.environ["MASTER_PORT"])
+while not (run / "go").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_a_port_that_was_asked_for_is_taken_and_in_use_it_is_named(login: Login) -> None:
+    small = {"nodes": {"count": 2, "cpus": 4}, "directives": {"cpus-per-task": 1, "mem": "1G", "nodelist": "node1"}}
+    login.cluster("ported", **small, network={"interface": "lo", "port": 23456})
+    login.here.write("holds.py", HOLDS)
+    first = login.render("--instances", "1", "--", "python", "holds.py", cluster="ported")
+    login.sbatch(first)
+    until(lambda: first.word("holds") == "23456", "the first job to hold its port", LIMIT_S)
+    second = login.render("--instances", "1", "--", "true", cluster="ported")
+    login.wait(login.sbatch(second))
+    (first.folder / "go").touch()
+    wait_through_requeues(login)
+    assert second.word("state") == "FAILED", everything_said(second)
+    assert "trainjob: network.port 23456 is in use on node" in scheduler_said(second)
+    assert "take it out of the cluster file and a free one is chosen" in scheduler_said(second)
+    assert first.word("state") == "COMPLETED", everything_said(first)
+
+
+def test_a_folder_whose_path_slurm_would_misread_is_refused(login: Login) -> None:
+    said = login.here.run("render", "--cluster", "hpc", "-o", "back\\slash", "--", "true", code=1).stderr
+    assert "has a backslash in its path, which Slurm leaves out of it: choose another folder" in said
+    assert not (login.here.project / "back\\slash").exists()
+
+
 def test_run_as_an_ordinary_script_it_says_what_it_is_for(login: Login) -> None:
     run = login.render("--", "true")
     ended = login.slurm.run(["bash", "job.sbatch"], folder=run.folder, check=False)

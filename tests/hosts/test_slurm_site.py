@@ -117,6 +117,57 @@ def test_an_answer_that_is_lost_is_found_and_nothing_is_submitted_twice(cluster:
     assert len(cluster.calls("sbatch")) == 2
 
 
+# sbatch has done its work, and the connection over which it would say so is gone.
+CUT = '$real "$@" >/dev/null || exit 1\nkill -9 $PPID\nsleep 5'
+
+
+def test_a_connection_that_is_cut_behind_sbatch_is_opened_again_and_the_job_is_found(cluster: Site) -> None:
+    cluster.record("sbatch", CUT)
+    run = cluster.submit("far", "--instances", "1", "--name", "cut", "--", "sleep", "600")
+    assert (jobs(cluster), len(cluster.calls("sbatch"))) == ([run], 1)
+    cluster.wait(run, "RUNNING")
+    assert cluster.json("cancel", run)["state"] == "CANCELLED"
+
+
+def test_a_network_that_is_gone_behind_sbatch_says_what_finds_the_job(cluster: Site) -> None:
+    config = cluster.node.config.read_text()
+    # Nobody can log in any more, either.
+    cluster.record("sbatch", f'$real "$@" >/dev/null || exit 1\nsed -i s/2222/2/ {cluster.node.config}\nkill -9 $PPID')
+    try:
+        asked = ("--instances", "1", "--name", "gone", "--", "sleep", "600")
+        ended = cluster.trainjob("submit", "--cluster", "far", *asked)
+    finally:
+        cluster.node.config.write_text(config)
+    assert ended.code == 1
+    run = next(one["id"] for one in cluster.json("list") if one["id"].endswith("-gone"))
+    says = f"Whether run {run} was submitted is not known: `trainjob resume {run}` looks for it and submits it only"
+    assert says in ended.err
+    assert cluster.trainjob("resume", run).code == 0
+    assert (jobs(cluster), len(cluster.calls("sbatch"))) == ([run], 1)
+    assert cluster.json("cancel", run)["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"Port": "2"}, "127.0.0.1 port 2 refuses the connection"),
+        ({"UserKnownHostsFile": "/dev/null"}, "is not known yet, and is never accepted unseen"),
+        ({"IdentityFile": "/dev/null"}, "login takes none of your keys"),
+    ],
+)
+def test_what_ssh_refuses_leaves_nothing(cluster: Site, changes: dict[str, str], said: str) -> None:
+    config, before = cluster.node.config.read_text(), sorted(one["id"] for one in cluster.json("list"))
+    cluster.run("ssh", "-O", "exit", "-o", f"ControlPath={cluster.sockets}/trainjob/%C", "login")
+    cluster.node.configure(**changes)
+    try:
+        ended = cluster.trainjob("submit", "--cluster", "far", "--instances", "1", "--name", "refused", "--", "true")
+    finally:
+        cluster.node.config.write_text(config)
+    assert (ended.code, said in ended.err) == (1, True), ended.err
+    assert sorted(one["id"] for one in cluster.json("list")) == before
+    assert (jobs(cluster), [path for path in cluster.runs.iterdir() if "refused" in path.name]) == ([], [])
+
+
 def test_a_hand_over_that_was_cut_is_resumed_and_not_submitted_twice(cluster: Site) -> None:
     run = stay(cluster, "far")
     record = cluster.folder / "data" / "trainjob" / "runs" / run / "submission.json"

@@ -41,6 +41,7 @@ def render(
     if explain:
         _explain(prepared.explained(), as_json=as_json)
     elif output is not None:
+        folder.refuse_what_slurm_misreads(output, rendered.script)
         chosen = selected(prepared, untracked=flags.untracked)
         paths = folder.create(output, rendered, prepared.project if chosen else None, chosen)
         _say_where(paths, rendered, as_json=as_json)

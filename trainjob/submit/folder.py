@@ -44,6 +44,13 @@ def create(target: Path, rendered: Rendered, project: Project | None, selection:
     return RunPaths(target)
 
 
+def refuse_what_slurm_misreads(target: Path, script: str) -> None:
+    """Raise FolderError for a folder in which Slurm would look for a job's output under another name."""
+    where = os.path.abspath(target)
+    if script.endswith(".sbatch") and "\\" in where:
+        raise FolderError(f"{where} has a backslash in its path, which Slurm leaves out of it: choose another folder")
+
+
 def _fill(paths: RunPaths, rendered: Rendered, project: Project | None, selection: Selection | None) -> None:
     for folder in (paths.code, paths.logs, paths.checkpoints):
         folder.mkdir()

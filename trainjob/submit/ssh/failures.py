@@ -105,6 +105,20 @@ def _cut(target: Target, _: str) -> str:
     return f"the connection to {target.address} was cut: the same command goes on where it was"
 
 
+def _jump(target: Target, _: str) -> str:
+    # With a shared connection ssh keeps the jump host's own words to itself.
+    single = target.settings.single
+    jump = single.get("proxyjump")
+    if jump is None:
+        return (
+            f"its ProxyCommand gave no connection: {single.get('proxycommand', 'none')}. Try it by hand: {target.login}"
+        )
+    first = jump.split(",")[0]
+    return (
+        f"its jump host {first} can't be reached, or does not let you through. Try it by hand: ssh {shlex.quote(first)}"
+    )
+
+
 def _denied(target: Target, stderr: str) -> str:
     locked = [path for path in target.settings.identity_files if _has_passphrase(path) and not _agent_has(path)]
     if locked:
@@ -152,5 +166,6 @@ _KINDS: tuple[tuple[str, str, _Explain], ...] = (
     ("no-route", r"No route to host|Network is unreachable", _no_route),
     ("configuration", r"Bad configuration option|bad configuration options|Bad owner or permissions", _configuration),
     ("denied", r"Permission denied \(|Too many authentication failures", _denied),
+    ("jump", r"kex_exchange_identification[^\n]*\s+[^\n]*UNKNOWN port 65535", _jump),
     ("cut", r"Connection (closed|reset)|Broken pipe|not responding|unexpectedly closed|client_loop|mux_client", _cut),
 )
