@@ -23,6 +23,7 @@ KNOWN = [
     "\r\n\t",
     "--export=ALL",
     "--",
+    ":",
     "-x",
     "#SBATCH --nodes=9",
     "\\",

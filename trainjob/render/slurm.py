@@ -28,7 +28,8 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "cpus_per_task": Sourced(cpus, origin),
         "redirects": list(REDIRECTS),
         "is_sweep": request.job.sweep is not None,
-        "command_of_job": "arguments" in request.swept,
+        # srun takes a word ":" for its own, wherever it stands.
+        "command_of_job": "arguments" in request.swept or ":" in (request.job.command or ()),
         "preemption": Sourced(cluster.preemption, origin),
         "max_attempts": Sourced(request.job.max_attempts, request.origin("max_attempts")),
         "first_progress": Sourced("" if request.job.command else _BEGINNING, "the runtime"),
