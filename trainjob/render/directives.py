@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainjob.cluster import array
 from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract.errors import UserError
+from trainjob.plan.engines import needs_mpirun
 from trainjob.render import quoting
 from trainjob.render.request import Request
 from trainjob.render.sourced import SourcedShell
@@ -49,6 +50,13 @@ def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
     ]
 
 
+def starter_of(request: Request, cluster: SlurmCluster) -> str:
+    """Return who starts the ranks: srun, or in the job script poprun or mpirun."""
+    if ipu_place(cluster) is not None:
+        return "poprun"
+    return "mpirun" if needs_mpirun(request.plan.engine) else "srun"
+
+
 def cpus_per_task(cluster: SlurmCluster, instances_per_host: int) -> int:
     """Return one rank's share of a node's CPUs, at least 1."""
     asked = cluster.directives.get("cpus-per-task")
@@ -69,17 +77,17 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
         yield "array", array.parse(request.job.array).text, request.origin("array")
-    yield "signal", _signal(cluster), request.cluster_origin
+    yield "signal", _signal(request, cluster), request.cluster_origin
     yield "requeue", True, _OURS
     yield "open-mode", "append", _OURS
     yield "output", "logs/scheduler.out", _OURS
     yield "export", "NONE", _OURS
 
 
-def _signal(cluster: SlurmCluster) -> str:
+def _signal(request: Request, cluster: SlurmCluster) -> str:
     wanted = cluster.time_limit_signal
     # Where the job script starts the ranks, the steps are none of ours, if there are any.
-    to_batch = wanted.to == "batch" or ipu_place(cluster) is not None
+    to_batch = wanted.to == "batch" or starter_of(request, cluster) != "srun"
     return f"{'B:' if to_batch else ''}USR1@{wanted.margin_s}"
 
 

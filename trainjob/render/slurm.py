@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainjob.cluster.models import SlurmCluster, ipu_place
+from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.environment import REDIRECTS
 from trainjob.contract.errors import UserError
-from trainjob.plan.engines import needs_mpirun
-from trainjob.render import directives, slurm_container, slurm_poprun
+from trainjob.render import directives, slurm_container, slurm_mpirun, slurm_poprun
+from trainjob.render.directives import starter_of
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
 
 # The update that a task begins with; a command of the user's own may count nothing.
 _BEGINNING = "update-00000000"
+# Who starts the ranks -> what its part of the script prints.
+_STARTERS = {"srun": slurm_container.context, "poprun": slurm_poprun.context, "mpirun": slurm_mpirun.context}
 
 
 def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm can't be asked."""
-    _refuse_other_launchers(request)
-    origin, has_ipus = request.cluster_origin, ipu_place(cluster) is not None
+    origin, starter = request.cluster_origin, starter_of(request, cluster)
     cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
     return {
-        **(slurm_poprun if has_ipus else slurm_container).context(request, cluster),
-        "starter": "poprun" if has_ipus else "srun",
+        **_STARTERS[starter](request, cluster),
+        "starter": starter,
         "directives": directives.lines(request, cluster),
         "cpus_per_task": Sourced(cpus, origin),
         "redirects": list(REDIRECTS),
@@ -36,14 +37,6 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "interface": Sourced(_interface(cluster), origin if cluster.network.interface else "default"),
         "port": Sourced(cluster.network.port or 0, origin if cluster.network.port else "default"),
     }
-
-
-def _refuse_other_launchers(request: Request) -> None:
-    engine = request.plan.engine
-    if needs_mpirun(engine):
-        raise UserError(
-            f"engine {engine} starts its ranks by mpirun, and a job script for Slurm by srun: take --engine ddp"
-        )
 
 
 def _interface(cluster: SlurmCluster) -> str:

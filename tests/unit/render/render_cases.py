@@ -11,7 +11,7 @@ from pod_cases import pod_requests, slurm_ipu_requests
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import find
-from trainjob.cluster.models import CLUSTER, Cluster
+from trainjob.cluster.models import CLUSTER, Cluster, LocalCluster
 from trainjob.cluster.sweep import Variation
 from trainjob.plan.build import plan
 from trainjob.render.rendered import Rendered, explained, render
@@ -134,7 +134,7 @@ def golden_requests() -> dict[str, Request]:
     """Return the request of each pair of golden files: NAME.sh (or .sbatch) and NAME.job.json."""
     return {
         "local-digits": _digits("local"),
-        "local-horovod": _horovod(),
+        "local-horovod": _horovod(cluster(**FULL)),
         "local-command": _command(cluster(**FULL)),
         "local-hostile": _hostile("local"),
         "local-docker": _command(cluster(**FULL, container={"runtime": "docker", "image": "our images/torch:2"})),
@@ -144,6 +144,7 @@ def golden_requests() -> dict[str, Request]:
         **{f"slurm-{runtime}": _contained(runtime) for runtime in ("apptainer", "pyxis", "docker", "podman")},
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
         "slurm-sweep": _sweep(),
+        "slurm-horovod": _horovod(cluster(**{**FULL_SLURM, "nodes": {"count": 2, "cpus": 16}, "request": "none"})),
         **slurm_ipu_requests(),
         **pod_requests(),
     }
@@ -156,9 +157,9 @@ def _digits(name: str) -> Request:
     return Request(found.cluster, found.origin_word, job, origins, plan(found.name, found.cluster, job))
 
 
-def _horovod() -> Request:
-    place = cluster(**FULL)
-    job = Job(instances=4, engine="horovod")
+def _horovod(place: Cluster) -> Request:
+    hosts = {} if isinstance(place, LocalCluster) else {"hosts": 2}
+    job = Job(instances=4, engine="horovod", **hosts)
     origins = {"instances": "flag --instances", "engine": "flag --engine"}
     return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job))
 

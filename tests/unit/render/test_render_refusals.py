@@ -77,7 +77,11 @@ NODES = {"count": 4, "accelerator": "gpu", "accelerators": 2, "cpus": 8}
             {},
             "container.runtime is apptainer and nodes.accelerator is ipu: poprun starts ranks by the mpirun of the SDK",
         ),
-        ({}, {"engine": "horovod"}, "engine horovod starts its ranks by mpirun, and a job script for Slurm by srun"),
+        (
+            {"container": {"runtime": "apptainer", "image": "i"}},
+            {"engine": "horovod"},
+            "engine horovod starts its ranks by mpirun, which starts none in containers of their own",
+        ),
         ({"network": {"interface": "10.5.0.0/16"}}, {}, "10.5.0.0/16, and under Slurm ranks meet at one interface's"),
         ({"directives": {"nodes": 3}}, {}, "directives.nodes is decided elsewhere .--hosts of the job.: take it out"),
         ({"directives": {"time": "1:00"}}, {}, "directives.time is decided elsewhere .time_limit: of the cluster file"),

@@ -10,10 +10,8 @@ from pathlib import Path
 from trainjob.cluster.models import SlurmCluster
 from trainjob.rehearse import pod_environment
 from trainjob.rehearse.slurm import ipus_option
+from trainjob.rehearse.slurm.mpi import LOOPBACK
 from trainjob.rehearse.standins.pod import mpirun, server
-
-# Open MPI passes loopback over, and a private Slurm's network has nothing else.
-_LOOPBACK = {f"OMPI_MCA_{layer}_tcp_if_include": "lo" for layer in ("oob", "btl")}
 
 
 def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]) -> dict[str, str]:
@@ -22,7 +20,7 @@ def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]
     made = pod_environment.environment(place, cluster, ipus, redirects)
     # Nodes of a private Slurm have names and daemons of their own: mpirun reaches them.
     own = {name: made[name] for name in ("PATH", "PYTHONPATH", server.FOLDER)}
-    return {**own, mpirun.HOSTS: "real", **_LOOPBACK}
+    return {**own, mpirun.HOSTS: "real", **LOOPBACK}
 
 
 def settings(place: Path, cluster: SlurmCluster, job_ipus: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
-from trainjob.rehearse.slurm import faults, ipus
+from trainjob.rehearse.slurm import faults, ipus, mpi
 from trainjob.rehearse.slurm.description import Description, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.trials import TRIALS, Trial
@@ -61,7 +61,7 @@ def _stage(asked: Rehearsal, cluster: SlurmCluster) -> Iterator[tuple[Descriptio
     topology = asked.request.plan.topology
     description = twin_of(cluster, len(topology.hosts))
     if ipu_place(cluster) is None:
-        yield description, {"PATH": process.search_path()}
+        yield description, {"PATH": process.search_path(), **mpi.LOOPBACK}
         return
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as name:
         place = Path(name)
