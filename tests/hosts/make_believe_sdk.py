@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 TORCH = "2.0.1"
+MPI = "4.0.5"
+HOROVOD_NEEDS = ("cloudpickle", "psutil", "pyyaml", "packaging")
 TOP = "poplar_sdk-ubuntu_20_04-3.3.0+1403-208993bbb7"
 ARCHIVE = "poplar_sdk-ubuntu_20_04-3.3.0-208993bbb7.tar.gz"
 _POPLAR = "poplar-ubuntu_20_04-3.3.0+7857-b67b751185"
@@ -31,6 +33,11 @@ _poplar=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export POPLAR_SDK_ENABLED=$_poplar
 export PATH=$_poplar/bin:$PATH LD_LIBRARY_PATH=$_poplar/lib:$LD_LIBRARY_PATH
 export PYTHONPATH=$_poplar/python:$PYTHONPATH OPAL_PREFIX=$_poplar
+"""
+# Answers as Open MPI does, and starts nothing.
+_MPIRUN = """\
+#!/bin/sh
+if [ "$1" = --version ]; then echo 'mpirun (Open MPI) %s'; else echo "$*" >>/srv/mpirun.calls; fi
 """
 _ENABLE_POPART = 'export CPATH=$(dirname "${BASH_SOURCE[0]}")/include:$CPATH\n'
 
@@ -82,6 +89,8 @@ def write_wheelhouse(folder: Path, torch: str = TORCH, cuda: str | None = None) 
     write_wheel(folder, "torch", torch, "py3-none-any", _TORCH_CODE % (cuda, torch))
     write_wheel(folder, "numpy", "1.24.4", "py3-none-any", "")
     write_wheel(folder, "tqdm", "4.66.1", "py3-none-any", "")
+    for name in HOROVOD_NEEDS:
+        write_wheel(folder, name, "1.0", "py3-none-any", "")
     return folder
 
 
@@ -96,6 +105,7 @@ def write_sdk(folder: Path, tag: str = "cp38", torch: str = TORCH) -> Path:
         f"{_POPLAR}/enable.sh": _ENABLE_POPLAR,
         f"{_POPLAR}/python/popdist/__init__.py": "",
         f"{_POPLAR}/bin/popc": "#!/bin/sh\necho 'POPLAR version 3.3.0'\n",
+        f"{_POPLAR}/bin/mpirun": _MPIRUN % MPI,
         f"{_POPART}/enable.sh": _ENABLE_POPART,
     }
     path = folder / ARCHIVE

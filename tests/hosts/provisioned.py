@@ -59,18 +59,18 @@ class Administrator:
         reached = self.site.environment if self.site else dict(os.environ)
         return {**reached, "XDG_CACHE_HOME": str(self.cache), "PIP_CACHE_DIR": str(CACHE.parent / "pip")}
 
-    def provision(self, *flags: str) -> Ended:
+    def provision(self, *flags: str, limit_s: float = LIMIT_S) -> Ended:
         """Run `trainjob provision --cluster site`."""
-        return self.run(TRAINJOB, "provision", "--cluster", "site", *flags)
+        return self.run(TRAINJOB, "provision", "--cluster", "site", *flags, limit_s=limit_s)
 
-    def run(self, *words: str, **more: str) -> Ended:
+    def run(self, *words: str, limit_s: float = LIMIT_S, **more: str) -> Ended:
         ended = subprocess.run(
             words,
             cwd=self.folder,
             env={**self.environment, **more},
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)

@@ -126,6 +126,18 @@ def test_a_broken_virtualenv_is_built_anew_beside_and_the_old_one_goes_when_aske
     assert not broken.exists()
 
 
+def test_horovod_on_a_pod_is_for_the_sdks_own_open_mpi(repaired, administrator, site):
+    key = f"py3.8-torch{sdk.TORCH}+cpu-mpi{sdk.MPI}-x86_64-horovod-0.28.1"
+    kept = administrator.cache / "trainjob/provision" / key
+    kept.mkdir(parents=True)
+    sdk.write_wheel(kept, "horovod", "0.28.1", "py3-none-any", "")
+    administrator.write(dict(administrator.cluster, provision=dict(administrator.cluster["provision"], horovod=True)))
+    ended = administrator.provision("--tags", "horovod", "--limit", "pod1", "--json").json
+    assert ended["hosts"]["pod1"]["horovod"] == "changed", ended["failures"]
+    assert site.hosts["pod1"].at("/srv/venvs/poptorch/.trainjob-horovod").read_text() == f"{key}\n"
+    assert site.hosts["pod1"].at("/srv/mpirun.calls").read_text().startswith("-np 2 ")
+
+
 # -- what goes wrong, each on a host of its own in one run of plain ansible-playbook -----------
 
 

@@ -95,18 +95,17 @@ def _print(outcome: Outcome) -> None:
         ((host, *(outcome.status(host, role) for role in roles)) for host in outcome.hosts),
     )
     typer.echo()
-    for host in outcome.hosts:
-        why = outcome.why_not(host)
-        if why:
-            typer.echo(f"{host}: {why}")
+    for why, hosts in outcome.reasons.items():
+        typer.echo(f"{', '.join(hosts)}: {why}")
     typer.echo(_last_line(outcome))
 
 
 def _last_line(outcome: Outcome) -> str:
     changed = f"changed={outcome.changed}"
     if not outcome.ok:
-        bad = [host for host in outcome.hosts if outcome.why_not(host)]
+        bad = [host for hosts in outcome.reasons.values() for host in hosts]
         return f"NOT READY: {', '.join(bad) or 'there is no verdict'} · {changed}"
     if not outcome.verdict_expected:
         return f"done, without the tiny job that proves it · {changed}"
-    return f"READY: {len(outcome.hosts)} hosts · {changed}"
+    hosts = len(outcome.hosts)
+    return f"READY: {hosts} host{'' if hosts == 1 else 's'} · {changed}"

@@ -51,10 +51,14 @@ class Outcome:
         judged = bool(self.verdict and self.verdict["ok"]) if self.verdict_expected else True
         return judged and self.code == 0 and not self.failures
 
-    def why_not(self, host: str) -> str:
-        """Return why `host` is not well; nothing where it is."""
-        failed = next((event for event in self.failures if event.host == host), None)
-        return "" if failed is None else f"{failed.role or failed.task}: {failed.why}"
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """Why hosts are not well: each reason once, with the hosts it holds for."""
+        first = {event.host: event for event in reversed(self.failures)}
+        found: dict[str, list[str]] = defaultdict(list)
+        for host in (host for host in self.hosts if host in first):
+            found[f"{first[host].role or first[host].task}: {first[host].why}"].append(host)
+        return dict(found)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything for machines."""

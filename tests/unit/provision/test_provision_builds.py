@@ -3,6 +3,8 @@
 import errno
 import importlib.util
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -136,6 +138,21 @@ def test_a_build_that_was_cut_before_its_link_is_built_anew_and_the_marked_one_c
 )
 def test_the_last_line_is_read_where_it_is_json(said, value):
     assert reading.value(said) == value
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ("127.0.0.0/8", 0, '"127.0.0.0/8": "127.0.0.1"'),
+        ("nope0", 1, "network interface nope0 has 0 addresses on this host"),
+    ],
+)
+def test_jobs_need_one_address_on_the_interface_that_they_use(asked, code, said, needs):
+    needs("ip")
+    words = [sys.executable, playbooks() / "roles/pod_hosts/files/interface.py", asked]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == code
+    assert said in ended.stdout + ended.stderr
 
 
 def test_a_data_sets_options_become_flags():

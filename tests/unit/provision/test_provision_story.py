@@ -82,5 +82,10 @@ def test_json_names_the_host_the_role_and_the_reason():
     assert made.as_json()["failures"] == [
         {"host": "b", "role": "sdk_venv", "task": "Unpack", "status": "failed", "why": "no room"}
     ]
-    assert made.why_not("b") == "sdk_venv: no room"
-    assert made.why_not("a") == ""
+    assert made.reasons == {"sdk_venv: no room": ["b"]}
+
+
+def test_a_reason_that_holds_for_several_hosts_is_told_once_and_the_first_of_a_host_counts():
+    full, later = done("b", status="failed", why="no room"), done("b", status="unreachable", why="gone")
+    made = outcome(full, later, done("a", status="failed", why="no room"))
+    assert made.reasons == {"sdk_venv: no room": ["a", "b"]}
