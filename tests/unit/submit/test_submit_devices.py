@@ -11,7 +11,8 @@ from trainjob.cluster.lookup import find
 from trainjob.contract.errors import UserError
 from trainjob.submit.devices import asking, gc_monitor, nvidia_smi
 
-# Laid out as the vendor's tool does: boards first, then attached processes; widths and columns differ by release.
+# Written by us as published pages show the tool's tables, boards first, then attached processes: no output recorded on
+# a pod was at hand. Widths and columns differ by release.
 BOARDS = """\
 +---------------+---------------------------------------------------------------+
 |  gc-monitor   |      Partition: p16 [active] has 16 reconfigurable IPUs       |

@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from trainjob.rehearse.standins.pod.refusal import Refused
 
@@ -152,8 +152,3 @@ def _check(state: Dict[str, Any], size: int, asked: Dict[str, Any]) -> None:
         raise Refused("a reconfigurable partition has sync type c2-compatible, not %s" % sync)
     if (asked.get("gcds") or 1) > size:
         raise Refused("%d GCDs in a partition of %d IPUs" % (asked["gcds"], size))
-
-
-def names(found: Dict[str, Any]) -> List[str]:
-    """Return the names of partitions, sorted."""
-    return sorted(found)
