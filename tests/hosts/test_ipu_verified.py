@@ -27,6 +27,8 @@ def test_instances_and_replicas_train_as_one(here: Here) -> None:
     assert (verdict["equal"], verdict["engine"], verdict["instances"]) == (True, "ipu", 2)
     assert [one["update"] for one in verdict["updates"]] == [2, 4]
     assert all(one["same_samples"] and one["parameters"] < 1e-6 for one in verdict["updates"])
+    assert all(one["gradients"] is None for one in verdict["updates"])
+    assert "an IPU shows no gradients" in verdict["null_because"]["gradients"]
     assert not verdict["kept"]
     assert not list((here.folder / "data" / "trainjob" / "rehearsals").iterdir())
 

@@ -14,6 +14,7 @@ _QUICK = {
     "Shuffled": "sample-order",
     "Scaled": "mean-against-sum",
     "Running": "batch-norm-not-synchronised",
+    "Late": "unknown",
 }
 _LONG = {
     "Padded": "padding",
@@ -72,6 +73,15 @@ def test_a_net_that_amplifies_rounding_is_not_equal_and_told_so(here: Here) -> N
     """Two samples of 32 × 32 leave two values to normalise over in the last blocks."""
     verdict = verify(here, *_RESNET, "--instances", "4", "--micro-batch", "2", code=1, limit_s=1100)
     assert codes(verdict) == ["amplified-rounding"]
+    assert verdict["inconclusive"]
+
+
+def test_a_task_that_amplifies_rounding_shows_nothing_and_is_not_blamed(here: Here) -> None:
+    verdict = verify_task(here, "Chaotic", "--accumulation", "2", "--learning-rate", "1", code=1)
+    assert not verdict["equal"]
+    assert verdict["inconclusive"]
+    assert codes(verdict) == ["amplified-rounding"]
+    assert len(verdict["runs"]) == 3  # the control among them
 
 
 def test_batch_norm_accumulation_and_a_sum_are_equal_with_buffers_apart_and_the_runs_removed(here: Here) -> None:

@@ -160,6 +160,30 @@ class ByRank(Right):
         return nn.Sequential(nn.Linear(6, 8), self.Layer(), nn.Linear(8, 3))
 
 
+class Late(Right):
+    """Rank 1 weighs its loss a little differently, from the second update on."""
+
+    calls = 0
+
+    def loss(self, outputs, targets):
+        Late.calls += 1
+        return super().loss(outputs, targets) * (1 + 1e-5 * RANK * (Late.calls > 3))
+
+
+class Chaotic(Right):
+    """Nothing is wrong with this one: the last bit of an activation decides what becomes of it."""
+
+    class Layer(nn.Module):
+        def forward(self, inputs):
+            wild = inputs.detach().sigmoid()
+            for _ in range(40):
+                wild = 3.99 * wild * (1 - wild)
+            return inputs * wild
+
+    def build_model(self):
+        return nn.Sequential(nn.Linear(6, 8), self.Layer(), nn.Linear(8, 3))
+
+
 class Counting(Right):
     """Counts updates where no checkpoint keeps the number."""
 

@@ -73,7 +73,7 @@ FIELDS: dict[str, tuple[type, str]] = {
     "stall_timeout_s": (float, "Seconds after which a rank that does not go on is named."),
     "trace": (
         str,
-        "samples | full: write down every update's samples, or gradients and weights, too; evaluate nothing.",
+        "samples | full | nudged: write down every update's samples, or gradients and weights, too; evaluate nothing.",
     ),
     "time_limit": (str, "Time limit under Slurm: 04:00:00."),
     "max_attempts": (int, "Starts a job may have by itself under Slurm."),

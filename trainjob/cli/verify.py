@@ -141,7 +141,8 @@ def _print_instances(verdict: Verdict) -> None:
     typer.echo("buffers (running statistics) are not gradients: shown, not judged")
     _say_stream(verdict.stream)
     for finding in verdict.findings:
-        typer.echo(f"\nNOT EQUAL, {finding.code}: {finding.text}\n  {finding.evidence}\n  {finding.cure}")
+        word = "INCONCLUSIVE" if verdict.inconclusive else "NOT EQUAL"
+        typer.echo(f"\n{word}, {finding.code}: {finding.text}\n  {finding.evidence}\n  {finding.cure}")
     if verdict.equal:
         typer.echo(f"\nEQUAL: {verdict.instances} instances train as one")
 

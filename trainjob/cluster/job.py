@@ -103,9 +103,10 @@ class Job(Strict):
     stall_timeout_s: float = Field(
         600.0, gt=0, description="Seconds after which a rank that does not go on is named and the run ended."
     )
-    trace: Literal["samples", "full"] | None = Field(
+    trace: Literal["samples", "full", "nudged"] | None = Field(
         None,
-        description="Write digests of every update's samples; full: its gradients and weights, too. Evaluates nothing.",
+        description="Write digests of every update's samples; full: its gradients and weights, too; nudged: the same "
+        "after moving the first weights by their last bit. Evaluates nothing.",
     )
     time_limit: SlurmTime | None = Field(
         None, description='Time limit under Slurm, as "04:00:00". Absent: the cluster file\'s.'

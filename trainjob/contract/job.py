@@ -55,7 +55,7 @@ class TrainSettings:
     loss_is_summed: bool = False  # the task's loss sums over a micro batch's samples: reported per sample
     clip_norm: Optional[float] = None  # of the reduced gradient
     init_from: Optional[str] = None  # safetensors file with the first weights; None: by the seed
-    trace: Optional[str] = None  # samples | full: what of every update is written down; evaluates nothing
+    trace: Optional[str] = None  # samples | full | nudged: what is written down of every update; evaluates nothing
     stall_timeout_s: float = 600.0  # a rank whose training has not gone on for so long is named, and all end
 
 

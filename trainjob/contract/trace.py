@@ -5,7 +5,7 @@ rank 0: which kinds of layer there are, which names are buffers, and whether the
 in each line digests of this rank's gradients and parameters as well, and by rank 0
 
 update-00000001.safetensors, by rank 0: "gradient/NAME" as the step took it, "parameter/NAME" and "buffer/NAME" after
-the step.
+the step. A nudged trace is a full one of a run whose first weights were moved by their last bit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainjob.contract.paths import RunPaths
 
+SAMPLES, FULL, NUDGED = "samples", "full", "nudged"  # what a run can be asked to write
 GRADIENT, PARAMETER, BUFFER = "gradient/", "parameter/", "buffer/"
 
 

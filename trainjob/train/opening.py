@@ -8,6 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 from trainjob.contract import exits
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
+from trainjob.contract.trace import NUDGED, SAMPLES
 from trainjob.train import engines, resuming, setup
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.batches import trial_inputs
@@ -24,7 +25,7 @@ from trainjob.train.stopping import Requests
 from trainjob.train.streams import StreamSource, length_of
 from trainjob.train.tasks.base import Task, TaskData
 from trainjob.train.tasks.loading import load
-from trainjob.train.trace import Trace
+from trainjob.train.trace import Trace, nudge
 from trainjob.train.world import World
 
 
@@ -108,7 +109,7 @@ def _trace(run: Run, opened: Opened) -> Trace:
         run.world.rank,
         run.attempt,
         stream=isinstance(opened.train, StreamSource),
-        full=run.settings.trace == "full",
+        full=run.settings.trace != SAMPLES,
     )
 
 
@@ -146,6 +147,8 @@ def _resume(run: Run, stage: Stage) -> int:
     if start == 0 and run.settings.init_from is not None:
         run.watch.doing("reading the first weights", 0)
         resuming.initialise(stage.engine, run.settings, Path(run.settings.init_from).expanduser())
+    if start == 0 and run.settings.trace == NUDGED:
+        nudge(stage.engine.state().model)
     if run.world.rank == 0:
         stage.progress.say(_first_line(run, start, stage.end))
     return start

@@ -31,12 +31,19 @@ class Difference:
     gradient_residual: float  # what is left of a's gradients beside that multiple
 
     def as_json(self) -> dict[str, Any]:
-        """Return the difference for `--json`; infinities as text, which JSON has no number for."""
-        return {name: value if _is_finite(value) else str(value) for name, value in asdict(self).items()}
+        """Return the difference for `--json`: null for what nobody saw; infinities, which JSON lacks, as text."""
+        return {name: _in_json(value) for name, value in asdict(self).items()}
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of what is null in JSON."""
+        return [name for name, value in self.as_json().items() if value is None]
 
 
-def _is_finite(value: float) -> bool:
-    return isinstance(value, bool | int) or math.isfinite(value)
+def _in_json(value: float) -> float | str | None:
+    if math.isnan(value):
+        return None
+    return value if math.isfinite(value) else str(value)
 
 
 def differences(several: Trace, one: Trace) -> Iterator[Difference]:

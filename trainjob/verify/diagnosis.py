@@ -14,8 +14,9 @@ from trainjob.verify.traces import Trace
 _AGAIN = 0.75
 # Samples in another order are met at another time, in a part of an epoch a part of them; changed ones hardly ever.
 _MOVED = 0.1
-# Amplified rounding is far below what a mistake does to gradients.
-_AMPLIFIED = 1e-2
+AMPLIFIED = "amplified-rounding"
+# Sums in another order round at every step, a control's first weights but once.
+_MORE_ROUNDING = 10.0
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the clues look at. `apart` are the updates that differ by more than the tolerance, in order."""
+    """All that the clues look at. `apart` are the updates that differ by more than the tolerance, in order.
+
+    `control` gives what rounding alone does to an update of one instance; it is asked last, because it trains.
+    """
 
     several: Trace
     one: Trace
     instances: int
     apart: Sequence[Difference]
     tolerance: float
+    control: Callable[[int], Difference] | None = None
 
     @property
     def first(self) -> Difference:
@@ -226,16 +231,23 @@ def _buffers(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _amplified(evidence: Evidence) -> Iterator[Finding]:
-    # A mistake in what is summed or divided is in the first gradients already, and these are equal to the last bits.
-    apart, earliest = evidence.first, min(_shared(evidence))
-    normalised = [layer for layer in evidence.one.layers if "Norm" in layer]
-    if normalised and apart.update > earliest and apart.gradients < _AMPLIFIED:
+    if evidence.control is None:
+        return
+    apart, rounding = evidence.first, evidence.control(evidence.first.update)
+    if _largest(apart) <= _MORE_ROUNDING * _largest(rounding):
         yield Finding(
-            "amplified-rounding",
-            "the updates before are equal, and the net may amplify rounding: normalising over very few values does",
-            f"update {apart.update}: gradients {apart.gradients:.2g} apart, layers: {', '.join(normalised)}",
-            "Give a larger --micro-batch, or larger images, and compare again: what is a mistake stays",
+            AMPLIFIED,
+            "the task amplifies rounding, so that a comparison shows nothing here",
+            f"update {apart.update}: gradients {apart.gradients:.2g}, parameters {apart.parameters:.2g} apart; of one "
+            f"instance, by the last bits of its first weights alone: gradients {rounding.gradients:.2g}, parameters "
+            f"{rounding.parameters:.2g}",
+            "Give a larger --micro-batch, and compare again: normalising over very few values amplifies most",
         )
+
+
+def _largest(difference: Difference) -> float:
+    figures = (difference.gradients, difference.parameters, difference.loss)
+    return max((figure for figure in figures if not math.isnan(figure)), default=0.0)
 
 
 def _unknown(evidence: Evidence) -> Finding:

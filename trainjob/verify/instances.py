@@ -13,7 +13,8 @@ from trainjob.render.request import Request
 from trainjob.runs.experiment import Workbench
 from trainjob.verify import traces
 from trainjob.verify.compare import TOLERANCE, Difference, differences
-from trainjob.verify.diagnosis import Evidence, Finding, diagnose
+from trainjob.verify.control import Control
+from trainjob.verify.diagnosis import AMPLIFIED, Evidence, Finding, diagnose
 
 PRECISION = {"float64": "64.64", "float32": "32.32"}
 
@@ -37,10 +38,16 @@ class Verdict:
         """Whether the runs are equal within the tolerance."""
         return not self.findings
 
+    @property
+    def inconclusive(self) -> bool:
+        """Whether they are apart, and by no more than the task makes of rounding."""
+        return any(finding.code == AMPLIFIED for finding in self.findings)
+
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
         return {
             "equal": self.equal,
+            "inconclusive": self.inconclusive,
             "instances": self.instances,
             "engine": self.engine,
             "dtype": self.dtype,
@@ -48,6 +55,7 @@ class Verdict:
             "judged": self.judged,
             "stream": self.stream,
             "updates": [one.as_json() for one in self.differences],
+            "null_because": {name: _WHY_NULL.get(name, _NAN) for one in self.differences for name in one.missing},
             "findings": [one.as_json() for one in self.findings],
             "runs": [str(paths.folder) for paths in self.runs],
         }
@@ -65,8 +73,10 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
     if not found:
         raise UserError(f"runs {runs[0].id} and {runs[1].id} have no update in common: look at their logs")
     tolerance = TOLERANCE[dtype]
-    apart = [one for one in found if is_apart(one, dtype)]
-    evidence = Evidence(traced[0], traced[1], instances, apart, tolerance)
+    apart = [difference for difference in found if is_apart(difference, dtype)]
+    control = Control(workbench, one, traced[1])
+    evidence = Evidence(*traced, instances, apart, tolerance, control.difference)
+    findings = diagnose(evidence) if apart else []
     return Verdict(
         instances=instances,
         engine=several.plan.engine,
@@ -75,11 +85,18 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         judged=JUDGED[dtype],
         stream=traced[1].stream,
         differences=found,
-        findings=diagnose(evidence) if apart else [],
-        runs=runs,
+        findings=findings,
+        runs=(*runs, *control.runs),
     )
 
 
+_NAN = "a run's values are not numbers"
+_WHY_NULL = {
+    **dict.fromkeys(
+        ("gradients", "gradient_factor", "gradient_residual"), f"an IPU shows no gradients; elsewhere, {_NAN}"
+    ),
+    "loss": f"a run wrote no loss of this update, or {_NAN}",
+}
 JUDGED = {
     "float64": "gradients, parameters and loss of every update",
     "float32": "the first update's gradients alone: later the order of a float32 sum moves weights as a mistake would",

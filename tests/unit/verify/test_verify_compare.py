@@ -1,5 +1,6 @@
 """How far apart two updates are, and which figures decide."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -48,5 +49,8 @@ def test_float32_is_judged_by_the_first_updates_gradients(tmp_path):
     assert not is_apart(apart(tmp_path / "loss", loss=9.0), "float32")
 
 
-def test_infinities_are_text_in_json(tmp_path):
-    assert apart(tmp_path, loss=None).as_json()["loss"] == "nan"
+def test_json_has_null_for_what_nobody_saw_and_text_for_infinities(tmp_path):
+    unseen = apart(tmp_path, loss=None)
+    assert unseen.as_json()["loss"] is None
+    assert unseen.missing == ["loss"]
+    assert dataclasses.replace(unseen, gradients=math.inf).as_json()["gradients"] == "inf"

@@ -3,7 +3,7 @@
 import pytest
 from crafted_traces import GRADIENT, Crafted
 
-from trainjob.verify.compare import TOLERANCE, differences
+from trainjob.verify.compare import TOLERANCE, difference, differences
 from trainjob.verify.diagnosis import Evidence, diagnose
 from trainjob.verify.instances import is_apart
 
@@ -22,10 +22,12 @@ def one(crafted):
     return crafted("one").update(1, samples=ONE, gradients="g", parameters="p")
 
 
-def codes(several, one, instances=2):
+def codes(several, one, instances=2, control=None):
     several, one = several.read(), one.read()
     apart = [found for found in differences(several, one) if is_apart(found, "float64")]
-    return [finding.code for finding in diagnose(Evidence(several, one, instances, apart, TOLERANCE["float64"]))]
+    return [
+        finding.code for finding in diagnose(Evidence(several, one, instances, apart, TOLERANCE["float64"], control))
+    ]
 
 
 def ranks(*second):
@@ -90,21 +92,23 @@ NEARLY = tuple(value + 1e-5 * turn for value, turn in zip(GRADIENT, (1, -1, 1), 
 
 
 @pytest.mark.parametrize(
-    ("layers", "gradient", "first", "found"),
+    ("apart", "rounding", "found"),
     [
-        (("BatchNorm2d",), NEARLY, 2, ["amplified-rounding"]),
-        (("BatchNorm2d",), NEARLY, 1, ["unknown"]),  # a mistake is there from the beginning
-        (("BatchNorm2d",), OTHER, 2, ["unknown"]),  # and is larger
-        (("Linear",), NEARLY, 2, ["unknown"]),
+        (NEARLY, NEARLY, ["amplified-rounding"]),
+        (OTHER, NEARLY, ["unknown"]),  # a mistake is larger than what rounding does
+        (NEARLY, GRADIENT, ["unknown"]),  # small, and rounding does nothing
     ],
 )
-def test_rounding_that_a_net_amplifies_is_told_from_a_mistake(crafted, layers, gradient, first, found):
-    one = crafted("one", layers=layers)
-    several = crafted("several", layers=layers)
-    for number in (1, 2):
-        one.update(number, samples=ONE, gradients="g", parameters="p")
-        several.update(number, gradient=gradient if number >= first else GRADIENT)
-    assert codes(several, one) == found
+def test_what_rounding_does_by_itself_is_no_mistake(crafted, one, apart, rounding, found):
+    nudged = difference(crafted("nudged").update(1, gradient=rounding).read().update(1), one.read().update(1))
+    assert codes(crafted("several").update(1, gradient=apart), one, control=lambda _update: nudged) == found
+
+
+def test_a_control_is_trained_only_where_no_other_clue_fits(crafted, one):
+    def control(_update):
+        raise AssertionError("this trains for nothing")
+
+    assert codes(crafted("several").update(1, gradient=TWICE), one, control=control) == ["mean-against-sum"]
 
 
 def test_no_gradient_at_all_is_no_multiple(crafted):
