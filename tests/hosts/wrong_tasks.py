@@ -4,6 +4,7 @@ Copied into the project of a test: `--task wrong_tasks:Augmented`.
 """
 
 import os
+import time
 
 import torch
 from torch import nn
@@ -182,6 +183,14 @@ class Chaotic(Right):
 
     def build_model(self):
         return nn.Sequential(nn.Linear(6, 8), self.Layer(), nn.Linear(8, 3))
+
+
+class Unhurried(Right):
+    """Right, and slow enough to be met at any update."""
+
+    def loss(self, outputs, targets):
+        time.sleep(0.02)
+        return super().loss(outputs, targets)
 
 
 class Counting(Right):

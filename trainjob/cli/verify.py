@@ -156,6 +156,9 @@ def _print_resume(verdict: ResumeVerdict) -> None:
         ("INTERRUPTED BY", "AFTER UPDATE", "WENT ON WITH"),
         ((one.way, str(one.after_update), f"{one.instances} instances") for one in verdict.interruptions),
     )
+    made = len(verdict.interruptions)
+    if made < verdict.asked:
+        typer.echo(f"\n{made} of {verdict.asked} interruptions: the run ended before the next. Give more --updates")
     sums = "sums are in another order with other instances, and with Horovod every time"
     how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
     typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, to be equal {how}")

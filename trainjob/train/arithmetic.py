@@ -55,6 +55,10 @@ class Arithmetic(NamedTuple):
         """Return the epoch of `update` and its number within that epoch, both counted from 0."""
         return divmod(update, self.updates_per_epoch)
 
+    def epoch_of(self, updates: int) -> int:
+        """Return the epoch that the last of so many updates is in, counted from 1; 0 before the first."""
+        return -(-updates // self.updates_per_epoch)
+
     def first_micro_batch(self, instance: int) -> int:
         """Return the index in the global batch of the first micro batch that `instance` holds."""
         return instance * self.micro_batches_per_instance

@@ -111,7 +111,7 @@ class Loop:
         self.update += block.updates
         if before is not None:
             self._note(before.read())
-        self.stage.progress.at(self._epoch(self.update), self.update)
+        self.stage.progress.at(self.stage.counts.epoch_of(self.update), self.update)
 
     def _note(self, outcome: Outcome) -> None:
         for number, loss in enumerate(outcome.loss):
@@ -133,16 +133,12 @@ class Loop:
         if not self.stage.recorder.interval.updates or self.stage.requests.now().stale:
             return
         samples = (self.update - self._timed) * self.stage.counts.global_batch
-        epoch = self._epoch(self._read)
+        epoch = self.stage.counts.epoch_of(self._read)
         rate = self.stage.schedule(self._read - 1)
         self.stage.recorder.train_line(epoch, self._read, samples, rate, self.phases.close())
         self._logged, self._timed = self._read, self.update
 
     # -- between blocks ------------------------------------------------------------------------
-
-    def _epoch(self, update: int) -> int:
-        """Return the epoch that `update` is in, both counted from 1."""
-        return math.ceil(update / self.stage.counts.updates_per_epoch)
 
     def _at_epoch_end(self) -> bool:
         return self.update % self.stage.counts.updates_per_epoch == 0 and self.update < self.stage.end
@@ -204,7 +200,7 @@ class Loop:
         stage.watch.doing("evaluating after", self.update)
         found = evaluation.evaluate(stage.engine, stage.held_out, stage.world, self._beat)
         self._evaluated_at = self.update
-        epoch = self._epoch(self.update)
+        epoch = self.stage.counts.epoch_of(self.update)
         stage.recorder.evaluation_line(epoch, self.update, found.loss, found.metrics, found.samples, found.seconds)
         self._say(
             "update %d  held-out loss %.4f%s" % (self.update, found.loss, accuracy_text(found.metrics.get("accuracy")))
@@ -220,7 +216,7 @@ class Loop:
         (began, before), now = self._epoch_clock, self.phases.training_seconds_until_now()
         rate = (self.update - began) * self.stage.counts.global_batch / (now - before)
         self._epoch_clock = (self.update, now)
-        epoch = self._epoch(self.update)
+        epoch = self.stage.counts.epoch_of(self.update)
         accuracy = accuracy_text(means["accuracy"])
         self._say(
             "epoch %d  update %d  loss %.4f%s  %.0f samples/s" % (epoch, self.update, means["loss"], accuracy, rate)
@@ -256,7 +252,7 @@ class Loop:
             self._say_epoch()
         self._evaluate()
         self.phases.close()
-        self.stage.recorder.end_line(self._epoch(self.update), self.update, self.phases.training_seconds)
+        self.stage.recorder.end_line(self.stage.counts.epoch_of(self.update), self.update, self.phases.training_seconds)
         return COMPLETED
 
     def _not_finite(self, update: int, loss: float) -> UserError:

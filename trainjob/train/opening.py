@@ -143,7 +143,7 @@ def _resume(run: Run, stage: Stage) -> int:
         stage.requests.refuse_stale()
         remove_left_behind(run.paths)
     start = resuming.resume(run.paths, stage.engine, run.settings, stage.counts, run.world, stage.progress.say)
-    stage.progress.begin(start)
+    stage.progress.begin(stage.counts.epoch_of(start), start)
     if start == 0 and run.settings.init_from is not None:
         run.watch.doing("reading the first weights", 0)
         resuming.initialise(stage.engine, run.settings, Path(run.settings.init_from).expanduser())

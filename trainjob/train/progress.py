@@ -26,8 +26,9 @@ class Progress:
         self._next_write = 0.0
         self._bar = _bar(total_updates) if speaks else None
 
-    def begin(self, update: int) -> None:
-        """Note that the attempt goes on after `update` updates; 0 from the beginning."""
+    def begin(self, epoch: int, update: int) -> None:
+        """Note that the attempt goes on after `update` updates, the last of them in `epoch`; 0 from the beginning."""
+        self._facts["epoch"] = epoch
         self._facts["began_at"] = self._facts["update"] = update
         self.write()
 

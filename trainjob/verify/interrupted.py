@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainjob.contract import checkpoints, states
@@ -52,6 +52,7 @@ class ResumeVerdict:
     """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
 
     interruptions: Sequence[Interruption]
+    asked: int  # interruptions: fewer are made where the run ends before the next
     engine: str
     bitwise: bool
     parameters: float  # relative difference after the last update
@@ -71,6 +72,7 @@ class ResumeVerdict:
         """Return the verdict for `--json`."""
         return {
             "equal": self.equal,
+            "asked": self.asked,
             "engine": self.engine,
             "bitwise": self.bitwise,
             "parameters": self.parameters,
@@ -121,10 +123,11 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
     )
     whole = workbench.run(request)
     broken = workbench.begin(request)
-    done = list(_interrupt(workbench, broken, ordeal))
+    done = _interrupt(workbench, broken, ordeal)
     completed(wait(broken))
     bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
-    return _compared(request.plan.engine, done, whole, broken, bitwise=bitwise)
+    verdict = _compared(request.plan.engine, done, whole, broken, bitwise=bitwise)
+    return replace(verdict, asked=ordeal.interruptions)
 
 
 def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
@@ -202,6 +205,7 @@ def _compared(
     ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
     return ResumeVerdict(
         interruptions=done,
+        asked=len(done),
         engine=engine,
         bitwise=bitwise,
         parameters=relative(_parameters(ours, found), _parameters(theirs, expected)),

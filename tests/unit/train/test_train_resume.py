@@ -1,5 +1,6 @@
 """Interrupted equals uninterrupted, bit for bit; and what a resumed run refuses."""
 
+import json
 import random
 import signal
 import subprocess
@@ -139,3 +140,11 @@ def test_a_run_killed_and_resumed_ends_with_the_same_bits(tmp_path, instances):
     assert not cut.requeue.exists()
     assert train(cut, instances, attempt=2) == [0] * instances
     assert final_bytes(cut) == final_bytes(whole)
+
+
+def test_a_finished_run_that_starts_again_says_where_it_is(tmp_path):
+    run = make_run(tmp_path / "run", updates=20)
+    assert train_here(run) == 0
+    assert train_here(run, attempt=2) == 0
+    told = json.loads(run.progress.read_text())
+    assert (told["attempt"], told["epoch"], told["update"], told["total_updates"]) == (2, 1, 20, 20)
