@@ -28,6 +28,7 @@ class RunPaths:
         self.metrics = self.folder / "metrics.jsonl"
         self.requeue = self.folder / "requeue"
         self.stop = self.folder / "stop"
+        self.token = self.folder / ".token"
         self.terminated = self.folder / ".terminated"  # ranks were told to end, which the job script may not have seen
         self.job_id = self.folder / "job_id"  # the scheduler's, of the job that runs or comes next
         self.logs = self.folder / "logs"

@@ -9,6 +9,7 @@ from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.plan.engines import needs_mpirun
 from trainjob.render import poprun, quoting, slurm
 from trainjob.render.container import container
+from trainjob.render.directives import starter_of
 from trainjob.render.places import place
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
@@ -89,6 +90,8 @@ def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
     names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
     if names:
         yield Shell("--environment-of-job"), Sourced(",".join(names), request.origin("sweep"))
+    if isinstance(cluster, SlurmCluster) and starter_of(request, cluster) != "srun":
+        yield Shell("--token"), Shell('"$TRAINJOB_TOKEN"')
     if cluster.secrets_file:
         yield Shell("--secrets-file"), place(request, "secrets_file", cluster.secrets_file)
 

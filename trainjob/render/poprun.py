@@ -43,7 +43,6 @@ _OF_SLURM = (
     "SLURM_JOB_ID",
     "SLURM_JOB_NODELIST",
     "SLURM_RESTART_COUNT",
-    "TRAINJOB_TOKEN",
 )
 # Where the run's own partition gets its name: letters, digits and underscores of the run id.
 OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')

@@ -18,7 +18,7 @@ from trainjob.contract import attempts, environment, exits, job, secrets
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.train import processes, ranks
+from trainjob.train import processes, ranks, shared_folder
 from trainjob.train.containers import end_with_standard_input
 from trainjob.train.guard import guarded
 from trainjob.train.supervise import Rank, Supervisor
@@ -29,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     asked = _parse(arguments)
     paths = RunPaths(Path(asked.run_dir).resolve())
     try:
+        if asked.token:
+            shared_folder.refuse_another(paths, asked.token)
         asked.command = asked.command or _command_of_job(paths)
         _take_from_job(asked.environment_of_job, paths)
         rankings = _rankings(asked)
@@ -63,6 +65,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--working-folder", default="code", help="where ranks start, below RUN_DIR")
     parser.add_argument("--port", type=int, default=0, help="rendezvous port; 0: a free one is chosen")
     parser.add_argument("--interface", default="", help="network interface that ranks meet on")
+    parser.add_argument("--token", default="", help="the word that the job script has written into RUN_DIR")
     parser.add_argument("--secrets-file", default="", help="NAME=VALUE lines for the ranks' environment")
     parser.add_argument("--parent", type=int, default=0, help="process with which to end (launcher local)")
     parser.add_argument("--ranks-in-containers", action="store_true", help="ranks end when their input does")
