@@ -56,6 +56,18 @@ def test_a_script_that_fails_fails_the_rehearsal_and_is_kept(user: Here) -> None
     assert f"kept, to be looked at: {kept}" in told
 
 
+def test_an_array_is_rehearsed_with_what_each_task_has_of_its_own(user: Here) -> None:
+    user.write("sweep.yaml", '- arguments: ["0"]\n- arguments: ["5"]\n')
+    asked = ("rehearse", *ASKED, "--sweep", "sweep.yaml")
+    told = user.run(*asked, "--", "sh", "-c", 'exit "$1"', "sh", code=1).stdout
+    assert "same bytes" in told
+    assert "FAILED: task 1 is FAILED" in told
+    told = user.run(*asked, "--array", "0", "--", "sh", "-c", 'exit "$1"', "sh").stdout
+    assert "PASSED: COMPLETED in 1 of 1 tasks" in told
+    said = user.run("rehearse", *ASKED, "--array", "0-1", "--inject", "cancel", "--", "true", code=1).stderr
+    assert "--inject cancel befalls one job: leave --array and --sweep out" in said
+
+
 def test_ctrl_c_leaves_nothing_behind(user: Here) -> None:
     user.write("my_script.py", "import time\ntime.sleep(600)\n")
     process = user.start("rehearse", *ASKED, "--", "python", "my_script.py")

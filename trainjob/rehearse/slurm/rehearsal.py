@@ -195,7 +195,7 @@ def _verdict_of_tasks(scene: Scene, clock: Clock, tasks: Sequence[Scene], *, sam
     problem = _not_all_completed(tasks) if same else _NOT_THE_SAME
     return Verdict(
         passed=problem is None,
-        outcome=problem or f"all {len(tasks)} tasks are COMPLETED",
+        outcome=problem or f"COMPLETED in {len(tasks)} of {len(tasks)} tasks",
         expected="all tasks are COMPLETED",
         state=arrays.overall(words),
         attempts=max(task.attempt for task in tasks),
