@@ -19,6 +19,9 @@ def test_a_partition_lives(pod: Pod) -> None:
     pod.run("vipu", "create", "partition", "p16", "--size", "16", "--reconfigurable", "--allocation", "default")
     assert "p16" in pod.run("vipu", "list", "partitions").stdout
     assert "State:           PS_ACTIVE" in pod.run("vipu", "get", "partition", "p16", "-H", "ctl").stdout
+    configured = pod.run("vipu", "get", "partition", "p16", "--gcd", "0", "--ipuof-configs")
+    assert "option --ipuof-configs has no meaning on this machine: ignored" in configured.stderr
+    assert len(pod.run("vipu", "list", "ipu-attrs").stdout.splitlines()) == 64
     pod.run("vipu", "reset", "partition", "p16")
     pod.run("vipu", "remove", "partition", "p16")
     assert "not found" in pod.run("vipu", "get", "partition", "p16", code=1).stderr

@@ -11,6 +11,8 @@ from trainjob.rehearse.standins.pod.refusal import Refused
 from trainjob.rehearse.standins.pod.server import Server
 
 VERSION = "1.18.0"
+# What the real one prints for the fabric's drivers, of which there is nothing here.
+_CONFIGS = ("--ipu-configs", "--ipuof-configs")
 
 
 def main(words: List[str]) -> int:
@@ -39,13 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     create = verbs.add_parser("create")
     _create(create)
     listed = verbs.add_parser("list")
-    listed.add_argument("what", choices=["partitions", "allocations"])
+    listed.add_argument("what", choices=["partitions", "allocations", "ipu-attrs"])
     for verb in ("get", "remove", "reset"):
         one = verbs.add_parser(verb)
         one.add_argument("what", choices=["partition"])
         one.add_argument("name")
         one.add_argument("-H", "--api-host")
         one.add_argument("--gcd", type=int)
+        for flag in _CONFIGS:
+            one.add_argument(flag, action="store_true")
     return parser
 
 
@@ -65,6 +69,9 @@ def _create(parser: argparse.ArgumentParser) -> None:
 
 def _answer(asked: argparse.Namespace) -> int:
     server = Server(asked.timeout)
+    for flag in _CONFIGS:
+        if getattr(asked, flag[2:].replace("-", "_"), False):
+            sys.stderr.write("vipu: option %s has no meaning on this machine: ignored\n" % flag)
     if asked.verb == "create":
         more = {name: getattr(asked, name) for name in ("reconfigurable", "allocation", "gcds", "sync_type")}
         server.create(asked.name, asked.size, **more)
@@ -83,6 +90,10 @@ def _list(what: str, server: Server) -> None:
     if what == "allocations":
         for name in server.site()["allocations"]:
             _say(name)
+        return
+    if what == "ipu-attrs":
+        for number in range(server.site()["ipus"]):
+            _say("IPU %d" % number)
         return
     _say(_row("Name", "Allocation", "Size", "GCDs", "State"))
     for name, one in sorted(server.visible().items()):
