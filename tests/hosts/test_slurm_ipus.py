@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_runs import every_process
+from local_runs import Here, every_process
 from slurm_jobs import parsed
 from slurm_site import Site, site
+from verdicts import verify
 from waiting import until
 
 from trainjob.rehearse.slurm import faults, ipus
@@ -176,3 +177,12 @@ def test_a_job_asked_before_its_time_limit_comes_back_with_a_partition(pod: Site
     pod.wait(run, "COMPLETED")
     assert (folder(pod, run) / "attempt").read_text() == "2\n"
     assert partitions(pod) == ["p8"]
+
+
+def test_rehearsed_instances_on_two_nodes_train_as_one(needs: Callable[[str], Path], here: Here) -> None:
+    needs("slurm")
+    needs("mpirun")
+    file = {"kind": "slurm", "nodes": NODES, "time_limit": "00:30:00", "sdk": {"version": "3.3.0"}, **STYLES["own"]}
+    here.write("clusters/own.yaml", json.dumps(file))
+    verdict = verify(here, "--cluster", "own", "--instances", "2", "--hosts", "2", "--updates", "2", limit_s=600)
+    assert (verdict["equal"], verdict["engine"], verdict["instances"]) == (True, "ipu", 2)

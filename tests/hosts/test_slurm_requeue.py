@@ -212,7 +212,7 @@ def test_row_3_preempted_and_back(own_slurm: Callable[..., Login], alone: Run) -
     watched.check_equal_to(alone)
 
 
-@pytest.mark.parametrize("to", ["steps", "batch"])
+@pytest.mark.parametrize("to", ["steps", pytest.param("batch", marks=pytest.mark.full)])
 def test_row_4_preempted_with_its_own_signal_and_back(own_slurm: Callable[..., Login], alone: Run, to: str) -> None:
     signal = {"to": to, "margin_s": 60}
     watched = begin(own_slurm(preemption="user-signal", time_limit_signal=signal))

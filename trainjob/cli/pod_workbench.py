@@ -14,7 +14,7 @@ from trainjob.bench.pod import Rehearsing
 from trainjob.cli.job_flags import JobFlags
 from trainjob.cli.prepared import Prepared, our_templates, prepare, selected, site_templates
 from trainjob.cluster.lookup import Found, find
-from trainjob.cluster.models import PodCluster
+from trainjob.cluster.models import PodCluster, ipu_place
 from trainjob.contract.errors import UserError
 from trainjob.plan.build import plan
 from trainjob.rehearse.base import Rehearsal
@@ -31,6 +31,11 @@ from trainjob.verify import pod
 def is_a_pod(flags: JobFlags) -> bool:
     """Return whether the cluster is an IPU-POD."""
     return find(flags.cluster).cluster.kind == "ipu-pod"
+
+
+def has_ipus(flags: JobFlags) -> bool:
+    """Return whether the cluster has IPUs: a pod, or nodes that Slurm gives."""
+    return ipu_place(find(flags.cluster).cluster) is not None
 
 
 def prepared_pair(flags: JobFlags, updates: int) -> tuple[Rehearsal, Workbench]:

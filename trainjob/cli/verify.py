@@ -62,11 +62,11 @@ def verify(
 
 
 def _compared(flags: JobFlags, dtype: str) -> Verdict:
-    from trainjob.cli.pod_workbench import is_a_pod
+    from trainjob.cli.pod_workbench import has_ipus
     from trainjob.cli.workbench import workbench
     from trainjob.verify.instances import verify as compared
 
-    if is_a_pod(flags):
+    if has_ipus(flags):
         return _of_a_pod(flags, dtype)
     bench = workbench(flags)
     instances, updates = bench.request.job.instances or _INSTANCES, flags.values.get("updates", _UPDATES)

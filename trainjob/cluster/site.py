@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.models import Cluster, PodCluster, SlurmCluster
+from trainjob.cluster.models import Cluster, PodCluster, SlurmCluster, ipu_place
 
 
 def missing_facts(cluster: Cluster) -> tuple[str, ...]:
@@ -22,8 +22,13 @@ def refuse_missing_facts(name: str, cluster: Cluster) -> None:
     if missing:
         raise ClusterError(
             f"cluster {name} can be planned. To submit, its file lacks {', '.join(missing)}: "
-            f"fill them in, or draft a file that shows where: trainjob cluster init NAME --kind {cluster.kind}"
+            f"fill them in, or draft a file that shows where: trainjob cluster init NAME {_draft(cluster)}"
         )
+
+
+def _draft(cluster: Cluster) -> str:
+    under_slurm = isinstance(cluster, SlurmCluster) and ipu_place(cluster) is not None
+    return "--from slurm-ipu" if under_slurm else f"--kind {cluster.kind}"
 
 
 def _of_a_pod(cluster: PodCluster) -> tuple[str, ...]:
@@ -43,7 +48,7 @@ def _of_slurm(cluster: SlurmCluster) -> tuple[str, ...]:
     needed = dict.fromkeys(("partition", *cluster.required_directives))
     # A bare flag is a fact too; false says that the option is left out.
     lacking = [name for name in needed if cluster.directives.get(name, False) is False]
-    ipus = _of_ipus(cluster) if cluster.nodes.accelerator == "ipu" else ()
+    ipus = () if ipu_place(cluster) is None else _of_ipus(cluster)
     return (*(f"directives.{name}" for name in lacking), *ipus, *(() if cluster.runs_dir else ("runs_dir",)))
 
 

@@ -21,6 +21,8 @@ def problems(name: str, request: Request, cluster: SlurmCluster) -> Iterator[Pro
     """Yield what the cluster file says that the site would refuse."""
     for key in missing_facts(cluster):
         cure = f"Fill it in: trainjob cluster init NAME --from-slurm drafts a file from the live cluster {name}"
+        if key.startswith(("sdk.", "vipu.")):
+            cure = "Fill it in: trainjob cluster show slurm-ipu says what it is"
         yield Problem("missing", f"{key} is missing in {request.cluster_origin}, and the site needs it", cure)
     yield from _memory(request, cluster)
     yield from _accelerators(cluster)
