@@ -12,6 +12,7 @@ from trainjob.train.ahead import Ahead
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.draws import Draws
 from trainjob.train.sources import DatasetSource, SeededDataset, Source, collate
+from trainjob.train.stopping import begin_unasked
 from trainjob.train.streams import StreamSource, shares
 
 # Samples are gathered for as many updates at once as fit: below this numpy's cost a call is felt.
@@ -146,7 +147,7 @@ def _from_workers(
         collate_fn=collate,
         pin_memory=pin,
     )
-    yield from loader
+    yield from begin_unasked(loader)
 
 
 class _Asked:

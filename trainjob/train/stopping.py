@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Any, List, NamedTuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, TypeVar
 
 from trainjob.contract.attempts import is_stale
 from trainjob.contract.paths import RunPaths
@@ -12,6 +12,8 @@ from trainjob.contract.paths import RunPaths
 # Files are looked at this often: often enough for a person, rarely enough for shared storage.
 _LOOK_EVERY_SECONDS = 0.2
 _received: List[int] = []
+
+Value = TypeVar("Value")
 
 
 class StaleAttemptError(Exception):
@@ -29,6 +31,18 @@ def listen() -> None:
     """Turn USR1 and TERM into a request to checkpoint and stop. Called first of all, before torch is imported."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, _receive)
+
+
+def begin_unasked(values: Iterable[Value]) -> Iterator[Value]:
+    """Return an iterator over `values` whose processes, begun with it, never see USR1: Slurm sends it to all of a step.
+
+    A mask outlives exec as a handler does not: one that is spawned would be ended by it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+    try:
+        return iter(values)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _receive(number: int, frame: Any) -> None:  # noqa: ARG001 - the form of a signal handler

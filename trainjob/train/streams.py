@@ -15,6 +15,7 @@ from trainjob.train import nested
 from trainjob.train.arithmetic import Arithmetic
 from trainjob.train.draws import STREAM, Draws, key
 from trainjob.train.sources import collate, seed_everything
+from trainjob.train.stopping import begin_unasked
 
 # Evaluation reads what an epoch of no training run reads.
 _HELD_OUT_EPOCH = -1
@@ -130,5 +131,5 @@ def shares(
     if counts.remainder == "pad":
         raise UserError("an iterable Dataset can't be padded from its beginning: leave --remainder out, which drops")
     mine: Any = Share(source, counts, instance, start, end)
-    for block in DataLoader(mine, batch_size=None, num_workers=1) if workers else mine:
+    for block in begin_unasked(DataLoader(mine, batch_size=None, num_workers=1)) if workers else mine:
         yield nested.convert(lambda tensor: tensor.pin_memory(), block) if pin else block

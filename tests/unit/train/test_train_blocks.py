@@ -1,5 +1,8 @@
 """Blocks come with the samples the one order gives them, however many updates are gathered at once."""
 
+import multiprocessing
+import os
+import signal
 import threading
 from typing import ClassVar
 
@@ -90,3 +93,22 @@ def test_tensors_come_in_the_same_order():
     for block in blocks(source, counts(), 1, 0, 20):
         assert block.targets.tolist() == counts().sample_indices(block.first_update, 1, 1).reshape(-1).tolist()
         assert torch.equal(block.inputs[:, 0], block.targets.float())
+
+
+@pytest.fixture
+def spawned():
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+def test_a_request_to_stop_ends_no_worker(spawned):
+    """Slurm sends it to every process of a step, and a spawned process has no handler of the rank's."""
+    data = torch.utils.data.TensorDataset(torch.arange(64.0)[:, None], torch.arange(64))
+    counts = Arithmetic(64, 4, 1, 1, 1, "drop", 3)
+    made = blocks(DatasetSource(data), counts, 0, 0, 16, workers=1)
+    next(made)
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signal.SIGUSR1)
+    assert len(list(made)) == 15
