@@ -98,8 +98,12 @@ def test_a_job_that_gets_nowhere_ends_with_the_reason(login: Login) -> None:
 
 
 def test_a_stop_that_was_asked_for_is_no_requeue(login: Login) -> None:
-    run = by_hand(login, "--", "bash", "-c", f"touch $TRAINJOB_RUN_DIR/stop; {LEAVES % 5}")
+    run = login.render("--", "bash", "-c", f"touch $TRAINJOB_RUN_DIR/stop; {LEAVES % 5}")
+    job = login.sbatch(run)
+    wait_through_requeues(login)
     assert (run.word("state"), run.word("attempt")) == ("STOPPED", "1"), everything_said(run)
+    # What waits for this job by afterok must not start.
+    assert " ExitCode=75:0" in login.slurm.run(["scontrol", "show", "job", "-o", job]).text
 
 
 def test_a_node_that_sees_another_folder_is_named(login: Login) -> None:
