@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
-from trainjob.rehearse.slurm import faults, ipus, mpi
+from trainjob.rehearse.slurm import faults, folders, ipus, mpi
 from trainjob.rehearse.slurm.description import Description, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.trials import TRIALS, Trial
@@ -63,9 +61,7 @@ def _stage(asked: Rehearsal, cluster: SlurmCluster) -> Iterator[tuple[Descriptio
     if ipu_place(cluster) is None:
         yield description, {"PATH": process.search_path(), **mpi.LOOPBACK}
         return
-    with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as name:
-        place = Path(name)
-        place.chmod(0o755)
+    with folders.new_folder() as place:
         environment = ipus.environment(place, cluster, asked.redirects)
         settings = {**description.settings, **ipus.settings(place, cluster, topology.devices)}
         yield dataclasses.replace(description, settings=settings), environment
