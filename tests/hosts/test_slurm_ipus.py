@@ -66,7 +66,7 @@ def cluster_file(style: str, exports: Mapping[str, str]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pod(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], Path]) -> Iterator[Site]:
-    for service in ("slurm", "mpirun", "sshd"):
+    for service in ("slurm", "mpirun", "sshd", "cc"):
         needs(service)
     place = tmp_path_factory.mktemp("pod")
     by_option = parsed({"kind": "slurm", "nodes": NODES, **STYLES["option"]})
