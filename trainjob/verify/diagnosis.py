@@ -231,7 +231,8 @@ def _buffers(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _amplified(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.control is None:
+    # Both begin with the same bits, and no rounding has been trained on before the first update: a mistake is there.
+    if evidence.control is None or evidence.first.update == min(_shared(evidence)):
         return
     apart, rounding = evidence.first, evidence.control(evidence.first.update)
     if _largest(apart) <= _MORE_ROUNDING * _largest(rounding):

@@ -92,16 +92,21 @@ NEARLY = tuple(value + 1e-5 * turn for value, turn in zip(GRADIENT, (1, -1, 1), 
 
 
 @pytest.mark.parametrize(
-    ("apart", "rounding", "found"),
+    ("apart", "first", "rounding", "found"),
     [
-        (NEARLY, NEARLY, ["amplified-rounding"]),
-        (OTHER, NEARLY, ["unknown"]),  # a mistake is larger than what rounding does
-        (NEARLY, GRADIENT, ["unknown"]),  # small, and rounding does nothing
+        (NEARLY, 2, NEARLY, ["amplified-rounding"]),
+        (NEARLY, 1, OTHER, ["unknown"]),  # nothing was rounded before
+        (OTHER, 2, NEARLY, ["unknown"]),  # a mistake is larger than what rounding does
+        (NEARLY, 2, GRADIENT, ["unknown"]),  # small, and rounding does nothing
     ],
 )
-def test_what_rounding_does_by_itself_is_no_mistake(crafted, one, apart, rounding, found):
+def test_what_rounding_does_by_itself_is_no_mistake(crafted, one, apart, first, rounding, found):
+    one.update(2, samples=ONE, gradients="g", parameters="p")
+    several = crafted("several")
+    for number in (1, 2):
+        several.update(number, gradient=apart if number >= first else GRADIENT)
     nudged = difference(crafted("nudged").update(1, gradient=rounding).read().update(1), one.read().update(1))
-    assert codes(crafted("several").update(1, gradient=apart), one, control=lambda _update: nudged) == found
+    assert codes(several, one, control=lambda _update: nudged) == found
 
 
 def test_a_control_is_trained_only_where_no_other_clue_fits(crafted, one):
