@@ -22,7 +22,7 @@ import turns
 from turns import Turn
 
 PLAIN, SAVING, WAITS = "without", "with", "waits"
-UPDATES = {"40 k": 200, "7.9 M": 25}  # of a turn: long enough to write a checkpoint in
+UPDATES = {"40 k": 20, "7.9 M": 25}  # of a turn: long enough to write a checkpoint in
 EVERY = 100  # updates to a checkpoint, for the share of throughput
 
 
