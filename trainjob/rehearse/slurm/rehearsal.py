@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.plan.words import quantity
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
 from trainjob.rehearse.slurm import faults, folders, ipus, mpi
 from trainjob.rehearse.slurm.description import Description, twin_of
@@ -139,7 +140,7 @@ def _follow(asked: Rehearsal, scene: Scene, clock: Clock) -> None:
     if trial is not None or scene.trains:
         wait_for(scene, scene.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
         clock.done("all ranks at work")
-        asked.say(f"{scene.instances} ranks are at work on {scene.hosts} nodes")
+        asked.say(f"{quantity(scene.instances, 'rank')} at work on {quantity(scene.hosts, 'node')}")
     if trial is None:
         _until_it_ends(scene)
         return
