@@ -87,6 +87,7 @@ rm -rf "$1"
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Hold off the other workers of this session."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -147,9 +148,10 @@ def wheelhouse() -> Path:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [TORCH, *project["dependencies"], *project["optional-dependencies"]["train"]]
     folder = _CACHE / f"wheels-{sha256(repr(wanted).encode()).hexdigest()[:12]}"
-    if not folder.exists():
-        part = folder.with_suffix(f".{os.getpid()}")
-        words = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version=3.11"]
-        subprocess.run([*words, "--dest", str(part), *wanted], check=True, timeout=900)
-        part.replace(folder)
+    with alone(_CACHE):
+        if not folder.exists():
+            part = folder.with_suffix(f".{os.getpid()}")
+            words = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version=3.11"]
+            subprocess.run([*words, "--dest", str(part), *wanted], check=True, timeout=900)
+            part.replace(folder)
     return folder
