@@ -44,3 +44,4 @@ def test_the_ranks_of_a_run_by_hand_end_with_its_script(here: Here) -> None:
     script.kill()
     script.wait(20)
     until(lambda: not run.ranks() and not run.washed(), "gone")
+    assert (run.ranks(), run.washed()) == ([], [])

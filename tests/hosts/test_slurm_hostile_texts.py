@@ -75,48 +75,51 @@ def finish(slurm: PrivateSlurm, paths: RunPaths) -> list[dict[str, Any]]:
     return [json.loads((paths.folder / f"rank-{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)]
 
 
-def check_arguments_and_environment(slurm: PrivateSlurm, base: Path, texts: list[str]) -> None:
+def arrived(slurm: PrivateSlurm, base: Path, texts: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Return what each of two ranks got that was sent `texts`: its arguments, and values of its environment."""
     values = {f"{'v' if number % 2 else 'V'}alue_{number}": text for number, text in enumerate(texts)}
     command = [sys.executable, "-c", RECORDER, *texts]
     files = rendered({"command": command, "instances": 2, "hosts": 2, "env": values})
-    for rank in finish(slurm, run_folder(base, files)):
-        assert rank["arguments"] == texts
-        assert {name: rank["environment"].get(name) for name in values} == values
+    ranks = finish(slurm, run_folder(base, files))
     assert not list(base.rglob("canary"))
+    return [(rank["arguments"], [rank["environment"].get(name) for name in values]) for rank in ranks]
 
 
 @pytest.mark.parametrize("part", range(_FEW // _TEXTS_A_JOB))
 def test_arguments_and_environment_values_arrive(slurm: PrivateSlurm, tmp_path: Path, part: int) -> None:
     texts = hostile(_FEW)[part * _TEXTS_A_JOB : (part + 1) * _TEXTS_A_JOB]
-    check_arguments_and_environment(slurm, tmp_path / "run", texts)
+    assert arrived(slurm, tmp_path / "run", texts) == [(texts, texts)] * 2
 
 
 @pytest.mark.full
 def test_ten_thousand_arguments_and_environment_values_arrive(slurm: PrivateSlurm, tmp_path: Path) -> None:
     texts = hostile(_MANY, seed=2)
     for start in range(0, _MANY, _TEXTS_A_JOB):
-        check_arguments_and_environment(slurm, tmp_path / f"run-{start}", texts[start : start + _TEXTS_A_JOB])
+        part = texts[start : start + _TEXTS_A_JOB]
+        assert arrived(slurm, tmp_path / f"run-{start}", part) == [(part, part)] * 2
 
 
-def check_names_and_comments(slurm: PrivateSlurm, base: Path, texts: list[str]) -> None:
-    """Submit each text as job name and as comment, held: the controller holds the text, or we have refused it."""
-    base.mkdir()
+@pytest.mark.parametrize(("count", "seed"), [(_FEW, 1), pytest.param(_MANY, 3, marks=pytest.mark.full)])
+def test_job_names_and_comments_arrive_or_are_refused(
+    slurm: PrivateSlurm, tmp_path: Path, count: int, seed: int
+) -> None:
+    """Each text is submitted as job name and as comment, held: the controller holds it, or we have refused it."""
     carried, refused = {}, []
-    for text in texts:
+    for text in hostile(count, seed=seed):
         try:
             files = rendered({"command": ["true"], "name": text}, directives={"comment": text})
         except (UserError, ValueError):
             refused.append(text)
             continue
-        script = base / "job.sbatch"
+        script = tmp_path / "job.sbatch"
         script.write_bytes(files.files["job.sbatch"].content)
-        sent = slurm.run(["sbatch", "--parsable", "--hold", str(script)], folder=base)
+        sent = slurm.run(["sbatch", "--parsable", "--hold", str(script)], folder=tmp_path)
         carried[sent.text.strip()] = text
     held = _held(slurm)
     slurm.run(["scancel", *carried])
     assert held == {job: (text, text) for job, text in carried.items()}
     assert [text for text in refused if not _is_awkward(text)] == []
-    assert len(carried) > len(texts) // 20
+    assert len(carried) > count // 20
 
 
 def _held(slurm: PrivateSlurm) -> dict[str, tuple[str, str]]:
@@ -132,15 +135,6 @@ def _is_awkward(text: str) -> bool:
         ord(sign) < 32 or 127 <= ord(sign) < 160 for sign in text
     )
     return forbidden or not text.strip() or text.startswith("-") or len(text.encode()) > 200 or text != text.strip()
-
-
-def test_job_names_and_comments_arrive_or_are_refused(slurm: PrivateSlurm, tmp_path: Path) -> None:
-    check_names_and_comments(slurm, tmp_path / "names", hostile(_FEW))
-
-
-@pytest.mark.full
-def test_ten_thousand_job_names_and_comments(slurm: PrivateSlurm, tmp_path: Path) -> None:
-    check_names_and_comments(slurm, tmp_path / "names", hostile(_MANY, seed=3))
 
 
 def test_a_runs_dir_that_slurm_would_misread_is_refused() -> None:

@@ -32,11 +32,11 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         typer.echo(f"\nrun {paths.id} goes on without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
-    if ended.tasks and not as_json:
+    if as_json:
+        show.as_json({**ended.as_json(), **({} if ended.tasks else {"report": made(paths).as_json()})})
+    elif ended.tasks:
         typer.echo()
         print_or_json(paths, as_json=False)
-    elif as_json:
-        show.as_json({**ended.as_json(), **({} if ended.tasks else {"report": made(paths).as_json()})})
     else:
         _say_how_it_ended(paths, ended)
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX

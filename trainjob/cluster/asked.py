@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -39,8 +40,8 @@ def merge_job(file: Path | None, flags: Mapping[str, object]) -> Asked:
     _check_flags(given)
     asked = _from_file(file)
     merged = overridden(asked, given)
-    origins = dict.fromkeys(_settings(asked), f"job file {file.name}" if file else "")
-    origins |= {setting: f"flag {_flag(setting)}" for setting in _settings(given)}
+    origins = dict.fromkeys(by_setting(asked), f"job file {file.name}" if file else "")
+    origins |= {setting: f"flag {_flag(setting)}" for setting in by_setting(given)}
     kept = {setting: origin for setting, origin in origins.items() if setting.partition(".")[0] in merged}
     return Asked(Job.model_validate(merged), kept)
 
@@ -76,10 +77,11 @@ def _from_file(file: Path | None) -> dict[str, object]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _settings(values: Mapping[str, object]) -> list[str]:
-    """Return the key of every setting in `values`, with one for each name in set and env."""
-    plain = [key for key in values if key not in _NAMED]
-    return plain + [f"{key}.{name}" for key in _NAMED for name in _mapping(values.get(key))]
+def by_setting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of every setting in `values`, with one for each name in set, env and poprun: set.width."""
+    plain = {key: value for key, value in values.items() if key not in _NAMED}
+    named = {f"{key}.{name}": value for key in _NAMED for name, value in _mapping(values.get(key)).items()}
+    return plain | named
 
 
 def _check_flags(given: dict[str, object]) -> None:

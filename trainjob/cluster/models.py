@@ -161,6 +161,13 @@ def ipu_place(cluster: Cluster) -> IpuPlace | None:
     return cluster if isinstance(cluster, PodCluster) else None
 
 
+def interpreter(cluster: Cluster) -> str | None:
+    """Return the interpreter of tasks that the file names: python:, else that of the SDK's virtualenv."""
+    own = None if isinstance(cluster, PodCluster) else cluster.python
+    sdk = cluster.sdk if isinstance(cluster, IpuPlace) else None
+    return own or (sdk.python if sdk else None)
+
+
 CLUSTER: TypeAdapter[Cluster] = TypeAdapter(Annotated[Cluster, Field(discriminator="kind")])
 KINDS: dict[str, type[PodCluster] | type[SlurmCluster] | type[LocalCluster]] = {
     "ipu-pod": PodCluster,
@@ -177,5 +184,6 @@ __all__ = [
     "PlainText",
     "PodCluster",
     "SlurmCluster",
+    "interpreter",
     "ipu_place",
 ]

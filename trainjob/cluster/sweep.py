@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from trainjob.cluster import reading
-from trainjob.cluster.asked import overridden
+from trainjob.cluster.asked import by_setting, overridden
 from trainjob.cluster.common import WrittenText, breach
 from trainjob.cluster.errors import JobError
 from trainjob.cluster.faults import faults
@@ -61,6 +61,4 @@ def _faults(asked: Mapping[str, Any], refused: ValidationError) -> list[object]:
 
 def settings(variation: Variation) -> dict[str, Any]:
     """Return what a task has of its own, by key: learning_rate, set.width, env.NAME, arguments."""
-    own = variation.model_dump(exclude_unset=True)
-    named = {f"{key}.{name}": value for key in ("set", "env") for name, value in own.pop(key, {}).items()}
-    return {**own, **named}
+    return by_setting(variation.model_dump(exclude_unset=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
+from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster, interpreter
 from trainjob.plan.engines import needs_mpirun
 from trainjob.render import poprun, quoting, slurm
 from trainjob.render.container import container
@@ -60,8 +60,7 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 
 def _python(request: Request) -> SourcedShell:
-    sdk = getattr(request.cluster, "sdk", None)
-    asked = getattr(request.cluster, "python", None) or (sdk.python if sdk else None)
+    asked = interpreter(request.cluster)
     if asked is None:
         return SourcedShell(Shell("python3"), "default")
     if "/" not in asked:

@@ -37,7 +37,8 @@ FORWARDED = (
     "TRAINJOB_INTERFACE",
     "TRAINJOB_MAX_UPDATES",
 )
-_OF_SLURM = (
+# The same, of a job that Slurm has started.
+OF_SLURM = (
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
     "SLURM_JOB_ID",
@@ -135,7 +136,7 @@ def _forwarded(launch: _Launch) -> Iterator[Sourced]:
         return
     mine = environment(launch.request)
     asked = dict.fromkeys((*mine, *launch.cluster.poprun.forward), launch.origin)
-    always = (*FORWARDED, *_OF_SLURM) if launch.under_slurm else FORWARDED
+    always = (*FORWARDED, *OF_SLURM) if launch.under_slurm else FORWARDED
     for name, origin in {**dict.fromkeys(always, "for every host"), **asked}.items():
         yield Sourced(name, origin)
 

@@ -8,6 +8,7 @@ from typing import Any
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.environment import ATTEMPT, MASTER_ADDR, MASTER_PORT, REDIRECTS
 from trainjob.render.container import ContainerError
+from trainjob.render.poprun import OF_SLURM
 from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
@@ -22,11 +23,7 @@ FORWARDED = (
     MASTER_ADDR,
     MASTER_PORT,
     ATTEMPT,
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NODELIST",
-    "SLURM_RESTART_COUNT",
+    *OF_SLURM,
     *REDIRECTS,
 )
 

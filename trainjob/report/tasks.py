@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.cluster.asked import by_setting
 from trainjob.contract import job as jobs
 from trainjob.contract.paths import RunPaths
 
@@ -16,16 +17,11 @@ def own(task: RunPaths) -> dict[str, Any]:
 
 def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the job `one`, as asked, that `whole` has not or otherwise."""
-    mine, all_of = _flat(one), _flat(whole)
+    mine, all_of = by_setting(one), by_setting(whole)
     found = {key: value for key, value in mine.items() if all_of.get(key) != value}
     if "command" in found:
         found["arguments"] = found.pop("command")[len(all_of.get("command") or ()) :]
     return found
-
-
-def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {key: value for key, value in asked.items() if key not in ("set", "env")}
-    return plain | {f"{key}.{name}": value for key in ("set", "env") for name, value in asked.get(key, {}).items()}
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

@@ -46,9 +46,7 @@ def stop(paths: RunPaths) -> Status:
     A run that has ended gets no such file: its next attempt would stop at once.
     """
     now = status(paths)
-    for task in now.tasks:
-        if task.state in states.ACTIVE:
-            mirror.ask_to_stop(RunPaths(task.folder))
-    if now.state in states.ACTIVE and not now.tasks:
-        mirror.ask_to_stop(paths)
+    for one in now.tasks or [now]:
+        if one.state in states.ACTIVE:
+            mirror.ask_to_stop(RunPaths(one.folder))
     return now

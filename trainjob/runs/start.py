@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from trainjob.cluster import array
+from trainjob.cluster.array import Array
 from trainjob.contract import job as jobs
 from trainjob.contract.environment import set_redirects
 from trainjob.contract.errors import UserError
@@ -88,8 +90,10 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
 
 
 def _argv(handover: Handover, paths: RunPaths) -> list[str]:
-    *words, script = backends.get(handover.backend).argv(paths, handover.rendered.script)
-    return [*words, *(handover.after.options if handover.after else ()), script]
+    script = handover.rendered.script
+    if handover.after is not None:
+        return slurm.argv(paths, script, handover.after.options)
+    return backends.get(handover.backend).argv(paths, script)
 
 
 def _remote(handover: Handover, paths: RunPaths) -> Remote | None:
@@ -121,8 +125,9 @@ def hand_over_tasks(whole: RunPaths, tasks: Mapping[int, Submission]) -> None:
     for number, submission in tasks.items():
         submission.write(whole.of_task(number))
     first = next(iter(tasks.values()))
-    asked = str(jobs.read(whole.job).asked["job"].get("array", ""))
-    natives = slurm.start_tasks(whole, list(tasks), first.script, "".join(asked.partition("%")[1:]))
+    asked = jobs.read(whole.job).asked["job"].get("array")
+    again = Array(tuple(sorted(tasks)), array.parse(asked).at_once if asked else None)
+    natives = slurm.start_tasks(whole, again, first.script)
     for number, native in natives.items():
         tasks[number].replace(native=native).write(whole.of_task(number))
 

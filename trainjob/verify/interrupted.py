@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.contract import checkpoints, states
@@ -126,8 +126,7 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
     done = _interrupt(workbench, broken, ordeal)
     completed(wait(broken))
     bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
-    verdict = _compared(request.plan.engine, done, whole, broken, bitwise=bitwise)
-    return replace(verdict, asked=ordeal.interruptions)
+    return _compared(request.plan.engine, ordeal, done, whole, broken, bitwise=bitwise)
 
 
 def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
@@ -199,13 +198,13 @@ def _go_on(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, first: bool
 
 
 def _compared(
-    engine: str, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool
+    engine: str, ordeal: Ordeal, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool
 ) -> ResumeVerdict:
     expected, found = traces.read(whole), traces.read(broken)
     ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
     return ResumeVerdict(
         interruptions=done,
-        asked=len(done),
+        asked=ordeal.interruptions,
         engine=engine,
         bitwise=bitwise,
         parameters=relative(_parameters(ours, found), _parameters(theirs, expected)),

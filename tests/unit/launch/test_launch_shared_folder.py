@@ -15,7 +15,9 @@ TOKEN = "7.0.123"
 
 def test_the_very_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / ".token").write_text(f"{TOKEN}\n")
-    refuse_another(RunPaths(tmp_path), TOKEN, limit_s=0)
+    paths = RunPaths(tmp_path)
+    refuse_another(paths, TOKEN, limit_s=0)
+    assert paths.token.read_text() == f"{TOKEN}\n"
 
 
 @pytest.mark.parametrize("there", ["6.0.99\n", None])

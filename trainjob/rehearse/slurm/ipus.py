@@ -12,6 +12,7 @@ from trainjob.rehearse import pod_environment
 from trainjob.rehearse.slurm import ipus_option
 from trainjob.rehearse.slurm.mpi import LOOPBACK
 from trainjob.rehearse.standins.pod import mpirun, server
+from trainjob.render import quoting
 
 
 def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]) -> dict[str, str]:
@@ -36,7 +37,7 @@ def _partition_of_each_job(place: Path, cluster: SlurmCluster, job_ipus: int) ->
     partition = cluster.vipu.partition
     if partition is None or "%j" not in partition or cluster.vipu.allocation:
         return {}
-    name = '"$SLURM_JOB_ID"'.join(shlex.quote(part) if part else "" for part in partition.split("%j"))
+    name = quoting.with_job_id(partition)
     scripts = {
         "Prolog": f"get partition {name} || vipu create partition {name} --size {job_ipus} --reconfigurable",
         "Epilog": f"get partition {name} && vipu remove partition {name}; exit 0",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import trainjob
-from trainjob.cluster.models import PodCluster, SlurmCluster
+from trainjob.cluster.models import interpreter
 from trainjob.contract import manifest
 from trainjob.contract.errors import UserError
 from trainjob.render.request import Request
@@ -77,10 +77,7 @@ def _task(machine: Machine, request: Request, project: Project, selection: Selec
 
 
 def _python(request: Request) -> str:
-    asked = None if isinstance(request.cluster, PodCluster) else request.cluster.python
-    if asked is None and isinstance(request.cluster, SlurmCluster) and request.cluster.sdk:
-        asked = request.cluster.sdk.python
-    return asked or "python3"
+    return interpreter(request.cluster) or "python3"
 
 
 def _packed(project: Project, selection: Selection | None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainjob.cluster.models import SlurmCluster, ipu_place
+from trainjob.cluster.models import SlurmCluster, interpreter, ipu_place
 from trainjob.contract import manifest, tasks
 from trainjob.contract.errors import UserError
 from trainjob.render.request import Request
@@ -63,7 +63,7 @@ def problems(machine: Machine, request: Request, cluster: SlurmCluster) -> Itera
 def _asked(request: Request, cluster: SlurmCluster) -> dict[str, str]:
     # Inside of a container, and behind a prologue, other programs may be found than here.
     in_container = cluster.container.runtime != "none"
-    python = cluster.python or (cluster.sdk.python if cluster.sdk else None) or ("" if cluster.prologue else "python3")
+    python = interpreter(cluster) or ("" if cluster.prologue else "python3")
     program = request.job.command[0] if request.job.command else ""
     is_elsewhere = in_container or (bool(cluster.prologue) and "/" not in program)
     image = cluster.container.image or ""

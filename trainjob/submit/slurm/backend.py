@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from trainjob.cluster.array import ranges
+from trainjob.cluster.array import Array
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import TASKS, RunPaths
 from trainjob.submit import machines, vipu_partitions
@@ -43,15 +43,13 @@ def start(paths: RunPaths, script: str) -> Native:
     return _native(paths, job_id)
 
 
-def start_tasks(whole: RunPaths, numbers: Sequence[int], script: str, limit: str) -> dict[int, Native]:
-    """Return the native ids of some tasks of an array that now have begun, or wait, once more. Raises as `start`.
-
-    `limit` is what the array said of how many may run at once: "%3", or nothing.
-    """
+def start_tasks(whole: RunPaths, again: Array, script: str) -> dict[int, Native]:
+    """Return the native ids of some tasks of an array that now have begun, or wait, once more. Raises as `start`."""
+    numbers = again.numbers
     tasks = [whole.of_task(number) for number in numbers]
     submissions = [read_submission(task) for task in tasks]
     machine, folder = place_of(whole)
-    asked = argv(whole, script, [f"--array={ranges(sorted(numbers))}{limit}"])
+    asked = argv(whole, script, [f"--array={again.text}"])
     earlier = {job_id for one in submissions for job_id in _earlier(one)}
     job_id = _submitted(_Asked(whole, machine, folder, asked, earlier, is_first=False, tasks=frozenset(numbers)))
     return {number: _native(task, f"{job_id}_{number}") for number, task in zip(numbers, tasks, strict=True)}
