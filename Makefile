@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-full check bench golden clean
+.PHONY: matrix help install demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,10 @@ help: ## Say what can be made
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev,provision,check]'
 	@touch $@
 
+.venv/installed-docs: .venv/installed-train
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,docs]'
+	@touch $@
+
 install: .venv/installed-train ## Make .venv with trainjob and what training needs
 
 demo: install ## Train on real handwritten digits with two processes
@@ -34,29 +38,56 @@ demo: install ## Train on real handwritten digits with two processes
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
 # A file's tests stay together, for they share what is slow to start; more workers than cores, for many of them wait.
-test: .venv/installed-dev ## Run the tests
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not full"
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+test: .venv/installed-dev ## Run the quick tests, and one training run: minutes
+	$(PYTEST) tests/unit tests/scripts tests/training/test_end_to_end.py -m "not full"
+
+test-all: .venv/installed-dev ## Run all tests but the longest; those that need a service which is missing are skipped
+	$(MAKE) --no-print-directory test-newest
+	$(PYTEST) -m "not full"
 
 test-full: .venv/installed-dev ## Run the tests, and those that take longer than CI allows
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(MAKE) --no-print-directory test-newest
+	$(PYTEST)
+
+matrix: .venv/installed-dev ## Try every release of Slurm, with and without binding and accounting, and write the page of it
+	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix
+
+test-newest: .venv/installed-dev ## Run the tests of values on the newest Python there is, if it is newer than ours
+	newest=$$(.ci/newest-python $(BIN)/python) && \
+	  { [ -z "$$newest" ] || $$newest -m pytest -q -n 2 -p no:cacheprovider tests/unit; }
 
 check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellcheck of every rendered script
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/train trainjob/rehearse/standins
+	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/launch trainjob/train trainjob/rehearse/standins
 	$(BIN)/lint-imports
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
-	$(BIN)/pytest -q tests/unit/render/test_scripts.py
+	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
+
+docs: .venv/installed-docs ## Build the documentation as pages in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs-outputs: .venv/installed-dev ## Write the reference pages, and the outputs that the documentation shows, anew
+	$(BIN)/python docs/generate.py reference
+	$(BIN)/python docs/generate.py outputs
+
+docs-pictures: .venv/installed-dev ## Make the runs whose reports the documentation shows, and draw these in a browser
+	$(BIN)/python docs/screenshots.py
 
 golden: .venv/installed-dev ## Write the golden scripts anew; read the difference before you commit it
-	$(BIN)/pytest -q tests/unit/render/test_scripts.py --write-golden
+	$(BIN)/pytest -q tests/scripts/render/test_golden.py --write-golden
 
 bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one run
 	$(BIN)/python tests/bench/startup.py
 	$(BIN)/python tests/bench/loader.py
+	$(BIN)/python tests/bench/images.py
 	$(BIN)/python tests/bench/overhead.py
 	$(BIN)/python tests/bench/checkpoint.py
+	$(BIN)/python -m tests.bench.records
+	$(BIN)/python tests/bench/gpus.py
 
 clean: ## Remove what make made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

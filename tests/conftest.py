@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
-import services
 
-_KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV", "TRAINJOB_HOROVOD_VENV")
+from tests.support import services
+from tests.support.attack import Attack, counted, table
+from tests.support.local_runs import Here
+from tests.support.recording_engines import Engines, on_path
 
-# Threads that wait without spinning leave the cores to those that work, on machines where several tests run at once.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+_KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV", "TRAINJOB_HOROVOD_VENV", "TRAINJOB_TRACKERS_VENV")
+
+# Folders of tests that call the command line many times, and start it by itself where its start matters.
+_MANY_COMMANDS = {"attack", "local", "scripts"}
+
+# Tests that run in a shell's background, or under nohup, inherit these as ignored, and bash can't trap what was ignored
+# when it began: the scripts that tests start take signals as those of a user's terminal do.
+for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("trainjob", deadline=None)
@@ -22,6 +33,22 @@ hypothesis.settings.load_profile("trainjob")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="Write the golden files anew instead of comparing.")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test with the name of its folder: `-m "unit or scripts"`."""
+    folder = Path(__file__).parent
+    for item in items:
+        item.add_marker(item.path.relative_to(folder).parts[0])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what the attack suite has tried, and what held."""
+    reports = [report for among in ("passed", "failed") for report in terminalreporter.getreports(among)]
+    lines = table(reports)
+    if lines:
+        terminalreporter.section("attacks")
+        terminalreporter.write("\n".join([*lines, ""]))
 
 
 @pytest.fixture
@@ -40,12 +67,33 @@ def needs_registry(needs: Callable[[str], Path]) -> None:
     needs("registry")
 
 
+@pytest.fixture
+def attack(request: pytest.FixtureRequest) -> Attack:
+    """Return what opens the trials of one kind of attack; the summary prints how many held."""
+    return counted(request)
+
+
+@pytest.fixture
+def here(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Here]:
+    """A user's machine in small; nothing that was started on it outlives the test."""
+    folders = request.path.relative_to(Path(__file__).parent).parts
+    made = Here(tmp_path, forks=bool(_MANY_COMMANDS.intersection(folders)))
+    yield made
+    made.end_everything()
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
+    """Container engines that only write down how they were called."""
+    return on_path(tmp_path / "engines", monkeypatch)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Hold for fixtures of a whole module, too: those of one test come later."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith(("TRAINJOB_", "GIT_")) and name not in _KEPT:
+            if name.startswith(("TRAINJOB_", "GIT_", "PYTHON")) and name not in _KEPT:
                 patch.delenv(name)
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)

@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import shutil
+import uuid
 
 MARKER = ".trainjob-build.json"
 _CURES = {
@@ -133,13 +134,17 @@ def older(path):
 
 
 def finish(path, folder, identity):
-    """Mark the build in `folder` as done and put it in place, each in one step."""
-    marker = os.path.join(folder, MARKER)
-    with open(marker + ".part", "w", encoding="utf-8") as stream:
+    """Mark the build in `folder` as done and put it in place, each in one step.
+
+    Hosts that share the folder may do so at the same time.
+    """
+    marker, own = os.path.join(folder, MARKER), uuid.uuid4().hex
+    part = "%s.%s.part" % (marker, own)
+    with open(part, "w", encoding="utf-8") as stream:
         json.dump(identity, stream, sort_keys=True)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(marker + ".part", marker)
-    link = "%s.%d.part" % (path, os.getpid())
+    os.replace(part, marker)
+    link = "%s.%s.part" % (path, own)
     os.symlink(os.path.join(os.path.basename(builds_of(path)), os.path.basename(folder)), link)
     os.replace(link, path)

@@ -8,7 +8,8 @@ import os
 _LINES = 8
 _LONGEST_COMMAND = 160
 _LITTLE_ROOM_MB = 50.0
-# What a command says -> what to do. The first that fits is shown.
+# What a command says -> what to do. The first that fits is shown, else the cure that the task names: a program words
+# its messages anew with every release.
 _CURES = (
     ("No space left on device", "The disk is full: make room there, or choose another path"),
     ("Disk quota exceeded", "The quota is used up: make room there, or choose another path"),
@@ -17,10 +18,6 @@ _CURES = (
     ("DO NOT MATCH THE HASHES", "A wheel is not the one whose hash is written down: fetch it again, or write its hash"),
     ("require hashes", "Write a hash behind every requirement: pip-compile --generate-hashes does"),
     ("all requirements must have their versions pinned", "Pin every requirement with == and write its hash"),
-    (
-        "No matching distribution found",
-        "Neither the index nor the wheelhouse has it for this Python: add the wheel there",
-    ),
     ("is not a supported wheel on this platform", "The wheel is for another Python: name the right interpreter"),
     ("ensurepip is not available", "Install this Python's venv package (python3-venv on Debian)"),
     ("No module named venv", "Install this Python's venv package (python3-venv on Debian)"),

@@ -15,11 +15,12 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import turns
-from turns import Turn
+from tests.bench import turns
+from tests.bench.turns import Turn
 
 PLAIN, SAVING, WAITS = "without", "with", "waits"
 UPDATES = {"40 k": 20, "7.9 M": 25}  # of a turn: long enough to write a checkpoint in
@@ -36,7 +37,7 @@ def main() -> None:
         print(f"{net:<10}{line(turns.in_ranks(__file__, net, asked))}")
 
 
-def line(found: dict) -> str:
+def line(found: dict[str, Any]) -> str:
     plain, saving = ([Turn(*turn) for turn in found[side]] for side in (PLAIN, SAVING))
     update = statistics.median(turn.each() for turn in plain)
     costs = [one.seconds - other.seconds for one, other in zip(saving, plain, strict=True)]
@@ -52,14 +53,15 @@ def line(found: dict) -> str:
 def one_rank(folder: Path, asked: argparse.Namespace) -> None:
     world = turns.join(folder)
     stage = turns.open_stage(folder, world, **turns.settings(asked.net, world.size))
-    updates, waits = UPDATES[asked.net], []
+    updates = UPDATES[asked.net]
+    waits: list[float] = []
     sides = {PLAIN: turns.ours(stage), SAVING: saving(stage, updates, waits)}
     found = turns.taken(world, sides, dict.fromkeys(sides, updates), asked.seconds)
     newest = max(stage.paths.checkpoints.glob("update-*"), default=folder)
     turns.end(world, folder, {**found, WAITS: waits, "bytes": sum(file.stat().st_size for file in newest.iterdir())})
 
 
-def saving(stage, updates: int, waits: list[float]) -> turns.Side:
+def saving(stage: Any, updates: int, waits: list[float]) -> turns.Side:
     """Return our loop with one checkpoint a turn, which is on the disk when the turn ends."""
     from trainjob.train.loop import Loop
 

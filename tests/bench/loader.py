@@ -24,9 +24,9 @@ from PIL import Image, ImageOps
 
 from trainjob.data.prepare import prepare
 from trainjob.data.shards import open_by_name
-from trainjob.train.arithmetic import Arithmetic
-from trainjob.train.batches import blocks
-from trainjob.train.order import Permutation
+from trainjob.train.samples.arithmetic import Arithmetic
+from trainjob.train.samples.batches import blocks
+from trainjob.train.samples.draws import Permutation
 from trainjob.train.tasks.base import DataPlace
 from trainjob.train.tasks.cifar10 import Cifar10ResNet50
 
@@ -102,6 +102,8 @@ def all_pipelines(folder: Path, copied: bool = True) -> dict[str, Pipeline]:
     """Return every pipeline by name; the lessons' reads all images when it is made: not where `copied` is false."""
     task = Cifar10ResNet50(shift=PADDING, flip=True)
     data = task.open_data(DataPlace("synthetic", folder, 0, reads_every_byte=False))
+    assert data.normalise is not None
+    normalise = data.normalise
     train = open_by_name("synthetic", folder).split("train")
     images = np.asarray(train.images)
     lessons = Lessons(images if copied else images[:BATCH], np.asarray(train.labels))
@@ -110,7 +112,7 @@ def all_pipelines(folder: Path, copied: bool = True) -> dict[str, Pipeline]:
         "lessons, 2 workers": lambda: from_loader(lessons, 2),
         BARE: lambda: bare_gather(images),
         OURS: lambda: ours(data, lambda inputs: inputs),
-        "ours, normalised on this core": lambda: ours(data, lambda inputs: data.normalise(inputs, torch.float32)),
+        "ours, normalised on this core": lambda: ours(data, lambda inputs: normalise(inputs, torch.float32)),
     }
 
 
@@ -132,7 +134,7 @@ def bare_gather(images: Any) -> Iterator[int]:
 # -- the lessons' ------------------------------------------------------------------------------
 
 
-class Lessons(torch.utils.data.Dataset):
+class Lessons(torch.utils.data.Dataset[Any]):
     """torchvision's CIFAR10 with RandomCrop, RandomHorizontalFlip, ToTensor and Normalize."""
 
     def __init__(self, images: Any, labels: Any) -> None:

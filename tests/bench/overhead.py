@@ -3,8 +3,9 @@
     python tests/bench/overhead.py [--instances 2] [--seconds 40]
 
 All sides take turns of some updates each in the same processes: the loop that the tutorials teach, on batches in memory
-and on torch's DataLoader (whose order is its own), and our engines `ddp` and `naive`. The figures are medians over
-turns; between which the middle half of the turns' own ratios lie says how far to trust a ratio.
+and on torch's DataLoader (whose order is its own), and our engines `ddp`, with any and with a fixed order of sums, and
+`naive`. The figures are medians over turns; between which the middle half of the turns' own ratios lie says how far to
+trust a ratio.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import turns
-from turns import Turn
+from tests.bench import turns
+from tests.bench.turns import Turn
 
 HAND, LOADER, DDP, NAIVE, SINGLE = "by hand", "by hand, DataLoader", "ddp", "naive", "single"
+FIXED = "ddp, fixed order of sums"
 UPDATES = {"40 k": 200, "7.9 M": 12}  # of a turn
-RATIOS = ((DDP, HAND), (DDP, LOADER), (NAIVE, DDP), (SINGLE, HAND), (SINGLE, LOADER))
+RATIOS = ((DDP, HAND), (DDP, LOADER), (NAIVE, DDP), (FIXED, DDP), (SINGLE, HAND), (SINGLE, LOADER))
 
 
 def main() -> None:
@@ -48,41 +51,43 @@ def ratio(ones: list[float], others: list[float]) -> str:
 
 def one_rank(folder: Path, asked: argparse.Namespace) -> None:
     world = turns.join(folder)
+    several = {DDP: {"engine": DDP}, NAIVE: {"engine": NAIVE}, FIXED: {"engine": DDP, "sum_order": "fixed"}}
+    kinds = several if world.size > 1 else {SINGLE: {"engine": SINGLE}}
     stages = {
-        engine: turns.open_stage(folder, world, **turns.settings(asked.net, world.size, engine=engine))
-        for engine in ((DDP, NAIVE) if world.size > 1 else (SINGLE,))
+        name: turns.open_stage(folder, world, **turns.settings(asked.net, world.size, **kind))
+        for name, kind in kinds.items()
     }
     first = next(iter(stages.values()))
     sides = {
         HAND: by_hand(first, world, itertools.cycle(in_memory(first, world))),
         LOADER: by_hand(first, world, from_loader(first, world)),
-        **{engine: turns.ours(stage) for engine, stage in stages.items()},
+        **{name: turns.ours(stage) for name, stage in stages.items()},
     }
     turns.end(world, folder, turns.taken(world, sides, dict.fromkeys(sides, UPDATES[asked.net]), asked.seconds))
 
 
-def in_memory(stage, world) -> list:
+def in_memory(stage: Any, world: Any) -> list[Any]:
     """Return this rank's batches of an epoch, in our order."""
-    from trainjob.train.batches import blocks
+    from trainjob.train.samples.batches import blocks
 
     made = blocks(stage.train, stage.counts, world.rank, 0, stage.counts.updates_per_epoch)
     return [(block.inputs.clone(), block.targets.clone()) for block in made]
 
 
-def from_loader(stage, world) -> Iterator:
+def from_loader(stage: Any, world: Any) -> Iterator[Any]:
     """Yield batches as the tutorials have them made: a sampler that parts the data over ranks, no workers."""
     import numpy
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
     data = TensorDataset(*stage.train.gather(numpy.arange(len(stage.train)), None))
-    sampler = DistributedSampler(data, world.size, world.rank, drop_last=True)
+    sampler: DistributedSampler[Any] = DistributedSampler(data, world.size, world.rank, drop_last=True)
     loader = DataLoader(data, batch_size=turns.MICRO_BATCH, sampler=sampler, drop_last=True)
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from loader
 
 
-def by_hand(stage, world, batches: Iterator) -> turns.Side:
+def by_hand(stage: Any, world: Any, batches: Iterator[Any]) -> turns.Side:
     """Return the loop that the tutorials teach, with nothing around it."""
     import torch
     from torch import nn

@@ -1,4 +1,7 @@
-"""Prints how long the command line takes to start, beside a bare typer program: `python tests/bench/startup.py`.
+"""Prints how much CPU time the command line takes to start, beside a bare typer program and beside torchx.
+
+`python tests/bench/startup.py`. torchx is looked for on PATH, and TORCHX names another. Its dry run of the same job is
+what `plan` and `render` are measured by.
 
 Medians over interleaved runs, so that whatever else the machine does falls on all alike; only the ratios, taken
 within one run, mean something elsewhere.
@@ -8,14 +11,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 REPEATS = 15
+TORCHX = "torchx run --dryrun"
+SAME_JOB = ["--cluster", "local", "--instances", "2", "--", "python", "train.py"]
 RUNS = 1000
 BARE = """\
 import typer
@@ -44,12 +49,21 @@ def main() -> None:
         plain, lean = folder / "plain.py", folder / "lean.py"
         plain.write_text(BARE.format(settings=""))
         lean.write_text(BARE.format(settings="rich_markup_mode=None, pretty_exceptions_enable=False"))
+        (folder / "train.py").touch()
         make_runs(folder / "data" / "trainjob", RUNS)
         medians = measure(commands(plain, lean), environment(folder), folder)
+    torchx = medians.get(TORCHX)
     base, lean_base = medians["bare typer program --help"], medians["the same, rich switched off"]
-    print(f"{'':<42} {'median':>10}  {'÷ bare':>7}  {'÷ rich off':>10}")
+    print(f"{'':<42} {'median':>10}  {'÷ bare':>7}  {'÷ rich off':>10}  {'÷ torchx':>8}")
     for name, seconds in medians.items():
-        print(f"{name:<42} {1000 * seconds:7.1f} ms  {seconds / base:6.2f} ×  {seconds / lean_base:9.2f} ×")
+        print(
+            f"{name:<42} {1000 * seconds:7.1f} ms  {seconds / base:6.2f} ×  {seconds / lean_base:9.2f} ×"
+            f"{beside(seconds, torchx)}"
+        )
+
+
+def beside(seconds: float, torchx: float | None) -> str:
+    return "" if torchx is None else f"  {seconds / torchx:6.2f} ×"
 
 
 def commands(plain: Path, lean: Path) -> dict[str, list[str]]:
@@ -61,8 +75,20 @@ def commands(plain: Path, lean: Path) -> dict[str, list[str]]:
         "the same, running one command": [sys.executable, str(lean), "first", "NAME"],
         "trainjob --help (target 1.5 ×)": [*ours, "--help"],
         "trainjob render (target 2.5 ×)": [*ours, "render", "--cluster", "local"],
+        "trainjob render of a command (0.8 × torchx)": [*ours, "render", *SAME_JOB],
+        "trainjob plan of a command (0.8 × torchx)": [*ours, "plan", *SAME_JOB],
+        **torchx_command(),
         f"trainjob list, {RUNS:,} runs (target 1 s)": [*ours, "list"],
     }
+
+
+def torchx_command() -> dict[str, list[str]]:
+    """Return torchx's dry run of the same job: two processes on this machine run train.py."""
+    program = os.environ.get("TORCHX") or shutil.which("torchx")
+    if program is None:
+        return {}
+    words = ["run", "--dryrun", "--scheduler", "local_cwd", "dist.ddp", "-j", "1x2", "--script", "train.py"]
+    return {TORCHX: [program, *words]}
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -76,12 +102,20 @@ def measure(asked: dict[str, list[str]], environ: dict[str, str], folder: Path) 
     taken: dict[str, list[float]] = {name: [] for name in asked}
     for repeat in range(REPEATS + 1):
         for name, command in asked.items():
-            began = time.perf_counter()
-            subprocess.run(command, env=environ, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+            seconds = cpu_seconds(command, environ, folder)
             # The first round fills the caches of files and of compiled modules.
             if repeat:
-                taken[name].append(time.perf_counter() - began)
+                taken[name].append(seconds)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def cpu_seconds(command: list[str], environ: dict[str, str], folder: Path) -> float:
+    """Return the CPU time of a command: on a busy machine it says more than the time on the clock."""
+    process = subprocess.Popen(command, env=environ, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise subprocess.CalledProcessError(status, command)
+    return usage.ru_utime + usage.ru_stime
 
 
 def make_runs(home: Path, count: int) -> None:

@@ -15,10 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "unit/train"), str(TESTS.parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import runs_at_work  # noqa: E402 - a helper of the tests, found by the path above
+from tests.support import runs_at_work
 
 NETS = {"40 k": (100, 3), "7.9 M": (500, 31)}  # parameters: width, hidden layers
 MICRO_BATCH = 32
@@ -58,7 +57,8 @@ def in_ranks(script: str, net: str, asked: argparse.Namespace) -> dict[str, Any]
         codes = runs_at_work.finish(runs_at_work.start(paths, asked.instances, command=command), 600)
         if any(codes):
             sys.exit(runs_at_work.log(paths))
-        return json.loads((paths.folder / "results.json").read_text())
+        results: dict[str, Any] = json.loads((paths.folder / "results.json").read_text())
+        return results
 
 
 def settings(net: str, instances: int, **changes: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def ours(stage: Any, start: int = 0, loop_type: Any = None) -> Side:
 
     def train(updates: int) -> None:
         loop = (loop_type or Loop)(stage._replace(end=made[0] + updates), made[0])
-        loop._save_durably = lambda: None  # the checkpoint at the end is no part of an update
+        loop._save_durably = lambda: None  # type: ignore[method-assign] # the checkpoint at the end is no part of an update
         loop.run()
         made[0] += updates
 

@@ -1,77 +1,25 @@
 #!/usr/bin/env bash
-# 'digits-cnn on local'
+# Job digits-cnn on local: 2 instances on 1 host, 2 replicas, global batch 8, engine ddp
 # By hand: bash job.sh
-# shellcheck disable=SC1003,SC1010,SC1091,SC2016,SC2088,SC2089,SC2090
+# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
-TRAINJOB_RUN_DIR=$(pwd -P)
-export TRAINJOB_RUN_DIR
-cancelled=''
-
-write_word() {
-  printf '%s\n' "$2" >".$1.part"
-  sync ".$1.part" 2>/dev/null || true
-  mv -f ".$1.part" "$1"
-}
-
-begin_attempt() {
-  local last=0
-  if [[ -s attempt ]]; then read -r last <attempt; fi
-  export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue .terminated failure.json exit_code
-  write_word attempt "$TRAINJOB_ATTEMPT"
-  write_word state RUNNING
-}
-
-is_stale() { [[ "$(cat attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}" ]]; }
-
-end_attempt() {
-  local code=$1 state
-  trap '' TERM INT HUP USR1
-  if is_stale; then return; fi
-  state=$(state_at_end "$code")
-  write_word exit_code "$code"
-  write_word state "$state"
-}
-
-state_at_end() {
-  if [[ -n "$cancelled" ]]; then
-    printf 'CANCELLED\n'
-  elif [[ -e requeue ]]; then
-    printf 'STOPPED\n'
-  elif (($1 == 0)); then
-    printf 'COMPLETED\n'
-  else
-    printf 'FAILED\n'
-  fi
-}
-
-wait_for() {
-  while kill -0 "$1" 2>/dev/null; do
-    wait "$1" || true
-  done
-  wait "$1"
-}
-
-mkdir -p logs checkpoints
-begin_attempt
-trap 'end_attempt $?' EXIT
-trap 'cancelled=1; exit 143' TERM INT HUP
+[[ -e job.json && -d code/trainjob/launch/shell ]] ||
+  { echo "trainjob: $PWD is no run directory, which has job.json and code/ beside its job.sh: trainjob render -o FOLDER writes one" >&2; exit 1; }
+library=SHA256-OF-THE-SHELL-LIBRARY
+found=$(LC_ALL=C; cd ./code/trainjob/launch/shell && sha256sum -- *.sh | sha256sum)
+[[ "$found" == "$library  -" ]] ||
+  { echo "trainjob: the shell library in $PWD/code/trainjob/launch/shell has sha256 ${found%% *}, and this script and job.json were rendered with $library: submit the job again, or put back the code that came with this script" >&2; exit 1; }
+. code/trainjob/launch/shell/local.sh
+begin_run
 
 # What the job sets, PATH or any other name, holds for its ranks and not for this script, which keeps the record.
 (
-trap '' USR1
-if [[ -z "${TRAINJOB_DATA_DIR:-}" ]]; then TRAINJOB_DATA_DIR="$HOME"/.local/share/trainjob/data; fi
-export TRAINJOB_DATA_DIR
-if [[ -z "${TRAINJOB_PYTHON:-}" ]]; then TRAINJOB_PYTHON=python3; fi
-
-cd -- "$TRAINJOB_RUN_DIR/code"
-exec "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher local \
-  --instances 2 \
-  --accelerator cpu \
-  --parent "$$" "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"
+  trap '' USR1
+  use_data "${XDG_DATA_HOME:-$HOME/.local/share}"/trainjob/data
+  use_python python3
+  cd -- "$TRAINJOB_RUN_DIR/code"
+  exec "$TRAINJOB_PYTHON" -m trainjob.launch --launcher local --instances 2 --parent "$$" --accelerator cpu \
+    "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"
 ) &
-launcher=$!
-trap 'cancelled=1; kill -TERM "$launcher" 2>/dev/null || true' TERM INT HUP
-trap 'kill -USR1 "$launcher" 2>/dev/null || true' USR1
-wait_for "$launcher"
+wait_for_ranks

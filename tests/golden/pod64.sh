@@ -1,113 +1,34 @@
 #!/usr/bin/env bash
-# 'digits-cnn on pod64'
-# By hand, on the pod's launch host: bash job.sh
-# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2088,SC2089,SC2090
+# Job digits-cnn on pod64: 8 instances on 4 hosts, 64 replicas, global batch 256, engine ipu
+# By hand: on the pod's launch host, bash job.sh
+# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
-TRAINJOB_RUN_DIR=$(pwd -P)
-export TRAINJOB_RUN_DIR
-cancelled='' launcher=''
-
-write_word() {
-  printf '%s\n' "$2" >".$1.part"
-  sync ".$1.part" 2>/dev/null || true
-  mv -f ".$1.part" "$1"
-}
-
-begin_attempt() {
-  local last=0
-  if [[ -s attempt ]]; then read -r last <attempt; fi
-  export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue .terminated failure.json exit_code
-  write_word attempt "$TRAINJOB_ATTEMPT"
-  write_word state RUNNING
-}
-
-is_stale() { [[ "$(cat attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}" ]]; }
-
-end_attempt() {
-  local code=$1 state
-  trap '' TERM INT HUP USR1
-  if is_stale; then return; fi
-  state=$(state_at_end "$code")
-  write_word exit_code "$code"
-  write_word state "$state"
-}
-
-state_at_end() {
-  if [[ -n "$cancelled" ]]; then
-    printf 'CANCELLED\n'
-  elif [[ -e requeue ]]; then
-    printf 'STOPPED\n'
-  elif (($1 == 0)); then
-    printf 'COMPLETED\n'
-  else
-    printf 'FAILED\n'
-  fi
-}
-
-wait_for() {
-  while kill -0 "$1" 2>/dev/null; do
-    wait "$1" || true
-  done
-  wait "$1"
-}
-
-end_group() {
-  local step
-  for ((step = 0; step < 100; step++)); do
-    if [[ -z "$launcher" ]] || ! kill -TERM -- "-$launcher" 2>/dev/null; then return 0; fi
-    sleep 0.1
-  done
-  kill -KILL -- "-$launcher" 2>/dev/null || true
-}
-
-clean_up() {
-  trap '' TERM INT HUP USR1
-  end_group
-  if is_stale; then return 0; fi
-  if [[ -n "$cancelled" ]]; then rm -f stop; fi
-}
-
-mkdir -p logs checkpoints
-begin_attempt
-trap 'code=$?; clean_up; end_attempt "$code"' EXIT
-trap 'cancelled=1; exit 143' TERM INT HUP
-export MASTER_ADDR=host-1
-MASTER_PORT=$((20000 + $(cksum <<<"$TRAINJOB_RUN_DIR $TRAINJOB_ATTEMPT" | cut -d ' ' -f 1) % 12768))
-export MASTER_PORT
+[[ -e job.json && -d code/trainjob/launch/shell ]] ||
+  { echo "trainjob: $PWD is no run directory, which has job.json and code/ beside its job.sh: trainjob render -o FOLDER writes one" >&2; exit 1; }
+library=SHA256-OF-THE-SHELL-LIBRARY
+found=$(LC_ALL=C; cd ./code/trainjob/launch/shell && sha256sum -- *.sh | sha256sum)
+[[ "$found" == "$library  -" ]] ||
+  { echo "trainjob: the shell library in $PWD/code/trainjob/launch/shell has sha256 ${found%% *}, and this script and job.json were rendered with $library: submit the job again, or put back the code that came with this script" >&2; exit 1; }
+. code/trainjob/launch/shell/pod.sh
+first_host=host-1 stops_by_file=1
+begin_run
 
 # What the job sets, PATH or any other name, holds for its ranks and not for this script, which keeps the record.
-# A group of its own: poprun, mpirun and what they start here can be told together.
 set -m
 (
-export POPLAR_LOG_LEVEL=WARN
-if [[ -z "${TRAINJOB_DATA_DIR:-}" ]]; then TRAINJOB_DATA_DIR=/localdata; fi
-export TRAINJOB_DATA_DIR
-if [[ -z "${TRAINJOB_PYTHON:-}" ]]; then TRAINJOB_PYTHON=python3; fi
-cd -- "$TRAINJOB_RUN_DIR/code"
-TRAINJOB_MPI_LOCAL=''
-# Values travel beside the line, not on it: only names that are set are asked for.
-for TRAINJOB_NAME in PATH LD_LIBRARY_PATH PYTHONPATH OPAL_PREFIX CPATH VIRTUAL_ENV POPLAR_SDK_ENABLED POPLAR_ENGINE_OPTIONS POPTORCH_CACHE_DIR IPUOF_VIPU_API_TIMEOUT MASTER_ADDR MASTER_PORT TRAINJOB_ATTEMPT TRAINJOB_COMPILE_ONLY TRAINJOB_DATA_DIR TRAINJOB_DEVICE TRAINJOB_INTERFACE TRAINJOB_MAX_UPDATES POPLAR_LOG_LEVEL; do
-  if [[ -v "$TRAINJOB_NAME" ]]; then TRAINJOB_MPI_LOCAL+=" -x $TRAINJOB_NAME"; fi
-done
-TRAINJOB_MPI_LOCAL=${TRAINJOB_MPI_LOCAL# }
-exec poprun \
-  --host=host-1,host-2,host-3,host-4 \
-  --num-instances=8 \
-  --num-replicas=64 \
-  --ipus-per-replica=1 \
-  --num-ilds=1 \
-  --vipu-server-port=8090 \
-  --print-topology=yes \
-  --mpi-local-args="$TRAINJOB_MPI_LOCAL" \
-  "$TRAINJOB_PYTHON" -m trainjob.train.launch --launcher openmpi \
-  --accelerator ipu \
-  "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"
+  trap '' USR1
+  export POPLAR_LOG_LEVEL=WARN
+  use_data /localdata
+  use_python python3
+  cd -- "$TRAINJOB_RUN_DIR/code"
+  forward_names POPLAR_LOG_LEVEL
+  exec poprun \
+    --host=host-1,host-2,host-3,host-4 --num-instances=8 --num-replicas=64 --ipus-per-replica=1 --num-ilds=1 \
+    --vipu-server-port=8090 \
+    --print-topology=yes \
+    --mpi-local-args="$TRAINJOB_MPI_LOCAL" \
+    "$TRAINJOB_PYTHON" -m trainjob.launch --launcher openmpi --accelerator ipu \
+    "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"
 ) &
-launcher=$!
-set +m
-# mpirun gives a rank a second: asked by file, ranks checkpoint and stop at the same block. Asked again: now.
-trap 'if [[ -n "$cancelled" ]]; then kill -TERM -- "-$launcher" 2>/dev/null || true; fi; cancelled=1; : >stop' TERM INT HUP
-trap ': >stop' USR1
-wait_for "$launcher"
+wait_for_ranks

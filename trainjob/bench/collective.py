@@ -9,11 +9,10 @@ from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
-from trainjob.runs.experiment import Workbench
-from trainjob.runs.prune import remove_run
+from trainjob.contract.measures import MEASUREMENT
+from trainjob.requests.workbench import Workbench
 
 MODULE = "trainjob.train.measure.collective"
-MEASUREMENT = "measurement.json"
 
 
 @dataclass(frozen=True)
@@ -25,22 +24,26 @@ class Reduction:
     tensors: int
     seconds: float
     bytes_per_s: float
+    bucket_mb: float | None = None  # of the way "bucketed"
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for `--json`."""
         return asdict(self)
 
 
-def collective(workbench: Workbench, *, instances: int, megabytes: Sequence[float], tensors: int) -> list[Reduction]:
+def collective(
+    workbench: Workbench, *, instances: int, megabytes: Sequence[float], tensors: int, buckets_mb: Sequence[float]
+) -> list[Reduction]:
     """Return the reductions measured on `instances` ranks. Raises UserError when the run fails."""
     sizes = [f"{size:g}" for size in megabytes]
     planned = workbench.vary(
         instances=instances, engine=None, env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"}
     )
-    runtime = (MODULE, "--tensors", str(tensors), "--megabytes", *sizes, "--")
+    buckets = [f"{size:g}" for size in buckets_mb]
+    runtime = (MODULE, "--tensors", str(tensors), "--megabytes", *sizes, "--bucket-mb", *buckets, "--")
     paths = workbench.run(dataclasses.replace(planned, runtime=runtime))
     measured = read_json(paths.folder / MEASUREMENT)
     if not isinstance(measured, dict):
-        raise UserError(f"run {paths.id} left no {MEASUREMENT}: look at `trainjob logs {paths.id}`")
-    remove_run(paths)
+        raise UserError(f"run {paths.id} left no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
+    workbench.discard(paths)
     return [Reduction(**row) for row in measured["rows"]]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.bench.scaling import Scale, measure
-from trainjob.runs.experiment import Workbench
+from trainjob.requests.workbench import Workbench
 
 TASK = "ffnet-toy"
 _INPUTS, _LAYERS, _OUTPUTS = 100, 3, 1  # the task's own
@@ -39,13 +39,14 @@ def growth(
     Raises Refusal for what can't be planned, UserError when a run fails.
     """
     pairs = [(width, sizes[0]) for width in widths] + [(widths[0], samples) for samples in sizes[1:]]
-    for width, samples in pairs:
-        for instances in numbers:
-            options = {**workbench.request.job.set, "width": width, "samples": samples}
-            # One thread each: instances that share cores would otherwise be compared with one that has them all.
-            environ = {**workbench.request.job.env, "OMP_NUM_THREADS": "1"}
-            grown = {"task": TASK, "set": options, "samples": samples, "env": environ}
-            yield _row(width, samples, measure(workbench, instances, epochs, None, grown))
+    cases = [(width, samples, instances) for width, samples in pairs for instances in numbers]
+    for number, (width, samples, instances) in enumerate(cases, start=1):
+        workbench.say(f"{number} of {len(cases)}: width {width}, {samples:,} samples")
+        options = {**workbench.request.job.set, "width": width, "samples": samples}
+        # One thread each: instances that share cores would otherwise be compared with one that has them all.
+        environ = {**workbench.request.job.env, "OMP_NUM_THREADS": "1"}
+        grown = {"task": TASK, "set": options, "samples": samples, "env": environ}
+        yield _row(width, samples, measure(workbench, instances, epochs, None, grown))
 
 
 def _row(width: int, samples: int, scale: Scale) -> Growth:

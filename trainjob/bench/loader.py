@@ -9,13 +9,12 @@ from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
+from trainjob.contract.measures import MEASUREMENT
 from trainjob.render.request import Request
-from trainjob.runs.experiment import Workbench
-from trainjob.runs.prune import remove_run
+from trainjob.requests.workbench import Workbench
 
 MODULE = "trainjob.train.measure.loader"
 APPETITE = "trainjob.train.measure.appetite"
-MEASUREMENT = "measurement.json"
 
 
 @dataclass(frozen=True)
@@ -39,24 +38,25 @@ def loading(workbench: Workbench, numbers: Sequence[int], workers: Sequence[int]
 def _of(workbench: Workbench, instances: int, workers: Sequence[int], seconds: float) -> list[Loading]:
     planned = workbench.vary(instances=instances, engine=None)
     runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", *(str(number) for number in workers), "--")
-    measured = _measured(workbench, dataclasses.replace(planned, runtime=runtime))
-    return [Loading(instances, row["workers"], row["samples_per_s"]) for row in measured["rows"]]
+    rows = measured(workbench, dataclasses.replace(planned, runtime=runtime))["rows"]
+    return [Loading(instances, row["workers"], row["samples_per_s"]) for row in rows]
 
 
 def measured_appetite(workbench: Workbench, *, seconds: float) -> float:
     """Return the samples a second that one instance alone trains on when they are in memory. Raises UserError."""
     planned = workbench.vary(instances=1, replicas=None, engine=None)
     runtime = (APPETITE, "--seconds", f"{seconds:g}", "--")
-    return float(_measured(workbench, dataclasses.replace(planned, runtime=runtime))["samples_per_s"])
+    return float(measured(workbench, dataclasses.replace(planned, runtime=runtime))["samples_per_s"])
 
 
-def _measured(workbench: Workbench, request: Request) -> dict[str, Any]:
+def measured(workbench: Workbench, request: Request) -> dict[str, Any]:
+    """Return what a measuring run has written. Raises UserError where it left nothing."""
     paths = workbench.run(request)
-    measured = read_json(paths.folder / MEASUREMENT)
-    if not isinstance(measured, dict):
-        raise UserError(f"run {paths.id} left no {MEASUREMENT}: look at `trainjob logs {paths.id}`")
-    remove_run(paths)
-    return measured
+    figures = read_json(paths.folder / MEASUREMENT)
+    if not isinstance(figures, dict):
+        raise UserError(f"run {paths.id} left no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
+    workbench.discard(paths)
+    return figures
 
 
 def verdict(rows: Sequence[Loading], appetite_per_instance: float) -> str:
@@ -73,13 +73,13 @@ def verdict(rows: Sequence[Loading], appetite_per_instance: float) -> str:
         taken = instances * appetite_per_instance
         if fastest.samples_per_s < taken:
             return (
-                f"loader-bound from {instances} instances a host on: they take {taken:,.0f} samples/s and "
-                f"{fastest.samples_per_s:,.0f} come. {_knob(rows, instances)}"
+                f"loader-bound from {instances} instances per host: they can train on {taken:,.0f} samples/s, and "
+                f"{fastest.samples_per_s:,.0f} are loaded. {_knob(rows, instances)}"
             )
     most = max(best)
     return (
-        f"not loader-bound up to {most} instances a host: {best[most].samples_per_s:,.0f} samples/s come and "
-        f"{most * appetite_per_instance:,.0f} are taken"
+        f"not loader-bound up to {most} instances per host: {best[most].samples_per_s:,.0f} samples/s are loaded, and "
+        f"they can train on {most * appetite_per_instance:,.0f}"
     )
 
 
@@ -88,4 +88,4 @@ def _knob(rows: Sequence[Loading], instances: int) -> str:
     slowest, fastest = mine[0], mine[-1]
     if fastest.workers != slowest.workers and fastest.samples_per_s > 1.1 * slowest.samples_per_s:
         return f"--workers {fastest.workers} is the best of those tried; more hosts (--hosts) share the load"
-    return "More workers don't help: spread the instances over more hosts (--hosts), or make a sample cheaper"
+    return "More workers don't help: spread the instances over more hosts (--hosts), or make samples cheaper to load"

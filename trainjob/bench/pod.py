@@ -1,22 +1,27 @@
-"""A pod's data without training, rehearsed: what its instances load."""
+"""A pod's job, rehearsed: what its instances load, and the four steps of the IPU lessons.
+
+The steps: one replica; eight in one process; with workers; four instances of two.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainjob.bench.loader import MEASUREMENT, MODULE
+from trainjob.bench.loader import MODULE
+from trainjob.bench.scaling import Epoch, epochs_of
 from trainjob.contract import states
+from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
+from trainjob.contract.measures import MEASUREMENT
 from trainjob.contract.paths import RunPaths
 from trainjob.rehearse import kinds
-from trainjob.rehearse.base import Rehearsal
-
-# The job with some settings changed, as a rehearsal: it trains, or its ranks run a module of ours with arguments.
-Rehearsing = Callable[[dict[str, Any], tuple[str, ...] | None], Rehearsal]
+from trainjob.rehearse.base import Rehearsal, rehearsal
+from trainjob.requests.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -35,21 +40,113 @@ class PodLoading:
         return asdict(self)
 
 
-def loading(rehearsing: Rehearsing, workers: Sequence[int], *, seconds: float) -> Iterator[PodLoading]:
+def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> Iterator[PodLoading]:
     """Yield the rate of the job with each number of workers. Raises UserError."""
     for number in workers:
-        yield _row(rehearsing, number, seconds)
+        yield _row(workbench, number, seconds)
 
 
-def _row(rehearsing: Rehearsing, workers: int, seconds: float) -> PodLoading:
-    asked = rehearsing({"workers": workers}, (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--"))
-    verdict = kinds.rehearse(asked)
+def changed(workbench: Workbench, settings: dict[str, Any], runtime: tuple[str, ...] | None = None) -> Rehearsal:
+    """Return the rehearsal of the job with some settings changed; its ranks run the module `runtime` where given."""
+    prepared = workbench.prepared.changed(**settings)
+    if runtime is not None:
+        prepared = dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
+    return rehearsal(prepared, folder=workbench.folder)
+
+
+def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
+    runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
+    trial = changed(workbench, {"workers": workers}, runtime)
+    workbench.say(f"{workers} loader workers …")
+    verdict = kinds.rehearse(trial)
     measured = read_json(RunPaths(verdict.folder).folder / MEASUREMENT)
     if verdict.state != states.COMPLETED or not isinstance(measured, dict):
-        raise UserError(f"the rehearsal in {verdict.folder} left no measurement: {verdict.outcome}")
+        raise UserError(
+            f"the rehearsal in {verdict.folder} left no measurement: {verdict.outcome}",
+            f"see why: trainjob logs {verdict.folder}",
+        )
     shutil.rmtree(verdict.folder, ignore_errors=True)
-    topology, batch = asked.request.plan.topology, asked.request.plan.batch
+    topology, batch = trial.request.plan.topology, trial.request.plan.batch
     rate = measured["rows"][0]["samples_per_s"]
     steps = batch.blocks_per_epoch if batch else None
     samples = steps * batch.block if batch and steps else None
     return PodLoading(topology.instances, topology.replicas, workers, steps, rate, samples / rate if samples else None)
+
+
+_WORKERS = 4
+# Instances, replicas over all of them, loader workers of each instance.
+STEPS = ((1, 1, 0), (1, 8, 0), (1, 8, _WORKERS), (4, 8, _WORKERS))
+# What the lessons train: batches of 64 of 50,000 images, 8 micro batches to an update, 4 updates to a loader step.
+JOB = {
+    "task": "trainjob.train.tasks.lessons:Lessons",
+    "samples": 50_000,
+    "instances": 1,
+    "replicas": 8,
+    "micro_batch": 64,
+    "accumulation": 8,
+    "device_iterations": 4,
+    "eight_bit_io": True,
+    # A stand-in's replicas are computed one after the other: by one thread, so that the steps compare.
+    "env": {"OMP_NUM_THREADS": "1"},
+}
+_WARM_UP_EPOCHS = 1  # compiles, starts workers, and loads ahead
+_EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the four steps. Means over its epochs after the first: what is loaded ahead is used in the next."""
+
+    instances: int
+    replicas: int
+    workers: int
+    loader_steps: float  # of an epoch, counted
+    seconds_per_epoch: float
+    samples_per_s: float
+    data_share: float  # of the time, waiting for data
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for `--json`."""
+        return asdict(self)
+
+
+def lessons(workbench: Workbench) -> Iterator[Step]:
+    """Yield the four steps. Raises UserError where one does not end well."""
+    for instances, replicas, workers in STEPS:
+        changes = {"instances": instances, "replicas": replicas, "workers": workers, "updates": None}
+        workbench.say(f"{instances} instances, {replicas} replicas, {workers} loader workers …")
+        changes |= {"epochs": _WARM_UP_EPOCHS + _EPOCHS, "checkpoint_every": 0}
+        an_epoch = _batch(changed(workbench, changes)).updates_per_epoch
+        yield _step(changed(workbench, {**changes, "log_every": an_epoch}))
+
+
+def _batch(trial: Rehearsal) -> Batch:
+    batch = trial.request.plan.batch
+    if batch is None or batch.updates_per_epoch is None:
+        raise UserError("the lessons' steps train a task whose data set's size is known", "give --samples")
+    return batch
+
+
+def _step(trial: Rehearsal) -> Step:
+    verdict = kinds.rehearse(trial)
+    if verdict.state != states.COMPLETED:
+        raise UserError(
+            f"the rehearsal in {verdict.folder} failed: {verdict.outcome}", f"see why: trainjob logs {verdict.folder}"
+        )
+    epochs = list(epochs_of(RunPaths(verdict.folder), _batch(trial).global_batch))[_WARM_UP_EPOCHS:]
+    shutil.rmtree(verdict.folder, ignore_errors=True)
+    return _mean(trial, epochs)
+
+
+def _mean(trial: Rehearsal, epochs: Sequence[Epoch]) -> Step:
+    topology, total_s = trial.request.plan.topology, sum(epoch.total_s for epoch in epochs)
+    samples = sum(epoch.samples for epoch in epochs)
+    return Step(
+        instances=topology.instances,
+        replicas=topology.replicas,
+        workers=trial.request.job.workers or 0,
+        loader_steps=samples / _batch(trial).block / len(epochs),
+        seconds_per_epoch=total_s / len(epochs),
+        samples_per_s=samples / total_s,
+        data_share=sum(epoch.seconds.get("data", 0.0) for epoch in epochs) / total_s,
+    )

@@ -1,28 +1,33 @@
-"""The same job on several numbers of instances: time an epoch, efficiency, and the share of time waiting for data."""
+"""The same job on several numbers of instances: time an epoch, efficiency, and the share of time waiting for data.
+
+Every number is measured several times, in turns, so that a machine that slows down for a while slows down all of them.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
-from trainjob.runs.experiment import Workbench
-from trainjob.runs.prune import remove_run
+from trainjob.predict.model import student_95
+from trainjob.requests.workbench import Workbench
 
 _WARM_UP_EPOCHS = 1
+_MOST_EFFICIENT = 1.2  # caches make more than 100 % possible
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One number of instances. Times are medians over the epochs after the first, which warms up."""
+    """One number of instances. Times are medians over the epochs after the first of each run, which warms up."""
 
     instances: int
     global_batch: int
-    epochs: int  # measured
+    epochs: int  # measured, over all runs
     seconds_per_epoch: float
     fastest_epoch_s: float
     slowest_epoch_s: float
@@ -30,6 +35,9 @@ class Scale:
     efficiency: float  # samples/s ÷ (instances × samples/s of the first row ÷ its instances)
     data_share: float  # of the time, waiting for data
     communication_share: float
+    samples_per_s_low: float  # the 90 % interval of the median of samples/s, over runs
+    samples_per_s_high: float
+    noise: str | None = None  # why the figures say nothing, although they were measured twice
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for `--json`."""
@@ -49,23 +57,86 @@ class Epoch:
         return sum(self.seconds.values())
 
 
-def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int) -> Iterator[Scale]:
-    """Yield one row for each number of instances, in order; every instance takes the micro batch asked for.
+@dataclass(frozen=True)
+class Amdahl:
+    """Amdahl's law, fitted to the rows: the speed-up of N instances is 1 ÷ (serial + (1 − serial) ÷ N)."""
+
+    serial_share: float
+    most_speed_up: float | None  # of any number of instances; None: no part is serial
+    error: float  # root mean square of the differences between measured and fitted speed-up, as a share
+
+    def speed_up(self, instances: float) -> float:
+        """Return how many times faster than one instance `instances` are."""
+        return 1 / (self.serial_share + (1 - self.serial_share) / instances)
+
+
+def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int, repeats: int = 1) -> list[Scale]:
+    """Return one row for each number of instances, in order; every instance takes the micro batch asked for.
 
     Raises Refusal for a number that can't be planned, UserError when a run fails.
     """
     workbench.refuse_command()
-    first: Scale | None = None
-    for instances in numbers:
-        row = measure(workbench, instances, epochs, first, {})
-        first = first or row
-        yield row
+    runs: dict[int, list[list[Epoch]]] = {number: [] for number in numbers}
+    batches = {}
+    turns = list(runs) * repeats
+    for turn, number in enumerate(turns, start=1):
+        workbench.say(f"measurement {turn} of {len(turns)}")
+        batches[number], measured = epochs_at(workbench, number, epochs, {})
+        runs[number].append(measured)
+    first = _scale(numbers[0], batches[numbers[0]], runs[numbers[0]], None)
+    rows = [first]
+    for number in list(runs)[1:]:
+        row = _scale(number, batches[number], runs[number], first)
+        if implausible(row, first):
+            workbench.say("these figures are implausible: measuring again")
+            runs[number].append(epochs_at(workbench, number, epochs, {})[1])
+            row = _scale(number, batches[number], runs[number], first)
+            row = replace(row, noise=implausible(row, first))
+        rows.append(row)
+    return rows
+
+
+def amdahl(rows: Sequence[Scale]) -> Amdahl | None:
+    """Return the law that fits the rows' samples/s best.
+
+    None unless the rows begin with one instance and have another, and where noise hides it.
+    """
+    first = rows[0]
+    if len(rows) < 2 or first.instances != 1 or any(row.noise for row in rows):
+        return None
+    # 1 ÷ speed-up is linear in the serial share s: y − x = s (1 − x), with x the share that one instance has left.
+    pairs = [(1 / row.instances, first.samples_per_s / row.samples_per_s) for row in rows[1:]]
+    serial = sum((1 - x) * (y - x) for x, y in pairs) / sum((1 - x) ** 2 for x, _ in pairs)
+    serial = min(1.0, max(0.0, serial))
+    fitted = Amdahl(serial, 1 / serial if serial else None, 0.0)
+    errors = [(fitted.speed_up(1 / x) * y - 1) ** 2 for x, y in pairs]
+    return replace(fitted, error=math.sqrt(statistics.fmean(errors)))
+
+
+def implausible(row: Scale, first: Scale) -> str | None:
+    """Return why a row says nothing beside the first one; None where it does."""
+    if row.efficiency > _MOST_EFFICIENT:
+        return f"an efficiency of {100 * row.efficiency:.0f} % means that something else slowed down the first row"
+    apart_s = abs(row.seconds_per_epoch - first.seconds_per_epoch)
+    spread_s = max(one.slowest_epoch_s - one.fastest_epoch_s for one in (row, first))
+    if row.instances != first.instances and spread_s > apart_s:
+        return f"epochs of one row differ by {spread_s:.3f} s, and the rows by {apart_s:.3f} s"
+    return None
 
 
 def measure(
     workbench: Workbench, instances: int, epochs: int, first: Scale | None, changes: Mapping[str, Any]
 ) -> Scale:
     """Return the row of one number of instances, with some settings of the job changed; `first` is 100 % efficient.
+
+    Raises Refusal, or UserError when the run fails.
+    """
+    global_batch, measured = epochs_at(workbench, instances, epochs, changes)
+    return _scale(instances, global_batch, [measured], first)
+
+
+def epochs_at(workbench: Workbench, instances: int, epochs: int, changes: Mapping[str, Any]) -> tuple[int, list[Epoch]]:
+    """Return the global batch and the epochs of one run after its warm-up.
 
     Raises Refusal, or UserError when the run fails.
     """
@@ -79,19 +150,21 @@ def measure(
     )
     batch = request.plan.batch
     if batch is None:
-        raise UserError("bench scaling trains tasks of the runtime: a command's epochs can't be seen from outside")
+        raise UserError(
+            "bench scaling trains a task, and the epochs of a command of your own can't be observed", "give --task"
+        )
     paths = workbench.run(request)
     measured = list(epochs_of(paths, batch.global_batch))[_WARM_UP_EPOCHS:]
     if not measured:
-        raise UserError(f"run {paths.id} left no epoch to measure: look at `trainjob logs {paths.id}`")
-    remove_run(paths)
-    return _scale(instances, batch.global_batch, measured, first)
+        raise UserError(f"run {paths.id} left no epoch to measure", f"see why: trainjob logs {paths.folder}")
+    workbench.discard(paths)
+    return batch.global_batch, measured
 
 
 def _updates_per_epoch(workbench: Workbench, instances: int, changes: Mapping[str, Any]) -> int:
     batch = workbench.vary(instances=instances, **changes).plan.batch
     if batch is None or batch.updates_per_epoch is None:
-        raise UserError("bench scaling needs to know how long an epoch is: give --samples")
+        raise UserError("bench scaling needs to know how long an epoch is", "give --samples")
     return batch.updates_per_epoch
 
 
@@ -104,7 +177,9 @@ def epochs_of(paths: RunPaths, global_batch: int) -> Iterator[Epoch]:
             before = line["update"]
 
 
-def _scale(instances: int, global_batch: int, measured: Sequence[Epoch], first: Scale | None) -> Scale:
+def _scale(instances: int, global_batch: int, runs: Sequence[Sequence[Epoch]], first: Scale | None) -> Scale:
+    measured = [epoch for run in runs for epoch in run]
+    low, high = _interval([[epoch.samples / epoch.total_s for epoch in run] for run in runs])
     seconds = [epoch.total_s for epoch in measured]
     rate = statistics.median(epoch.samples / epoch.total_s for epoch in measured)
     rate_of_one = rate / instances if first is None else first.samples_per_s / first.instances
@@ -119,8 +194,34 @@ def _scale(instances: int, global_batch: int, measured: Sequence[Epoch], first: 
         efficiency=rate / (instances * rate_of_one),
         data_share=_share(measured, "data"),
         communication_share=_share(measured, "communication"),
+        samples_per_s_low=low,
+        samples_per_s_high=high,
     )
+
+
+def _interval(rates: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the 90 % interval of the middle rate. Epochs of one run are alike: each of several runs counts once."""
+    each = [statistics.median(run) for run in rates] if len(rates) > 1 else list(rates[0])
+    middle = statistics.median([rate for run in rates for rate in run])
+    if len(each) < 2:
+        return min(rates[0]), max(rates[0])
+    spread = statistics.stdev(math.log(rate) for rate in each) / math.sqrt(len(each))
+    factor = math.exp(student_95(max(2.0, len(each) - 1.0)) * spread)
+    return middle / factor, middle * factor
 
 
 def _share(measured: Sequence[Epoch], phase: str) -> float:
     return statistics.median(epoch.seconds.get(phase, 0.0) / epoch.total_s for epoch in measured)
+
+
+def law_in_words(law: Amdahl | None, rows: Sequence[Scale]) -> str:
+    """Return what Amdahl's law says of the rows, or why it can't be fitted to them."""
+    if law is None:
+        reason = "noise hides it" if any(row.noise for row in rows) else "that takes one instance as well: --at 1"
+        return f"Amdahl's law is not fitted: {reason}"
+    most = "no bound on the speed-up" if law.most_speed_up is None else f"at most {law.most_speed_up:.1f} times faster"
+    twice = 2 * max(row.instances for row in rows)
+    return (
+        f"Amdahl's law: {100 * law.serial_share:.1f} % serial, {most}; it fits within {100 * law.error:.1f} %, and "
+        f"predicts {law.speed_up(twice):.2f} times the speed of one instance for {twice}"
+    )

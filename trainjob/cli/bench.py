@@ -1,59 +1,111 @@
-"""trainjob bench: loader, collective, scaling, growth."""
+"""trainjob bench: loader, collective, scaling, growth, step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli import show
-from trainjob.cli.app import new
-from trainjob.cli.job_flags import JobFlags, takes_a_job
+from trainjob.cli import bench_pods, show
+from trainjob.cli.app import examples, new
+from trainjob.cli.bench_step import STEP_EXAMPLES, Output, step
+from trainjob.cli.job_flags import takes_a_job
+from trainjob.contract import setting_row, settings
+from trainjob.requests.options import JobOptions
 
 if TYPE_CHECKING:
-    from trainjob.bench.lessons import Step
-    from trainjob.bench.pod import PodLoading
+    from trainjob.bench.collective import Reduction
     from trainjob.bench.scaling import Scale
+    from trainjob.requests.workbench import Workbench
 
 app = new(
-    no_args_is_help=True, help="Measure the loader, the collectives, and how a job scales and grows, on this machine."
+    no_args_is_help=True,
+    help="Measure data loading, all-reduce, single updates, and how a job scales and grows, on this machine.",
 )
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the figures as JSON, too.")]
-Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances; may be repeated.")]
+# What a bench decides itself, or what only a run that is submitted has.
+_NO_RUN = functools.partial(
+    takes_a_job, without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM)
+)
+_ONLY_RANKS = functools.partial(
+    takes_a_job, without=(name for name in settings.names(settings.JobSettings) if name not in ("instances", "env"))
+)
+_ONLY_DATA = functools.partial(
+    takes_a_job,
+    without=("epochs", "updates", "workers", "engine", "bucket_mb"),
+    groups_without=(setting_row.TRAINING, setting_row.RECORDS, setting_row.SLURM),
+)
+_TOY_NET = functools.partial(
+    takes_a_job,
+    without=("task", "epochs", "updates", "instances", "replicas", "samples", "data"),
+    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+)
+Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
+Appetite = Annotated[
+    float | None,
+    typer.Option(help="Samples/s that one instance can train on; the verdict then says whether loading keeps up."),
+]
+Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances. May be repeated.")]
 
 
-@app.command()
-@takes_a_job
+@app.command(
+    epilog=examples(
+        "trainjob bench scaling --task my_task:MyTask --at 1 --at 2 --at 4",
+        "trainjob bench scaling --lessons --cluster pod16",
+    )
+)
+@_NO_RUN
 def scaling(
-    flags: JobFlags,
+    flags: JobOptions,
     at: Numbers = None,
     lessons: Annotated[
-        bool, typer.Option("--lessons", help="The IPU lessons' four steps, rehearsed: seconds an epoch.")
+        bool, typer.Option("--lessons", help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
     ] = False,
-    measured_epochs: Annotated[int, typer.Option("--measured-epochs", min=1, help="After one that warms up.")] = 3,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    measured_epochs: Annotated[
+        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
+    ] = 3,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each number of instances, in turns.")] = 3,
+    plot: Plot = None,
     output: Output = None,
     as_json: show.AsJson = False,
 ) -> None:
-    """Train on several numbers of instances: time an epoch, efficiency, share of time waiting for data."""
+    """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
+    from trainjob.bench.scaling import amdahl, law_in_words
     from trainjob.bench.scaling import scaling as measured
-    from trainjob.cli.workbench import workbench
 
     if lessons:
-        _print_lessons(flags, output, as_json=as_json)
+        bench_pods.print_lessons(flags, output, as_json=as_json)
         return
-    rows = list(measured(workbench(flags), at or [1, 2], epochs=measured_epochs))
-    _print(rows, _SCALING_HEAD, _scaling_line, output, as_json=as_json)
+    _check_targets(plot, output)
+    with _bench(flags) as bench:
+        rows = measured(bench, at or [1, 2], epochs=measured_epochs, repeats=repeats)
+    show.figures(rows, _SCALING_HEAD, _scaling_line, output, in_json=as_json)
+    for row in rows if not as_json else ():
+        if row.noise is not None:
+            typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
+    law = amdahl(rows)
+    if not as_json and len(rows) > 1:
+        typer.echo(f"\n{law_in_words(law, rows)}")
     if plot is not None:
         from trainjob.bench.plots import draw_scaling
 
-        draw_scaling(rows, plot)
+        draw_scaling(rows, law, plot)
 
 
-_SCALING_HEAD = ("INSTANCES", "S/EPOCH", "MIN", "MAX", "SAMPLES/S", "EFFICIENCY", "DATA", "COMMUNICATION")
+_SCALING_HEAD = (
+    "INSTANCES",
+    "S/EPOCH",
+    "MIN",
+    "MAX",
+    "SAMPLES/S",
+    "90 % INTERVAL",
+    "EFFICIENCY",
+    "DATA",
+    "COMMUNICATION",
+)
 
 
 def _scaling_line(row: Scale) -> tuple[str, ...]:
@@ -63,72 +115,104 @@ def _scaling_line(row: Scale) -> tuple[str, ...]:
         f"{row.fastest_epoch_s:.3f}",
         f"{row.slowest_epoch_s:.3f}",
         f"{row.samples_per_s:,.0f}",
+        f"{row.samples_per_s_low:,.0f} to {row.samples_per_s_high:,.0f}",
         f"{100 * row.efficiency:.0f} %",
         f"{100 * row.data_share:.1f} %",
         f"{100 * row.communication_share:.1f} %",
     )
 
 
-@app.command()
-@takes_a_job
+@app.command(
+    epilog=examples(
+        "trainjob bench collective --instances 4 --bucket-mb 1,5,25",
+        "trainjob bench collective --megabytes 16 --plot all-reduce.svg",
+    )
+)
+@_ONLY_RANKS
 def collective(
-    flags: JobFlags,
-    megabytes: Annotated[list[float] | None, typer.Option("--megabytes", help="A size; may be repeated.")] = None,
-    tensors: Annotated[int, typer.Option("--tensors", min=1, help="Tensors a size is divided into.")] = 32,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    flags: JobOptions,
+    megabytes: Annotated[
+        list[float] | None, typer.Option("--megabytes", help="Total size of the tensors in MB. May be repeated.")
+    ] = None,
+    tensors: Annotated[
+        int, typer.Option("--tensors", min=1, help="Number of tensors that each size is divided into.")
+    ] = 32,
+    bucket_mb: Annotated[
+        str, typer.Option("--bucket-mb", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
+    ] = "25",
+    plot: Plot = None,
     output: Output = None,
     as_json: show.AsJson = False,
 ) -> None:
-    """Measure all-reduce by size: tensor by tensor, in one flat buffer, in buckets."""
-    from trainjob.bench.collective import Reduction
+    """Measure all-reduce by size: one call per tensor, one flat buffer, and buckets."""
     from trainjob.bench.collective import collective as measured
-    from trainjob.cli.workbench import workbench
 
     def line(row: Reduction) -> tuple[str, ...]:
-        return (show.size(row.bytes), row.way, f"{1000 * row.seconds:.3f}", f"{show.size(int(row.bytes_per_s))}/s")
+        return (show.size(row.bytes), _way(row), f"{1000 * row.seconds:.3f}", f"{show.size(int(row.bytes_per_s))}/s")
 
     sizes = megabytes or [0.004, 0.064, 1.0, 16.0, 64.0]
     instances = flags.values.get("instances", 2)
-    rows = measured(workbench(flags), instances=instances, megabytes=sizes, tensors=tensors)
-    _print(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, as_json=as_json)
+    _check_targets(plot, output)
+    with _bench(flags) as bench:
+        rows = measured(bench, instances=instances, megabytes=sizes, tensors=tensors, buckets_mb=_sizes(bucket_mb))
+    show.figures(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, in_json=as_json)
     if plot is not None:
         from trainjob.bench.plots import draw_collective
 
         draw_collective(rows, plot)
 
 
-@app.command()
-@takes_a_job
+def _way(row: Reduction) -> str:
+    return row.way if row.bucket_mb is None else f"{row.way}, {row.bucket_mb:g} MB"
+
+
+def _sizes(text: str) -> list[float]:
+    try:
+        sizes = [float(part) for part in text.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) <= 0:
+        raise typer.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
+    return sizes
+
+
+@app.command(
+    epilog=examples(
+        "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
+        "trainjob bench loader --measure-appetite",
+    )
+)
+@_ONLY_DATA
 def loader(
-    flags: JobFlags,
+    flags: JobOptions,
     at: Numbers = None,
-    loaders: Annotated[list[int] | None, typer.Option("--loaders", help="Loader workers; may be repeated.")] = None,
-    appetite: Annotated[
-        float | None, typer.Option("--appetite", help="Samples/s one instance's devices take; then it says what binds.")
+    loaders: Annotated[
+        list[int] | None, typer.Option("--loaders", help="Loader workers of each instance. May be repeated.")
     ] = None,
+    appetite: Appetite = None,
     measure_appetite: Annotated[
-        bool, typer.Option("--measure-appetite", help="Find that out: train one instance on samples in memory.")
+        bool, typer.Option("--measure-appetite", help="Measure the appetite: train one instance on samples in memory.")
     ] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Of each measurement.")] = 2.0,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Length of each measurement in seconds.")] = 2.0,
+    plot: Plot = None,
     output: Output = None,
     as_json: show.AsJson = False,
 ) -> None:
-    """Measure how fast a job's data comes when nobody trains, by instances and loader workers."""
+    """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench.loader import Loading, loading, measured_appetite, verdict
-    from trainjob.cli.workbench import workbench
 
     def line(row: Loading) -> tuple[str, ...]:
         return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
 
     if _is_a_pod(flags):
-        _print_pod_loading(flags, loaders or [0], seconds, output, as_json=as_json)
+        bench_pods.print_loading(flags, loaders or [0], seconds, output, as_json=as_json)
         return
-    bench = workbench(flags)
-    rows = loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
-    if appetite is None and measure_appetite:
-        appetite = measured_appetite(bench, seconds=seconds)
-    _print(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, as_json=as_json)
+    _check_targets(plot, output)
+    with _bench(flags) as bench:
+        rows = loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
+        if appetite is None and measure_appetite:
+            appetite = measured_appetite(bench, seconds=seconds)
+    show.figures(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, in_json=as_json)
     if appetite is not None and not as_json:
         how = ", measured here with samples in memory" if measure_appetite else ""
         typer.echo(f"\none instance takes {appetite:,.0f} samples/s{how}\n{verdict(rows, appetite)}")
@@ -138,22 +222,32 @@ def loader(
         draw_loader(rows, appetite, plot)
 
 
-@app.command()
-@takes_a_job
+@app.command(
+    epilog=examples(
+        "trainjob bench growth",
+        "trainjob bench growth --width 100 --width 400 --size 4096 --at 1 --plot growth.svg",
+    )
+)
+@_TOY_NET
 def growth(
-    flags: JobFlags,
-    width: Annotated[list[int] | None, typer.Option("--width", min=1, help="A width; may be repeated.")] = None,
-    size: Annotated[list[int] | None, typer.Option("--size", min=1, help="Samples; may be repeated.")] = None,
+    flags: JobOptions,
+    width: Annotated[
+        list[int] | None, typer.Option("--width", min=1, help="Width of the hidden layers. May be repeated.")
+    ] = None,
+    size: Annotated[
+        list[int] | None, typer.Option("--size", min=1, help="Number of training samples. May be repeated.")
+    ] = None,
     at: Numbers = None,
-    measured_epochs: Annotated[int, typer.Option("--measured-epochs", min=1, help="After one that warms up.")] = 3,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it into this file (.svg, .png).")] = None,
+    measured_epochs: Annotated[
+        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
+    ] = 3,
+    plot: Plot = None,
     output: Output = None,
     as_json: show.AsJson = False,
 ) -> None:
-    """Train the tutorial's toy net while its model grows, then while its data grow."""
+    """Train a small net with growing width, then with growing data, and show time per epoch."""
     from trainjob.bench.growth import Growth
     from trainjob.bench.growth import growth as measured
-    from trainjob.cli.workbench import workbench
 
     def line(row: Growth) -> tuple[str, ...]:
         figures = (
@@ -164,69 +258,40 @@ def growth(
         return (str(row.width), f"{row.parameters:,}", f"{row.samples:,}", str(row.instances), *figures)
 
     of_widths, of_sizes = width or [50, 100, 200, 400, 800], size or [4096, 8192, 16384, 32768]
-    rows = list(measured(workbench(flags), of_widths, of_sizes, at or [1, 2], epochs=measured_epochs))
+    _check_targets(plot, output)
+    with _bench(flags) as bench:
+        rows = list(measured(bench, of_widths, of_sizes, at or [1, 2], epochs=measured_epochs))
     head = ("WIDTH", "PARAMETERS", "SAMPLES", "INSTANCES", "S/EPOCH", "SAMPLES/S", "COMMUNICATION")
-    _print(rows, head, line, output, as_json=as_json)
+    show.figures(rows, head, line, output, in_json=as_json)
     if plot is not None:
         from trainjob.bench.plots import draw_growth
 
         draw_growth(rows, plot)
 
 
-def _is_a_pod(flags: JobFlags) -> bool:
-    from trainjob.cli.pod_workbench import is_a_pod
-
-    return is_a_pod(flags)
+app.command(epilog=STEP_EXAMPLES)(step)
 
 
-def _print_pod_loading(
-    flags: JobFlags, loaders: Sequence[int], seconds: float, output: Path | None, *, as_json: bool
-) -> None:
-    from trainjob.bench.pod import loading
-    from trainjob.cli.pod_workbench import rehearsing
+def _check_targets(plot: Path | None, output: Path | None) -> None:
+    """Refuse what can't be written before anything is measured."""
+    from trainjob.bench import plots
 
-    rows = list(loading(rehearsing(flags), loaders, seconds=seconds))
-    _print(rows, _POD_HEAD, _pod_line, output, as_json=as_json)
-
-
-def _print_lessons(flags: JobFlags, output: Path | None, *, as_json: bool) -> None:
-    from trainjob.bench.lessons import JOB, lessons
-    from trainjob.cli.pod_workbench import rehearsing
-
-    cluster = "pod16" if flags.cluster == "local" else flags.cluster
-    rows = list(lessons(rehearsing(flags._replace(cluster=cluster, values={**JOB, **flags.values}))))
-    _print(rows, _LESSONS_HEAD, _lessons_line, output, as_json=as_json)
-
-
-_LESSONS_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "S/EPOCH", "SAMPLES/S", "DATA")
-
-
-def _lessons_line(row: Step) -> tuple[str, ...]:
-    counts = (row.instances, row.replicas, row.workers)
-    figures = (
-        f"{row.loader_steps:g}",
-        f"{row.seconds_per_epoch:.3f}",
-        f"{row.samples_per_s:,.0f}",
-        f"{100 * row.data_share:.0f} %",
-    )
-    return (*(str(count) for count in counts), *figures)
-
-
-_POD_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "SAMPLES/S", "S/EPOCH, LOADING")
-
-
-def _pod_line(row: PodLoading) -> tuple[str, ...]:
-    steps = "" if row.steps is None else str(row.steps)
-    epoch = "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}"
-    return (str(row.instances), str(row.replicas), str(row.workers), steps, f"{row.samples_per_s:,.0f}", epoch)
-
-
-def _print(rows: Sequence[Any], head: Sequence[str], line: Any, output: Path | None, *, as_json: bool) -> None:
+    if plot is not None:
+        plots.check(plot)
     if output is not None:
-        from trainjob.contract.files import write_json
+        plots.check_folder("--output", output)
 
-        write_json(output, [row.as_json() for row in rows])
-    if as_json:
-        show.as_json([row.as_json() for row in rows])
-    else:
-        show.table(head, (line(row) for row in rows))
+
+def _bench(flags: JobOptions) -> AbstractContextManager[Workbench]:
+    from trainjob.requests.prepared import prepare
+    from trainjob.requests.workbench import refuse_unfit, workbench
+
+    prepared = prepare(flags)
+    refuse_unfit(prepared)
+    return workbench(prepared, show.progress)
+
+
+def _is_a_pod(flags: JobOptions) -> bool:
+    from trainjob.cluster.lookup import find
+
+    return find(flags.cluster).cluster.kind == "ipu-pod"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.app import new
+from trainjob.cli.app import examples, new
 from trainjob.cli.report import Run
 from trainjob.contract import exits, states
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = new()
 
 
-@app.command()
+@app.command(epilog=examples("trainjob cancel last", "trainjob cancel k3xq --stop"))
 def cancel(
     run: Run,
     grace_s: Annotated[float, typer.Option("--grace-s", min=0, help="Seconds the ranks get to checkpoint.")] = 30.0,
@@ -50,6 +50,6 @@ def _stop(paths: RunPaths, *, as_json: bool) -> None:
     if as_json:
         show.as_json(now.as_json())
     elif now.state in states.ACTIVE:
-        typer.echo(f"run {paths.id} is asked to checkpoint and stop at its next block")
+        typer.echo(f"run {paths.id} was asked to checkpoint and stop at its next block")
     else:
         typer.echo(f"run {paths.id} is {now.state}")

@@ -7,74 +7,76 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.app import new
-from trainjob.cli.job_flags import JobFlags, takes_a_job
+from trainjob.cli.app import examples, new
+from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import exits
+from trainjob.requests.options import JobOptions
 
 if TYPE_CHECKING:
-    from trainjob.cli.prepared import Prepared
-    from trainjob.submit.checking.problem import Problem
-    from trainjob.submit.project import Selection
+    from trainjob.check.software import Interpreter
+    from trainjob.contract.errors import Problem
+    from trainjob.requests.prepared import Prepared
 
 app = new()
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "trainjob check --cluster hpc --job mine.yaml",
+        "trainjob check --cluster hpc --task my_task:MyTask --ask-controller",
+    )
+)
 @takes_a_job
 def check(
-    flags: JobFlags,
+    flags: JobOptions,
     ask_controller: Annotated[
         bool,
-        typer.Option("--ask-controller", help="Ask Slurm, too: sinfo, and sbatch --test-only, which uses up a job id."),
+        typer.Option("--ask-controller", help="Also ask Slurm: sinfo, and sbatch --test-only, which uses up a job id."),
     ] = False,
     as_json: show.AsJson = False,
 ) -> None:
-    """Find what is wrong before queueing."""
-    from trainjob.cli.prepared import prepare, selected
-    from trainjob.submit.check import Depth, problems
+    """Find problems before a job is queued."""
+    from trainjob.check import wanted
+    from trainjob.check.context import Depth
+    from trainjob.check.software import interpreters
+    from trainjob.requests.prepared import prepare
+    from trainjob.requests.submission import context_of, find_problems
 
     prepared = prepare(flags)
-    script = prepared.render()
-    chosen = selected(prepared, untracked=flags.untracked)
-    depth = Depth(imports=True, partition=ask_controller)
-    found = problems(prepared.request, prepared.project, chosen, depth)
+    context = context_of(prepared)
+    found = find_problems(prepared, Depth(thorough=True, scheduler=ask_controller), context)
     start = None
     if ask_controller and not found:
+        script = prepared.render()
         start, found = _start(prepared, script.files[script.script].content)
-    _say(found, start, as_json=as_json)
+    _say(found, start, interpreters(context) if wanted.is_reachable(prepared.request) else [], as_json=as_json)
     if found:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
 
 def _start(prepared: Prepared, script: bytes) -> tuple[str | None, list[Problem]]:
     """Return when Slurm would start the job, or why it would not."""
-    from trainjob.contract.errors import UserError
-    from trainjob.submit.checking import live
-    from trainjob.submit.checking.problem import Problem
+    from trainjob.check import slurm
+    from trainjob.contract.errors import Problem, UserError
 
-    if prepared.found.cluster.kind != "slurm":
-        raise UserError(f"--ask-controller asks Slurm, and cluster {prepared.found.name} has none: leave it out")
-    answer = live.test_only(prepared.machine, script)
+    if prepared.named_cluster.cluster.kind != "slurm":
+        raise UserError(
+            f"--ask-controller asks Slurm, and cluster {prepared.named_cluster.name} has none", "leave it out"
+        )
+    answer = slurm.test_only(prepared.machine, script)
     return (None, [answer]) if isinstance(answer, Problem) else (answer, [])
 
 
-def _say(found: list[Problem], start: str | None, *, as_json: bool) -> None:
+def _say(found: list[Problem], start: str | None, interpreters: list[Interpreter], *, as_json: bool) -> None:
     if as_json:
         verdict = {"ok": not found, "problems": [problem.as_json() for problem in found], "expected_start": start}
+        verdict["interpreters"] = [one._asdict() for one in interpreters]
         show.as_json(verdict)
         return
+    for one in interpreters:
+        typer.echo(str(one))
     for problem in found:
         typer.echo(str(problem))
-    typer.echo(f"{len(found)} wrong" if found else "nothing is wrong")
+    typer.echo(f"{len(found)} problem{'' if len(found) == 1 else 's'}" if found else "no problems found")
     if start is not None:
         typer.echo(f"Slurm would start it at {start}")
-
-
-def refuse_problems(prepared: Prepared, selection: Selection | None) -> None:
-    """Raise UserError with every problem that is seen without running anything of the job."""
-    from trainjob.contract.errors import UserError
-    from trainjob.submit.check import Depth, problems
-
-    found = problems(prepared.request, prepared.project, selection, Depth(partition=True))
-    if found:
-        raise UserError("; ".join(str(problem) for problem in found))

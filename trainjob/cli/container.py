@@ -8,43 +8,50 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.app import new
+from trainjob.cli.app import examples, new
 from trainjob.contract import exits
 
 if TYPE_CHECKING:
     from trainjob.verify.image import ImageVerdict
 
-app = new(no_args_is_help=True, help="Build images that train, run them, and verify them.")
+app = new(no_args_is_help=True, help="Build images for training, run them, and verify them.")
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="cpu | cuda | ipu.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "trainjob container build cpu",
+        "trainjob container build cuda --name registry.example/trainjob:cuda",
+    )
+)
 def build(
     kind: Kind,
     base: Annotated[str | None, typer.Option("--base", help="Base image, instead of the Dockerfile's own.")] = None,
     wheelhouse: Annotated[
-        Path | None, typer.Option("--wheelhouse", help="Folder of wheels; nothing is then asked of a registry.")
+        Path | None, typer.Option("--wheelhouse", help="Folder of wheels; pip then asks no index.")
     ] = None,
-    torch: Annotated[str | None, typer.Option("--torch", help="Requirement, as pip reads it; torch==2.13.0.")] = None,
-    index_url: Annotated[str | None, typer.Option("--index-url", help="Index that has this torch.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What the image is called; trainjob:KIND.")] = None,
+    torch: Annotated[
+        str | None, typer.Option("--torch", help="Requirement as pip reads it. Default: torch==2.13.0.")
+    ] = None,
+    index_url: Annotated[str | None, typer.Option("--index-url", help="Package index that has this torch.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the image. Default: trainjob:KIND.")] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="docker | podman | apptainer; the first that is here.")
+        str | None, typer.Option("--engine", help="docker | podman | apptainer. Default: the first that is installed.")
     ] = None,
-    network: Annotated[str | None, typer.Option("--network", help="The build's network: host, none.")] = None,
+    network: Annotated[str | None, typer.Option("--network", help="Network of the build: host, none.")] = None,
     archive: Annotated[
         Path | None, typer.Option("--archive", help="Also write the image as a file, for another machine or Apptainer.")
     ] = None,
     as_json: show.AsJson = False,
 ) -> None:
-    """Build an image from the package that runs and a base."""
-    from trainjob.images import build as images
+    """Build an image from a base image and this installation of trainjob."""
+    from trainjob.images import engines as images
     from trainjob.images.context import TORCH, Ingredients
-    from trainjob.submit import engines
+    from trainjob.machines import container_engines as engines
 
     program = engines.find(engine, engines.BUILDING)
-    asked = images.Build(
+    image = images.Build(
         ingredients=Ingredients(kind, wheelhouse, torch or TORCH, index_url),
         engine=program,
         name=name or images.default_name(kind, program),
@@ -52,59 +59,88 @@ def build(
         network=network,
         archive=archive,
     )
-    images.build(asked, to_stderr=as_json)
+    images.build(image, to_stderr=as_json)
     if as_json:
-        show.as_json({"image": asked.name, "engine": program, "digest": images.digest(asked)})
+        show.as_json({"image": image.name, "engine": program, "digest": images.digest(image)})
     else:
-        typer.echo(f"\nimage {asked.name} is built. Next: {images.next_command(asked)}")
+        typer.echo(f"\nbuilt image {image.name}. Next: {images.next_command(image)}")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "trainjob container run cpu",
+        "trainjob container run cuda -- submit --cluster local --follow",
+    )
+)
 def run(
     kind: Kind,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORDS]...", help="After --: a trainjob command. Absent: the image verifies itself."),
+        typer.Argument(metavar="[WORDS]...", help="After --: a trainjob command. Default: the image verifies itself."),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The image; trainjob:KIND.")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="docker | podman; the first that is here.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The image. Default: trainjob:KIND.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="docker | podman. Default: the first that is installed.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command line and end.")] = False,
+    as_json: show.AsJson = False,
 ) -> None:
-    """Run an image as you, in this folder, with its accelerators. The exit code is the container's."""
-    import shlex
+    """Run an image as your user, in this folder, with its accelerators. The exit code is the container's.
 
-    from trainjob.images import running
-    from trainjob.images.build import default_name
+    With --json the output of the container goes to the error stream; its command line and exit code are printed.
+    """
+    from trainjob.images import engines as images
     from trainjob.images.context import check_kind
-    from trainjob.submit import engines, process
+    from trainjob.machines import container_engines as engines
+    from trainjob.machines import process
 
     check_kind(kind)
     program = engine if dry_run and engine else engines.find(engine, engines.RUNNING)
-    argv = running.argv(kind, program, name or default_name(kind, program), words or [], running.here())
+    argv = images.run_command(kind, program, name or images.default_name(kind, program), words or [], images.caller())
     if dry_run:
-        typer.echo(shlex.join(argv))
+        _say_run(argv, None, as_json=as_json)
         return
-    raise typer.Exit(process.show(argv))
+    code = process.show(argv, to_stderr=as_json)
+    if as_json:
+        _say_run(argv, code, as_json=True)
+    raise typer.Exit(code)
 
 
-@app.command()
+def _say_run(argv: list[str], code: int | None, *, as_json: bool) -> None:
+    import shlex
+
+    if as_json:
+        show.as_json({"argv": argv, "exit_code": code})
+    else:
+        typer.echo(shlex.join(argv))
+
+
+@app.command(
+    epilog=examples(
+        "trainjob container verify",
+        "trainjob container verify --json",
+    )
+)
 def verify(as_json: show.AsJson = False) -> None:
-    """Train here as an image does when it is run without a command: two ranks, beside one. The exit code tells."""
-    from trainjob.cli.job_flags import JobFlags
-    from trainjob.cli.workbench import workbench
-    from trainjob.runs.prune import remove_run
+    """Train as an image without a command does: two ranks, compared with one. The exit code is the verdict."""
+    from trainjob.requests.options import JobOptions
+    from trainjob.requests.prepared import prepare
+    from trainjob.requests.workbench import refuse_unfit, workbench
     from trainjob.verify.image import verify_image
 
-    flags = JobFlags(cluster="local", file=None, values={}, words=(), project=None, untracked=False)
-    verdict = verify_image(workbench(flags), say=lambda line: typer.echo(f"{line} …", err=True))
+    flags = JobOptions(cluster="local", file=None, values={}, words=(), project=None, untracked=False)
+    prepared = prepare(flags)
+    refuse_unfit(prepared)
+    with workbench(prepared, show.progress) as bench:
+        verdict = verify_image(bench)
+        if not verdict.good:
+            bench.keep()
     if as_json:
         show.as_json(verdict.as_json())
     else:
         _print(verdict)
     if not verdict.good:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
-    for paths in verdict.runs:
-        remove_run(paths)
 
 
 def _print(verdict: ImageVerdict) -> None:
@@ -113,4 +149,4 @@ def _print(verdict: ImageVerdict) -> None:
         ("CHECK", "FOUND", "VERDICT"),
         ((one.what, one.found, "ok" if one.good else "NOT OK") for one in verdict.checks),
     )
-    typer.echo(f"\n{'OK: what is installed here trains' if verdict.good else 'NOT OK'}")
+    typer.echo(f"\n{'OK: this installation trains' if verdict.good else 'NOT OK'}")

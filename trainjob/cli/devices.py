@@ -1,4 +1,4 @@
-"""trainjob devices: what gc-monitor or nvidia-smi says, as one table."""
+"""trainjob devices: what gc-monitor, nvidia-smi or rocm-smi says, as one table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from trainjob.cli import complete, show
-from trainjob.cli.app import new
+from trainjob.cli.app import examples, new
 
 app = new()
 _EVERY_S = 5.0
 
 
-@app.command()
+@app.command(epilog=examples("trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json"))
 def devices(
     cluster: Annotated[
         str, typer.Option("--cluster", "-c", help="Cluster file: a name or a path.", autocompletion=complete.clusters)
@@ -22,7 +22,7 @@ def devices(
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until Ctrl-C.")] = False,
     as_json: show.AsJson = False,
 ) -> None:
-    """Show a cluster's devices and who uses them."""
+    """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
     from trainjob.cluster.lookup import find
 
     found = find(cluster)
@@ -38,7 +38,7 @@ def _show(name: str, cluster: object, *, as_json: bool) -> None:
     from typing import cast
 
     from trainjob.cluster.models import Cluster
-    from trainjob.submit.devices.asking import devices as ask
+    from trainjob.machines.devices.asking import devices as ask
 
     listed = ask(name, cast(Cluster, cluster))
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import platform
 import sys
@@ -15,6 +15,7 @@ from pathlib import Path
 import typer
 
 import trainjob
+from trainjob.cli import terminal
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
 
@@ -29,7 +30,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        _say(arguments, str(error))
+        _say(arguments, error)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
     except typer.Exit as end:
         sys.exit(end.exit_code)
@@ -39,29 +40,67 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(exits.INTERRUPTED)
     except (BrokenPipeError, ReaderLeftError):
-        _leave_the_pipe()
-    except PermissionError as error:
-        _say(arguments, f"{error.filename} can't be read or written ({error.strerror}): ask whoever owns it")
+        # `trainjob logs RUN | head`
+        write_to_nobody()
+        sys.exit(exits.DONE)
+    except OSError as error:
+        refused = _refused(error)
+        if refused is None:
+            _say(arguments, _bug(arguments, error))
+            sys.exit(exits.OUR_BUG)
+        _say(arguments, refused)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
     except Exception as error:  # noqa: BLE001 - whatever is left is our bug, and says so
-        _say(arguments, f"BUG: {type(error).__name__}: {error}. What happened is in {_write_log(arguments)}")
+        _say(arguments, _bug(arguments, error))
         sys.exit(exits.OUR_BUG)
 
 
-def _say(arguments: Sequence[str], message: str) -> None:
+def _refused(error: OSError) -> UserError | None:
+    """Return what a disk or its owner refuses; None for anything else."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" for {error.filename}" if error.filename else ""
+        return UserError(f"no space is left on the disk{where}", "Free some (`trainjob prune`)", "disk-full")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO):
+        return UserError(
+            f"{error.filename or 'a file'} can't be read or written ({error.strerror})",
+            "ask whoever owns it",
+            "permission",
+        )
+    if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        return UserError(
+            f"the machine refuses another process, memory or file ({error.strerror})",
+            "wait, or raise the limit (ulimit -a shows them), then run the command again",
+            "limits",
+        )
+    return None
+
+
+def _bug(arguments: Sequence[str], error: Exception) -> UserError:
+    try:
+        where = f"What happened is in {_write_log(arguments)}"
+    except OSError as refused:
+        where = f"What happened can't be written down ({refused.strerror}): it was at {_place(error)}"
+    return UserError(f"BUG: {type(error).__name__}: {error}. {where}", code="bug")
+
+
+def _place(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"line {last.lineno} of {last.filename}"
+
+
+def _say(arguments: Sequence[str], error: UserError) -> None:
     if "--json" in _before_the_command(arguments):
-        typer.echo(json.dumps({"error": message}, ensure_ascii=False))
-    typer.echo(f"trainjob: {message}", err=True)
+        typer.echo(terminal.as_json(error.as_json()))
+    typer.echo(f"trainjob: {error}", err=True)
 
 
 def _before_the_command(arguments: Sequence[str]) -> Sequence[str]:
     return arguments[: list(arguments).index("--")] if "--" in arguments else arguments
 
 
-def _leave_the_pipe() -> None:
-    # `trainjob logs RUN | head`: nobody reads on, and Python would complain again when it flushes at its end.
+def write_to_nobody() -> None:
+    """Drop what is printed from now on: Python would complain again when it flushes at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(exits.DONE)
 
 
 def _folder_for_logs() -> Path:

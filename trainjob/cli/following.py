@@ -2,50 +2,73 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import typer
 
-from trainjob.cli import show
+from trainjob.cli import failures, show, terminal
 from trainjob.cli.report import made, print_or_json, print_report
 from trainjob.cli.status import print_failure
 from trainjob.contract import exits, states
 from trainjob.contract import job as jobs
-from trainjob.contract.files import read_json_lines
+from trainjob.contract.files import JsonLines
 from trainjob.contract.paths import RunPaths
 from trainjob.runs import arrays, logs
-from trainjob.runs.pace import between_looks_s
-from trainjob.runs.status import Status, poll
+from trainjob.runs.status import Status, between_looks_s, poll
 from trainjob.submit import mirror
 from trainjob.submit.base import read_submission
 
+_BETWEEN_LINES_S = 30.0
+_LEAST_UPDATES = 5
+
 
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
-    """Return the exit code of the command line once the run has ended: 0 when it is COMPLETED, else 1."""
+    """Return the exit code of the command line once the run has ended: 0 when it is COMPLETED, else 1.
+
+    A reader that leaves (`submit --follow | head`) ends the output, not the waiting: the exit code is the run's.
+    """
     try:
-        with _shown(paths, quiet=as_json) as look:
-            ended = poll(paths, _with_output(paths, look), lambda: time.sleep(between_looks_s(paths)))
+        ended = _followed(paths, as_json=as_json)
+    except BrokenPipeError:
+        failures.write_to_nobody()
+        ended = poll(paths, _has_ended, lambda: time.sleep(between_looks_s(paths)))
     except KeyboardInterrupt:
-        typer.echo(f"\nrun {paths.id} goes on without you: trainjob logs {paths.id} --follow", err=True)
+        typer.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
+    return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
+
+
+def _followed(paths: RunPaths, *, as_json: bool) -> Status:
+    with _shown(paths, quiet=as_json) as look:
+        ended = poll(paths, _with_output(paths, look), lambda: time.sleep(between_looks_s(paths)))
     if as_json:
-        show.as_json({**ended.as_json(), **({} if ended.tasks else {"report": made(paths).as_json()})})
-    elif ended.tasks:
+        show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(paths).as_json()})})
+    elif ended.elements:
         typer.echo()
         print_or_json(paths, as_json=False)
     else:
         _say_how_it_ended(paths, ended)
-    return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
+    return ended
 
 
 def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[Status], bool]:
+    troubles: set[str] = set()
+
     def looked(now: Status) -> bool:
-        if not now.tasks:
+        if not now.elements:
             mirror.refresh_output(paths)
+        if now.trouble and now.trouble not in troubles:
+            troubles.add(now.trouble)
+            typer.echo(now.at_risk, err=True)
+        for line in now.checkpoint_lines[: len(now.passed_over)]:
+            if line not in troubles:
+                troubles.add(line)
+                typer.echo(line, err=True)
         return look(now)
 
     return looked
@@ -53,6 +76,8 @@ def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[S
 
 def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
     print_report(made(paths))
+    if ended.checkpoints_not_written:
+        typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
     print_failure(ended)
     typer.echo(f"\nnext: {_next(paths, ended)}")
 
@@ -62,6 +87,8 @@ def _next(paths: RunPaths, ended: Status) -> str:
         return f"trainjob export {paths.id} -o model.safetensors · trainjob logs {paths.id}"
     if ended.state == states.COMPLETED:
         return f"trainjob logs {paths.id}"
+    if ended.cause is not None and not ended.cause.resume:
+        return f"trainjob logs {paths.id} · then submit a new run: resuming this one would end in the same way"
     return f"trainjob logs {paths.id} · trainjob resume {paths.id}"
 
 
@@ -78,12 +105,12 @@ def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]
     """Yield what to call with each status: it shows it, and says whether the run has ended."""
     if quiet:
         yield _has_ended
-    elif arrays.tasks(paths):
+    elif arrays.elements(paths):
         yield _Counts().look
     elif jobs.read(paths.job).train is None:
         yield _Output(paths).look
     elif sys.stdout.isatty():
-        with _bar() as draw:
+        with _bar(paths) as draw:
             yield draw
     else:
         printed = _Lines(paths)
@@ -95,7 +122,7 @@ def _has_ended(now: Status) -> bool:
 
 
 class _Counts:
-    """How many tasks of an array are in which state, one line a change."""
+    """How many elements of an array are in which state, one line per change."""
 
     def __init__(self) -> None:
         self._last: str | None = None
@@ -113,48 +140,105 @@ class _Output:
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
-        self._tails: dict[Path, logs.Tail] = {}
+        self._logs = logs.Together()
 
     def look(self, now: Status) -> bool:
         """Print what is new; return whether the run has ended."""
-        for tail in logs.tails(self._paths, None):
-            followed = self._tails.setdefault(tail.path, tail)
-            lines = [*followed.new_lines(), *(followed.finish() if _has_ended(now) else ())]
-            sys.stdout.buffer.write(b"".join(lines))
-        sys.stdout.buffer.flush()
+        terminal.write_lines(self._logs.new(logs.tails(self._paths, None)))
+        if _has_ended(now):
+            terminal.write_lines(self._logs.finish())
         return _has_ended(now)
 
 
 class _Lines:
-    """One plain line an evaluation, each once."""
+    """Plain lines: each evaluation once, and in between how far training is, at most every half minute."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
-        self._shown = 0
+        self._lines = JsonLines(paths.metrics)
+        self._loss = ""
+        self._said_at = time.monotonic()
+        self._left = TimeLeft()
 
     def look(self, now: Status) -> bool:
-        """Print the evaluations that came since the last look; return whether the run has ended."""
-        found = [line for line in read_json_lines(self._paths.metrics) if line.get("kind") == "evaluation"]
-        for line in found[self._shown :]:
-            accuracy = line.get("accuracy")
-            said = "" if accuracy is None else f" · accuracy {100 * accuracy:.2f} %"
-            typer.echo(f"epoch {line['epoch']} · update {line['update']} · held-out loss {line['loss']:.4f}{said}")
-        self._shown = len(found)
+        """Print what came since the last look; return whether the run has ended."""
+        left = self._left.after(now.update, now.total_updates, time.monotonic())
+        for line in self._lines.new():
+            self._loss = _loss(line) or self._loss
+            # A line that is damaged is left out here, and counted by `report`.
+            with contextlib.suppress(LookupError, TypeError, ValueError):
+                if line["kind"] == "evaluation":
+                    self._say(_evaluation(line), left)
+        if now.update is not None and time.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
+            self._say(f"epoch {now.epoch} · update {now.update} of {now.total_updates}{self._loss}", left)
         return _has_ended(now)
+
+    def _say(self, text: str, left: str) -> None:
+        typer.echo(text + left)
+        self._said_at = time.monotonic()
+
+
+def _evaluation(line: Mapping[str, Any]) -> str:
+    accuracy = line.get("accuracy")
+    shown = "" if accuracy is None else f" · accuracy {100 * accuracy:.2f} %"
+    return f"epoch {line['epoch']} · update {line['update']} · held-out loss {line['loss']:.4f}{shown}"
+
+
+def _loss(line: Mapping[str, Any]) -> str:
+    """Return the loss of an interval of training; nothing for any other line."""
+    loss = line.get("loss")
+    return f" · loss {loss:.4f}" if line.get("kind") == "train" and isinstance(loss, (int, float)) else ""
+
+
+class TimeLeft:
+    """How long a run still takes, by the updates that were seen to pass."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+
+    def after(self, update: int | None, total: int | None, at_s: float) -> str:
+        """Return " · 2 min 5 s left" once enough was seen; nothing before, and at the end."""
+        if update is None or total is None:
+            return ""
+        if self._first is None or update < self._first[0]:
+            self._first = (update, at_s)
+        done, took_s = update - self._first[0], at_s - self._first[1]
+        if done < _LEAST_UPDATES or update >= total:
+            return ""
+        return f" · {show.seconds((total - update) * took_s / done)} left"
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Status], bool]]:
+def _bar(paths: RunPaths) -> Iterator[Callable[[Status], bool]]:
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    figures = TextColumn("updates{task.fields[figures]}", markup=False)
+    left = TimeLeft()
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("updates"), TimeElapsedColumn()
+        *(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            figures,
+            TimeElapsedColumn(),
+        ),
+        console=Console(file=terminal.raw(sys.stdout)),
     ) as progress:
-        task = progress.add_task(states.PENDING, total=None)
+        task = progress.add_task(states.PENDING, total=None, figures="")
+        lines, losses = JsonLines(paths.metrics), [""]
 
         def draw(now: Status) -> bool:
             epoch = "" if now.epoch is None else f" epoch {now.epoch}"
-            progress.update(task, description=f"{now.state}{epoch}", completed=now.update or 0, total=now.total_updates)
+            losses[0] = next(filter(None, map(_loss, reversed(list(lines.new())))), losses[0])
+            shown = losses[0] + left.after(now.update, now.total_updates, time.monotonic())
+            progress.update(
+                task,
+                description=terminal.visible(f"{now.state}{epoch}"),
+                completed=now.update or 0,
+                total=now.total_updates,
+                figures=shown,
+            )
             return _has_ended(now)
 
         yield draw

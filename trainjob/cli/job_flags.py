@@ -1,7 +1,6 @@
 """The flags that describe a job, shared by every command that takes one.
 
-The table repeats the fields of `trainjob.cluster.job.Job`, because importing pydantic for `--help` costs
-more than the help itself; a test holds the two together.
+They are made from the rows of `trainjob.contract.settings`, which takes no pydantic: `--help` must stay quick.
 """
 
 from __future__ import annotations
@@ -9,89 +8,40 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from trainjob.cli import complete
+from trainjob.contract.setting_row import Row
+from trainjob.contract.settings import HOST_RANGE, rows
+from trainjob.requests.options import JobOptions
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
+# Of the commands that write a script to stay.
+AllowSecretEnv = Annotated[
+    bool, typer.Option("--allow-secret-env", help="Let --env set a variable whose name looks like a secret's.")
+]
 
-class JobFlags(NamedTuple):
-    """What the flags said. `values` holds only the flags that were given."""
+_HOST_COUNT = "host-count"
 
-    cluster: str
-    file: Path | None
-    values: Mapping[str, Any]
-    words: tuple[str, ...]  # the user's own command, after --
-    project: Path | None
-    untracked: bool
-
-
-# field of Job -> type, help
-FIELDS: dict[str, tuple[type, str]] = {
-    "name": (str, "Name of the run."),
-    "task": (str, "A built-in task, or module:attribute of your own."),
-    "instances": (int, "Processes that train."),
-    "replicas": (int, "Copies of the model, over all instances."),
-    "ipus_per_replica": (int, "IPUs one copy of the model is split over."),
-    "hosts": (int, "Hosts to use."),
-    "micro_batch": (int, "Samples one replica takes through the model at once."),
-    "accumulation": (int, "Micro batches summed before one weight update."),
-    "global_batch": (int, "Samples of one weight update; instead of --accumulation."),
-    "device_iterations": (int, "Weight updates an IPU makes between two returns to the host."),
-    "epochs": (int, "Passes over the data set."),
-    "updates": (int, "Weight updates; instead of --epochs."),
-    "remainder": (str, "drop | pad: samples that fill no whole block."),
-    "optimizer": (str, "sgd | adamw."),
-    "learning_rate": (float, "Learning rate."),
-    "scale_learning_rate": (str, "linear | sqrt: with global batch ÷ --base-batch."),
-    "base_batch": (int, "Global batch that the learning rate was chosen for; otherwise the micro batch."),
-    "init_from": (str, "First weights: a safetensors file."),
-    "momentum": (float, "Momentum of sgd."),
-    "weight_decay": (float, "Weight decay."),
-    "schedule": (str, "constant | cosine."),
-    "warmup_updates": (int, "Updates over which the learning rate climbs."),
-    "reduction": (str, "mean | sum, over micro batches and replicas."),
-    "precision": (str, "input.model bits: 32.32 | 16.32 | 16.16 | bf16; 64.64 is for verification."),
-    "eight_bit_io": (bool, "Send uint8 to the device and normalise there."),
-    "engine": (str, "How instances work together: single | ddp | naive | horovod | …"),
-    "bucket_mb": (int, "Size of a gradient bucket in MB."),
-    "data": (str, "Prepared data set."),
-    "workers": (int, "Loader processes of one instance, for your own Dataset."),
-    "samples": (int, "Training samples of your own data set."),
-    "loss_is_summed": (bool, "The loss sums over the samples of a micro batch."),
-    "seed": (int, "Seed of weights, order, dropout and augmentation."),
-    "checkpoint_every": (int, "Updates between two checkpoints; 0: only at the end."),
-    "keep_checkpoints": (int, "Checkpoints kept."),
-    "log_every": (int, "Updates between two lines of metrics.jsonl."),
-    "clip_norm": (float, "Largest norm of the reduced gradient."),
-    "stall_timeout_s": (float, "Seconds after which a rank that does not go on is named."),
-    "trace": (
-        str,
-        "samples | full | nudged: write down every update's samples, or gradients and weights, too; evaluate nothing.",
-    ),
-    "time_limit": (str, "Time limit under Slurm: 04:00:00."),
-    "max_attempts": (int, "Starts a job may have by itself under Slurm."),
-    "array": (str, "Tasks of an array under Slurm, each a run of its own: 0-9, 0-9:2, 1,3,7; %3: 3 at once."),
-    "sweep": (str, "YAML list: item N holds the settings of task N of the array."),
-    "allow_unused_parameters": (bool, "Let parameters get no gradient."),
-    "compile_first": (bool, "On IPUs: compile once, before instances start."),
-    "compile_only": (bool, "On IPUs: compile, with no IPU attached, and end."),
-}
+# Neither a value nor a list of NAME=VALUE: the command stands after --.
+_WORDS = "command"
 
 
-def flag(field: str) -> str:
-    """Return the flag of a job's field."""
-    return "--" + field.replace("_", "-")
+def takes_a_job(
+    command: Callable[..., None], *, without: Iterable[str] = (), groups_without: Iterable[str] = ()
+) -> Callable[..., None]:
+    """Give `command` the flags of a job; its first parameter receives them as JobOptions.
 
-
-def takes_a_job(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` every flag of a job; its first parameter receives them as JobFlags."""
+    Left out are the settings named by `without`, those in the groups of `groups_without` (they would have no effect),
+    and what the command declares itself.
+    """
+    left_out = {*without, *(row.name for row in rows().values() if row.facts.group in set(groups_without))}
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -101,7 +51,8 @@ def takes_a_job(command: Callable[..., None]) -> Callable[..., None]:
     _, *rest = inspect.signature(command, eval_str=True).parameters.values()
     own_parameters = {parameter.name for parameter in rest}
     keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in rest]
-    wrapper.__signature__ = inspect.Signature([*_parameters(), *keyword_only])  # type: ignore[attr-defined] # read by typer
+    shared = [parameter for parameter in _parameters() if parameter.name not in own_parameters | left_out]
+    wrapper.__signature__ = inspect.Signature([*shared, *keyword_only])  # type: ignore[attr-defined] # read by typer
     wrapper.__annotations__ = {}
     del wrapper.__wrapped__  # or inspect would look through to `command`
     return wrapper
@@ -119,15 +70,31 @@ def _parameters() -> list[inspect.Parameter]:
             "local",
         ),
         _parameter("job_file", Path, typer.Option("--job", help="Job file; flags override it.")),
-        *(_parameter(name, kind, typer.Option(flag(name), help=text)) for name, (kind, text) in FIELDS.items()),
-        _parameter("set", list[str], typer.Option("--set", metavar="NAME=VALUE", help="An option of the task.")),
-        _parameter("env", list[str], typer.Option("--env", metavar="NAME=VALUE", help="Environment of every rank.")),
-        _parameter("poprun", list[str], typer.Option("--poprun", metavar="NAME=VALUE", help="An option of poprun.")),
+        *(_of_setting(row) for row in rows().values() if row.name != _WORDS),
         _parameter("project", Path, typer.Option("--project", help="Top folder of your project.")),
         _parameter(
             "untracked", bool, typer.Option("--untracked", help="Copy files that git does not track, too."), False
         ),
     ]
+
+
+def _of_setting(row: Row) -> inspect.Parameter:
+    is_text = not isinstance(row.type, type) or row.facts.form == _HOST_COUNT
+    kind = list[str] if row.is_mapping else str if is_text else row.type
+    choices = f" One of {', '.join(row.choices)}." if row.choices else ""
+    option = typer.Option(
+        row.flag,
+        metavar="NAME=VALUE" if row.is_mapping else None,
+        help=f"{row.facts.help}{choices} Default: {row.default_in_words}.",
+        rich_help_panel=row.facts.group,
+        autocompletion=_completion(row),
+    )
+    return _parameter(row.name, kind, option)
+
+
+def _completion(row: Row) -> Callable[..., list[str]] | None:
+    named: dict[str, Callable[..., list[str]]] = {"task": complete.tasks, "set": complete.options_of_task}
+    return named.get(row.name) or (complete.one_of(row.choices) if row.choices else None)
 
 
 def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
@@ -137,22 +104,36 @@ def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspec
     )
 
 
-def _collected(given: Mapping[str, Any]) -> JobFlags:
-    values: dict[str, Any] = {name: given[name] for name in FIELDS if given[name] is not None}
+def _collected(given: Mapping[str, Any]) -> JobOptions:
+    values: dict[str, Any] = {}
+    for row in rows().values():
+        value = given.get(row.name)
+        if value is not None and not (row.is_mapping and not value):
+            values[row.name] = dict(_pair(text, row) for text in value) if row.is_mapping else _value(value, row)
     words = tuple(given["words"] or ())
     if words:
-        values["command"] = list(words)
-    for name in ("set", "env", "poprun"):
-        if given[name]:
-            values[name] = dict(_pair(text, name) for text in given[name])
-    return JobFlags(given["cluster"], given["job_file"], values, words, given["project"], given["untracked"])
+        values[_WORDS] = list(words)
+    return JobOptions(given["cluster"], given["job_file"], values, words, given["project"], given["untracked"])
 
 
-def _pair(text: str, name: str) -> tuple[str, Any]:
+def _value(value: Any, row: Row) -> Any:
+    """Return a number for text where the setting takes numbers beside words."""
+    if row.facts.form == "updates-or-auto" and _WHOLE.fullmatch(value):
+        return int(value)
+    if row.facts.form != _HOST_COUNT or HOST_RANGE.fullmatch(value):
+        return value
+    if not _WHOLE.fullmatch(value):
+        raise typer.BadParameter(f"{row.flag} {value!r}: expected a whole number, or a range as in 2-8")
+    return int(value)
+
+
+def _pair(text: str, row: Row) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise typer.BadParameter(f"--{name} {text!r}: expected NAME=VALUE")
-    return key, value if name == "env" else _scalar(value)
+        raise typer.BadParameter(f"{row.flag} {text!r}: expected NAME=VALUE")
+    if row.facts.form == "environment" or (row.facts.form == "directives" and value not in ("true", "false")):
+        return key, value
+    return key, _scalar(value)
 
 
 def _scalar(text: str) -> str | int | float | bool:

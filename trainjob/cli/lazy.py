@@ -9,29 +9,37 @@ import typer
 from typer.core import TyperGroup
 
 from trainjob.cli.failures import ReaderLeftError
+from trainjob.cli.values import plain_value
 
 # command -> what it does. The module trainjob.cli.<command> holds its typer app.
 COMMANDS: dict[str, str] = {
     "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
+    "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
     "render": "Print or write the bytes that would run.",
-    "check": "Find what is wrong before queueing.",
+    "check": "Find problems before a job is queued.",
     "submit": "Plan, render, check, write the run directory, and hand it over.",
     "list": "List the runs.",
-    "status": "Show what has become of a run.",
-    "logs": "Print what the ranks have printed.",
+    "status": "Show the state of a run.",
+    "logs": "Print the output of the ranks.",
+    "usage": "Show how much CPU, memory and devices the ranks of a run use.",
+    "stacks": "Show where the Python code of every rank is right now.",
+    "shell": "Open a shell next to a rank of a running run.",
+    "watch": "Show the newest runs on all clusters, or one run, until you leave.",
+    "notify": "Tell you when runs end, fail, stall or approach their limit, as `notify:` in config.yaml says.",
     "cancel": "End every process of a run, and no other.",
-    "resume": "Start one more attempt of a run that ended early.",
-    "export": "Write the trained model as plain weights.",
-    "prune": "Remove old runs, by choice.",
-    "rehearse": "Run the very bytes of a job here, on CPU.",
-    "verify": "Show that N instances train as one, or that an interrupted run ends as an uninterrupted one.",
-    "bench": "Measure the loader, the collectives, and how a job scales and grows, on this machine.",
-    "report": "Show what a run has done, from its folder alone.",
+    "resume": "Continue a run that ended early, from its newest checkpoint.",
+    "export": "Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B.",
+    "prune": "Remove old runs that you choose.",
+    "rehearse": "Run exactly the bytes of a job on this machine, on CPUs.",
+    "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
+    "bench": "Measure data loading, all-reduce, single updates, and how a job scales and grows, on this machine.",
+    "report": "Show the results of a run, from its folder alone.",
     "data": "Prepare, list and check data sets.",
-    "container": "Build images that train, run them, and verify them.",
-    "provision": "Put virtualenvs and data sets on a cluster's hosts, and prove them.",
+    "container": "Build images for training, run them, and verify them.",
+    "provision": "Install virtualenvs and data sets on a cluster's hosts, and check them.",
     "devices": "Show a cluster's devices and who uses them.",
-    "cluster": "List, show, make and check cluster files.",
+    "completion": "Print what makes a shell complete run ids, names, clusters, tasks and settings.",
+    "cluster": "List, show, create and check cluster files.",
 }
 
 
@@ -55,6 +63,10 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, --help and those of completion among them."""
+        return [plain_value(parameter) for parameter in super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; a reader that has left is told apart from what has gone wrong."""

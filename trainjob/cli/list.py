@@ -2,48 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.app import new
+from trainjob.cli.app import examples, new
+
+if TYPE_CHECKING:
+    from trainjob.runs.status import Status
 
 app = new()
 
 
-@app.command("list")
+_Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="Only runs submitted since: 12h, 2d, 2026-11-20.")
+]
+
+
+_State = Annotated[str | None, typer.Option("--state", help="Only runs in this state.")]
+_Name = Annotated[str | None, typer.Option("--name", help="Only jobs of this name, which may contain * and ?.")]
+_Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only this many of the newest runs.")]
+_Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Only runs on this cluster.")]
+
+
+@app.command("list", epilog=examples("trainjob list", "trainjob list --state FAILED"))
 def list_runs(
-    state: Annotated[str | None, typer.Option("--state", help="Only runs in this state.")] = None,
+    state: _State = None,
+    cluster: _Cluster = None,
+    name: _Name = None,
+    since: _Since = None,
+    limit: _Limit = None,
     as_json: show.AsJson = False,
 ) -> None:
     """List the runs, newest last."""
+    from datetime import UTC, datetime
+
     from trainjob.contract.states import ALL
-    from trainjob.runs import index
-    from trainjob.runs.status import statuses
+    from trainjob.runs import index, notify
+    from trainjob.runs.listing import Choice, listed, time_of
 
     if state is not None and state.upper() not in ALL:
         raise typer.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
-    found = sorted(statuses(index.every_run()), key=lambda one: one.submitted_at or "")
-    for note in dict.fromkeys(one.note for one in found if one.is_stale):
+    earliest = None if since is None else time_of(since, datetime.now(UTC))
+    notify.start_if_needed()
+    chosen = listed(Choice(state.upper() if state else None, cluster, name, earliest, limit))
+    for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
         typer.echo(f"warning: {note}", err=True)
-    chosen = [one for one in found if state is None or one.state == state.upper()]
+    for error in index.foreign_runs():
+        typer.echo(f"warning: not listed: {error.text}", err=True)
     if as_json:
         show.as_json([one.as_json() for one in chosen])
     elif not chosen:
-        typer.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` makes one")
+        typer.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
     else:
-        show.table(
-            ("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED"),
-            (
-                (
-                    one.id,
-                    one.state,
-                    one.cluster or "-",
-                    str(one.attempt),
-                    str(one.update or "-"),
-                    one.submitted_at or "-",
-                )
-                for one in chosen
-            ),
-        )
+        head = ("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED", "")
+        show.table(head, (_row(one) for one in chosen))
+
+
+def _row(one: Status) -> tuple[str, ...]:
+    damage = f"damaged: {one.damage[0]}" if one.damage else ""
+    return (
+        one.id,
+        one.state,
+        one.cluster or "-",
+        f"{one.attempt}",
+        f"{one.update or '-'}",
+        one.submitted_at or "-",
+        damage,
+    )

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.app import new
+from trainjob.cli.app import examples, new
 from trainjob.cli.report import Run
 
 app = new()
 
 
-@app.command()
+@app.command(epilog=examples("trainjob resume last --follow", "trainjob resume k3xq --instances 4"))
 def resume(
     run: Run,
     instances: Annotated[
         int | None,
-        typer.Option("--instances", help="Go on with another number of instances and the same global batch."),
+        typer.Option("--instances", help="Continue with this number of instances and the same global batch."),
     ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Set all checkpoints aside and start over from the first update.")
+    ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")
+        bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")
     ] = False,
     as_json: show.AsJson = False,
 ) -> None:
-    """Start one more attempt of a run that ended early."""
+    """Continue a run that ended early, from its newest checkpoint."""
     from trainjob.cli import following
-    from trainjob.cli.prepared import our_templates, site_templates
-    from trainjob.render.rendered import render
-    from trainjob.runs import index, start
-    from trainjob.runs import resume as resuming
-    from trainjob.submit.folder import write_rendered
+    from trainjob.requests import interface
 
-    start.refuse_redirects(os.environ)
-    paths = index.find(run)
-    resuming.check_resumable(paths)
-    if instances is not None:
-        write_rendered(paths, render(resuming.with_instances(paths, instances), our_templates(), site_templates()))
-    resuming.resume(paths)
+    found = interface.run(run)
+    paths = found.resume(instances=instances, from_scratch=from_scratch, warn=_warn).paths
     if not as_json:
-        typer.echo(f"run {paths.id} goes on: {paths.folder}")
+        typer.echo(f"run {paths.id} continues: {paths.folder}")
     if follow:
         raise typer.Exit(following.to_the_end(paths, as_json=as_json))
     if as_json:
         show.as_json({"id": paths.id, "folder": str(paths.folder)})
+
+
+def _warn(line: str) -> None:
+    typer.echo(f"warning: {line}", err=True)

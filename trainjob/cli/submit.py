@@ -7,39 +7,45 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import show
-from trainjob.cli.app import new
-from trainjob.cli.job_flags import JobFlags, takes_a_job
+from trainjob.cli.app import examples, new
+from trainjob.cli.job_flags import AllowSecretEnv, takes_a_job
+from trainjob.requests.options import JobOptions
 
 if TYPE_CHECKING:
-    from trainjob.cli.prepared import Prepared
     from trainjob.contract.paths import RunPaths
-    from trainjob.runs.waiting import Waiting
 
 app = new()
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "trainjob submit --cluster local --instances 2 --follow",
+        "trainjob submit --cluster hpc --instances 16 -- python train.py",
+    )
+)
 @takes_a_job
 def submit(
-    flags: JobFlags,
+    flags: JobOptions,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay until the run ends; Ctrl-C lets go of it.")
+        bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the very bytes of the job script and end.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bytes of the job script and end.")] = False,
     after: Annotated[
         list[str] | None,
-        typer.Option("--after", metavar="RUN", help="Start once this run is COMPLETED, under Slurm; may be repeated."),
+        typer.Option("--after", metavar="RUN", help="Under Slurm: start once this run is COMPLETED. May be repeated."),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Submit a job a second time within a minute.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Allow the same job a second time within a minute.")] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Submit without checking first.")] = False,
+    allow_secret_env: AllowSecretEnv = False,
     as_json: show.AsJson = False,
 ) -> None:
     """Plan, render, check, write the run directory, and hand it over."""
     if dry_run:
         _print_bytes(flags, as_json=as_json)
         return
-    paths = _submitted(flags, after or [], again=again)
+    paths = _submitted(flags, after or [], again=again, check=not no_check, allow_secret_env=allow_secret_env)
     if not as_json:
-        typer.echo(f"run {paths.id} is submitted: {paths.folder}")
+        typer.echo(f"submitted run {paths.id}: {paths.folder}")
     if follow:
         from trainjob.cli import following
 
@@ -55,58 +61,24 @@ def submit(
 def _first(paths: RunPaths) -> str:
     from trainjob.runs import arrays
 
-    return next((task.id for task in arrays.tasks(paths)), paths.id)
+    return next((task.id for task in arrays.elements(paths)), paths.id)
 
 
-def _print_bytes(flags: JobFlags, *, as_json: bool) -> None:
-    from trainjob.cli.prepared import prepare
+def _print_bytes(flags: JobOptions, *, as_json: bool) -> None:
     from trainjob.cli.render import print_rendered
+    from trainjob.requests.interface import plan_of
 
-    print_rendered(prepare(flags).render(), as_json=as_json)
+    print_rendered(plan_of(flags).render(), as_json=as_json)
 
 
-def _submitted(flags: JobFlags, after: list[str], *, again: bool) -> RunPaths:
-    import os
-
-    from trainjob.cli.check import refuse_problems
+def _submitted(flags: JobOptions, after: list[str], *, again: bool, check: bool, allow_secret_env: bool) -> RunPaths:
     from trainjob.cli.plan import warnings
-    from trainjob.cli.prepared import prepare, selected
-    from trainjob.cluster.site import refuse_missing_facts
-    from trainjob.runs import start
-    from trainjob.submit.base import backend_name
+    from trainjob.requests.interface import plan_of
 
-    start.refuse_redirects(os.environ)
-    prepared = prepare(flags)
-    rendered = prepared.render()
-    refuse_missing_facts(prepared.found.name, prepared.found.cluster)
-    chosen = selected(prepared, untracked=flags.untracked)
-    refuse_problems(prepared, chosen)
-    warnings(prepared.request.plan.warnings)
-    handover = start.Handover(
-        rendered=rendered,
-        name=prepared.request.plan.name,
-        cluster=prepared.found.name,
-        backend=backend_name(prepared.found.cluster),
-        runs_dir=prepared.runs_dir,
-        project=prepared.project,
-        selection=chosen,
-        remote=prepared.remote(),
-        after=_waiting(prepared, after) if after else None,
-    )
-    for name, reason in () if chosen is None else chosen.left_out:
+    job = plan_of(flags)
+    run = job.submit(after=after, again=again, check=check, allow_secret_env=allow_secret_env)
+    warnings(job.warnings)
+    selection = job.prepared.selection
+    for name, reason in () if selection is None else selection.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)
-    return start.submit(handover, again=again)
-
-
-def _waiting(prepared: Prepared, asked: list[str]) -> Waiting:
-    from trainjob.contract.errors import UserError
-    from trainjob.runs import index, waiting
-
-    found = prepared.found
-    if found.cluster.kind != "slurm":
-        raise UserError(
-            f"--after is for Slurm, which keeps what waits, and cluster {found.name} is of kind {found.cluster.kind}: "
-            "submit this run when the other has ended"
-        )
-    place = (found.cluster.ssh.host, found.cluster.ssh.user) if found.cluster.ssh else (None, None)
-    return waiting.after([index.find(one) for one in asked], found.name, place)
+    return run.paths

@@ -1,4 +1,4 @@
-"""The tasks of an array, as Slurm writes them: 0-9, 0-9:2, 1,3,7, and %3 for how many run at once."""
+"""The elements of an array, as Slurm writes them: 0-9, 0-9:2, 1,3,7, and %3 for how many run at once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from trainjob.contract.errors import RuleError
+
 # Slurm's own bound on MaxArraySize; a site's is lower as a rule (1001), and is asked of it.
 LARGEST = 4_000_000
-MOST_TASKS = 10_000
+MOST_ELEMENTS = 10_000
 _RANGE = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))?)?")
-_EXPECTED = (
-    'expected the tasks of an array as Slurm writes them: "0-9", "0-9:2", "1,3,7", and "%3" behind for 3 at once'
-)
+_EXPECTED = "expected the elements of an array as Slurm writes them"
+_FORMS = 'give "0-9", "0-9:2" or "1,3,7", and "%3" after them for 3 at once'
 
 
 class Array(NamedTuple):
-    """The numbers of an array's tasks, in order, and how many may run at once (None: all)."""
+    """The numbers of an array's elements, in order, and how many may run at once (None: all)."""
 
     numbers: tuple[int, ...]
     at_once: int | None
@@ -29,34 +30,30 @@ class Array(NamedTuple):
 
 
 def parse(text: str) -> Array:
-    """Return the array that `text` means. Raises ValueError, whose words hold the rule and the cure."""
+    """Return the array that `text` means. Raises RuleError."""
     tasks, percent, most = text.partition("%")
     found = [_RANGE.fullmatch(part) for part in tasks.split(",")]
     if not all(found) or (percent and not most.isdecimal()):
-        raise ValueError(f'read "{text}", {_EXPECTED}')
+        raise RuleError(f'read "{text}", {_EXPECTED}', _FORMS)
     if percent and int(most) == 0:
-        raise ValueError(f'read "{text}", which lets no task run: leave %0 out, or give at least %1')
+        raise RuleError(f'read "{text}", which lets no element run', "leave %0 out, or give at least %1")
     numbers = sorted({number for match in found if match for number in _numbers(match)})
-    if len(numbers) > MOST_TASKS:
-        raise ValueError(f"has {len(numbers)} tasks, and an array may have {MOST_TASKS}: submit it in parts")
+    if len(numbers) > MOST_ELEMENTS:
+        raise RuleError(f"has {len(numbers)} elements, and an array may have {MOST_ELEMENTS}", "submit it in parts")
     return Array(tuple(numbers), int(most) if percent else None)
-
-
-def checked(text: str) -> str:
-    """Return `text`, which can be parsed. Raises ValueError."""
-    parse(text)
-    return text
 
 
 def _numbers(match: re.Match[str]) -> range:
     first = int(match["first"])
     last, step = int(match["last"] or first), int(match["step"] or 1)
     if last > LARGEST or first > LARGEST:
-        raise ValueError(f'read "{match[0]}", and the largest number of a task is {LARGEST}')
+        raise RuleError(
+            f'read "{match[0]}", and the largest number of an element is {LARGEST}', "choose smaller numbers"
+        )
     if last < first:
-        raise ValueError(f'read "{match[0]}", which ends before it begins: is {last}-{first} meant?')
+        raise RuleError(f'read "{match[0]}", which ends before it begins', f"is {last}-{first} meant?")
     if step == 0:
-        raise ValueError(f'read "{match[0]}", and a step is at least 1')
+        raise RuleError(f'read "{match[0]}", and a step is at least 1', f"leave :{step} out, or give a larger step")
     return range(first, last + 1, step)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
-
-from trainjob.cluster import environment_names
+from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
+from trainjob.contract.environment import RANK_NAMES, TRY_ON_CPUS
+from trainjob.contract.errors import RuleError
 
 _PLAIN = r"^[^\x00]*$"
 _LINE = r"^[^\x00-\x1f\x7f]+$"
@@ -20,7 +20,7 @@ _SLURM_TIME = r"^([0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|U
 _VERSION = r"^[0-9]+\.[0-9]+(\.[0-9]+)?([+-][A-Za-z0-9.+-]+)?$"
 JOB_NAME = r"^[^\x00-\x1f\x7f/]{1,200}$"
 
-# What an error says was expected, where pydantic would show the expression.
+# What an error says was expected, in the place of the expression.
 WORDS_OF_PATTERN = {
     _PLAIN: "text without the character NUL",
     _LINE: "one line of text that is not empty",
@@ -33,76 +33,121 @@ WORDS_OF_PATTERN = {
     JOB_NAME: "one line of at most 200 characters without a slash",
 }
 
+_OUR_PREFIX = "TRAINJOB_"
+# Tried with bash 5.2: an assignment to each of these ends the script, is lost, computes, or changes how the
+# rest of the script reads (IFS, POSIXLY_CORRECT). The others in bash's manual arrive unchanged.
+_BASH_PREFIXES = ("BASH", "COMP_", "READLINE_")
+_BASH_NAMES = frozenset(
+    [
+        "_",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "IFS",
+        "LINENO",
+        "OLDPWD",
+        "OPTIND",
+        "PIPESTATUS",
+        "POSIXLY_CORRECT",
+        "PPID",
+        "PWD",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SHLVL",
+        "SRANDOM",
+        "UID",
+    ]
+)
 
-class Strict(BaseModel):
-    """A frozen value: unknown keys are refused, and so is "4" or true where a number belongs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+def refuse_name(name: str) -> None:
+    """Raise RuleError for a name that can't be set for a rank."""
+    if name in RANK_NAMES:
+        raise RuleError(f"{name} is set by the launcher, for each rank its own", "take it out")
+    if name.startswith(_OUR_PREFIX):
+        text = f"{name} begins with {_OUR_PREFIX}, and those names are trainjob's own"
+        raise RuleError(text, TRY_ON_CPUS if name == "TRAINJOB_DEVICE" else "choose another name")
+    if name.startswith(("SLURM_", "SLURMD_", "SBATCH_")):
+        raise RuleError(
+            f"{name} belongs to Slurm, which tells a job by it where it runs",
+            "take it out, or export in prologue: what srun itself should read",
+        )
+    if name in _BASH_NAMES or name.startswith(_BASH_PREFIXES):
+        raise RuleError(f"{name} is a name of bash's own, which a job script can't hand on", "choose another name")
 
 
-def breach(key: str, message: str) -> PydanticCustomError:
-    """Return the error of a rule between keys, to be reported at the line of `key`."""
-    return PydanticCustomError("breach", "{message}", {"message": message, "key": key})
-
-
-def _interface_or_cidr(text: str) -> str:
+def _interface_or_cidr(text: str) -> None:
     for part in text.split(","):
         if "/" in part:
             _check_cidr(part)
-    return text
 
 
 def _check_cidr(text: str) -> None:
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise ValueError(f'read "{text}", expected an address and its bits (10.5.0.0/16), or a name (eno1)') from None
+        what = f'read "{text}", expected an address and its bits, or the name of an interface'
+        raise RuleError(what, "write it as 10.5.0.0/16, or as eno1") from None
 
 
-PlainText = Annotated[str, StringConstraints(pattern=_PLAIN)]
-Line = Annotated[str, StringConstraints(pattern=_LINE)]
-Word = Annotated[str, StringConstraints(pattern=_WORD)]
-OptionName = Annotated[str, StringConstraints(pattern=_NAME)]
-DirectiveName = Annotated[str, StringConstraints(pattern=_DIRECTIVE)]
-Interface = Annotated[str, StringConstraints(pattern=_INTERFACE), AfterValidator(_interface_or_cidr)]
-SlurmTime = Annotated[str, StringConstraints(pattern=_SLURM_TIME)]
-Version = Annotated[str, StringConstraints(pattern=_VERSION)]
-EnvironmentName = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(environment_names.checked)]
+PlainText = Annotated[str, Rule(_PLAIN)]
+Line = Annotated[str, Rule(_LINE)]
+Word = Annotated[str, Rule(_WORD)]
+OptionName = Annotated[str, Rule(_NAME)]
+DirectiveName = Annotated[str, Rule(_DIRECTIVE)]
+Interface = Annotated[str, Rule(_INTERFACE, check=_interface_or_cidr)]
+SlurmTime = Annotated[str, Rule(_SLURM_TIME)]
+Version = Annotated[str, Rule(_VERSION)]
+EnvironmentName = Annotated[str, Rule(_NAME, check=refuse_name)]
 # The reader hands numbers over as they are written (3.10 stays "3.10"), so a file may hold them unquoted.
-WrittenText = Annotated[PlainText, WithJsonSchema({"type": ["string", "number"]})]
+WrittenText = Annotated[str, Rule(_PLAIN, json_type=("string", "number"))]
 Environment = dict[EnvironmentName, WrittenText]
-Count = Annotated[int, Field(ge=1)]
+Number = Annotated[int, Rule(at_least=0)]
+Count = Annotated[int, Rule(at_least=1)]
+Port = Annotated[int, Rule(at_least=1, at_most=65535)]
+FreePort = Annotated[int, Rule(at_least=1024, at_most=65535)]
+Price = Annotated[float, Rule(at_least=0)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Ssh(Strict):
     """How to reach the host that launches. The system's ssh and the user's own configuration are used."""
 
-    host: Word = Field(description="Host name, or an alias of ~/.ssh/config.")
-    user: Word | None = Field(None, description="User there. Absent: as ssh decides.")
+    host: Word = required("Host name, or an alias of ~/.ssh/config.")
+    user: Word | None = key(None, "User there. Absent: as ssh decides.")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Network(Strict):
     """The network that ranks meet on."""
 
-    interface: Interface | None = Field(None, description="Interface name (eno1) or, on a pod, a CIDR (10.5.0.0/16).")
-    port: int | None = Field(
-        None, ge=1024, le=65535, description="Fixed rendezvous port, 1024 to 65535. Absent: a free one is chosen."
+    interface: Interface | None = key(None, "Interface name (eno1) or, on a pod, a CIDR (10.5.0.0/16).")
+    data_interface: Interface | None = key(
+        None,
+        "Interfaces for data, where they are others: ib0,ib1, or a pattern of NCCL's, such as ^docker,lo. "
+        "Absent: interface.",
     )
+    port: FreePort | None = key(None, "Fixed rendezvous port, 1024 to 65535. Absent: a free one is chosen.")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Container(Strict):
-    """What ranks run inside of."""
+    """The container that ranks run in."""
 
-    runtime: Literal["none", "apptainer", "pyxis", "docker", "podman"] = Field(
-        "none", description="Which program starts the container."
+    runtime: Literal["none", "apptainer", "pyxis", "docker", "podman"] = key(
+        "none", "Which program starts the container."
     )
-    image: Line | None = Field(None, description="Image file or reference; needed unless runtime is none.")
-    mounts: list[Line] = Field(
-        [], description="Folders and files that ranks see at the same path; the run directory and data_dir always are."
+    image: Line | None = key(None, "Image file or reference; needed unless runtime is none.")
+    mounts: list[Line] = key(
+        [], "Folders and files that ranks see at the same path; the run directory and data_dir always are."
     )
 
-    @model_validator(mode="after")
-    def _has_an_image(self) -> Container:
+    def enforce_rules(self) -> None:
+        """Raise BreachError for a runtime without an image."""
         if self.runtime != "none" and self.image is None:
-            raise breach("image", f"is missing, and runtime is {self.runtime}: give the image, or runtime: none")
-        return self
+            raise BreachError("image", f"is missing, and runtime is {self.runtime}", "give the image, or runtime: none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,21 +18,29 @@ KeyPath = tuple[str | int, ...]
 AS_WRITTEN = ("env", "command", "arguments")
 
 
-class Problem(NamedTuple):
-    """One thing to mend: the line and column (from 1; column 0: the whole line), the key path, and what it is."""
+class Mistake(NamedTuple):
+    """One thing to mend: line and column (from 1; column 0: the whole line), key path, what is wrong, and the cure."""
 
     line: int
     column: int
     path: KeyPath
     text: str
+    cure: str = ""
 
 
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 as PyYAML reads it, and 1e-3, which every other reader takes for a number."""
 
 
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml may be missing
+    """The same by libyaml, fifty times as fast; it has other words for what is wrong, and no limit to nesting."""
+
+
 _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+\Z")
-_Loader.add_implicit_resolver(traps.FLOAT, _EXPONENT, list("-+0123456789"))
+for _kind in (_Loader, _FastLoader):
+    _kind.add_implicit_resolver(traps.FLOAT, _EXPONENT, list("-+0123456789"))
+# Nesting in a text of this size can't use up the stack.
+_FAST_UP_TO = 8192
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Document:
 
     values: dict[str, object]
     root: yaml.Node | None
-    problems: tuple[Problem, ...]
+    problems: tuple[Mistake, ...]
 
     def line(self, path: Sequence[str | int]) -> int:
         """Return the line (from 1) of the deepest part of `path` that is written."""
@@ -49,7 +58,7 @@ class Document:
     def written(self, path: Sequence[str | int]) -> str | None:
         """Return the plain, unquoted text at `path`; None where something else stands there."""
         node = _find(self.root, path)[1]
-        return node.value if isinstance(node, yaml.ScalarNode) and node.style is None else None
+        return node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
 
 
 def load(text: str) -> Document:
@@ -65,11 +74,19 @@ def load_list(text: str) -> list[Document]:
 def _items(loader: _Loader, root: yaml.Node | None) -> list[Document]:
     if isinstance(root, yaml.SequenceNode) and root.value:
         return [_document(loader, item) for item in root.value]
-    text = "expected a list with an item for each task, such as - learning_rate: 0.1"
-    return [Document({}, None, (Problem(1, 0, (), text),))]
+    text = "expected a list with an item for each element, such as - learning_rate: 0.1"
+    return [Document({}, None, (Mistake(1, 0, (), text),))]
 
 
 def _read(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Document]]) -> list[Document]:
+    if len(text) <= _FAST_UP_TO:
+        with contextlib.suppress(yaml.YAMLError, UnicodeEncodeError):
+            fast = _FastLoader(text)
+            return documents(fast, fast.get_single_node())
+    return _read_slowly(text, documents)
+
+
+def _read_slowly(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Document]]) -> list[Document]:
     try:
         loader = _Loader(text)
         return documents(loader, loader.get_single_node())
@@ -77,9 +94,9 @@ def _read(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Docum
         problem = _not_yaml(error)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problem = Problem(line, 0, (), f"this is not YAML: the character U+{error.character:04X} may not be in it")
+        problem = Mistake(line, 0, (), f"this is not YAML: the character U+{error.character:04X} may not be in it")
     except RecursionError:
-        problem = Problem(1, 0, (), "is nested too deeply to be read")
+        problem = Mistake(1, 0, (), "is nested too deeply to be read")
     return [Document({}, None, (problem,))]
 
 
@@ -92,19 +109,19 @@ def _document(loader: _Loader, root: yaml.Node | None) -> Document:
     return Document(loader.construct_document(root), root, tuple(checker.problems))
 
 
-def _not_yaml(error: yaml.MarkedYAMLError) -> Problem:
+def _not_yaml(error: yaml.MarkedYAMLError) -> Mistake:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 0)
     context = f" {error.context}" if error.context else ""
     if error.context and error.context_mark and error.context_mark.line + 1 != line:
         context += f" (line {error.context_mark.line + 1})"
-    return Problem(line, column, (), f"this is not YAML:{context + ',' if context else ''} {error.problem}")
+    return Mistake(line, column, (), f"this is not YAML:{context + ',' if context else ''} {error.problem}")
 
 
-def _no_mapping(root: yaml.Node | None) -> Problem:
+def _no_mapping(root: yaml.Node | None) -> Mistake:
     found = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
     line = 1 if root is None else root.start_mark.line + 1
-    return Problem(line, 0, (), f"{found}: expected keys with values, such as kind: local or instances: 2")
+    return Mistake(line, 0, (), f"{found}: expected keys with values, such as kind: local or instances: 2")
 
 
 def _kind_of(node: yaml.Node) -> str:
@@ -149,7 +166,7 @@ class _Checker:
 
     def __init__(self, loader: _Loader) -> None:
         self.loader = loader
-        self.problems: list[Problem] = []
+        self.problems: list[Mistake] = []
         self._seen: set[int] = set()
 
     def check(self, node: yaml.Node, path: KeyPath) -> None:
@@ -166,14 +183,14 @@ class _Checker:
         elif isinstance(node, yaml.ScalarNode):
             self._check_scalar(node, path)
 
-    def _note(self, node: yaml.Node, path: KeyPath, text: str) -> None:
-        self.problems.append(Problem(node.start_mark.line + 1, 0, path, text))
+    def _note(self, node: yaml.Node, path: KeyPath, text: str, cure: str) -> None:
+        self.problems.append(Mistake(node.start_mark.line + 1, 0, path, text, cure))
 
     def _check_tag(self, node: yaml.Node, path: KeyPath) -> None:
-        plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        plain = isinstance(node, yaml.ScalarNode) and not node.style
         expected: str = self.loader.resolve(type(node), node.value, (plain, not plain))  # type: ignore[no-untyped-call]
         if node.tag not in (expected, traps.TEXT):
-            self._note(node, path, f"has the tag {node.tag.replace(traps.TAG, '!!')}: take it out")
+            self._note(node, path, f"has the tag {node.tag.replace(traps.TAG, '!!')}", "take it out")
             node.tag = expected
 
     def _check_mapping(self, node: yaml.MappingNode, path: KeyPath) -> None:
@@ -182,25 +199,25 @@ class _Checker:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.value in first and key.tag != traps.MERGE:
-                text = f"is given twice, in line {first[key.value]} and in line {line}: take one out"
-                self._note(key, (*path, key.value), text)
+                text = f"is given twice, in line {first[key.value]} and in line {line}"
+                self._note(key, (*path, key.value), text, "take one out")
             first[key.value] = line
             self.check(value, (*path, key.value))
 
     def _is_a_key(self, key: yaml.Node, path: KeyPath) -> bool:
         if not isinstance(key, yaml.ScalarNode):
-            self._note(key, path, f"has {_kind_of(key)} for a key: write a word")
+            self._note(key, path, f"has {_kind_of(key)} for a key", "write a word")
             return False
         if key.tag not in (traps.TEXT, traps.MERGE):
-            text = f'is a key that YAML takes for {traps.meaning(key)}: quote it, "{key.value}"'
-            self._note(key, (*path, key.value), text)
+            text = f"is a key that YAML takes for {traps.meaning(key)}"
+            self._note(key, (*path, key.value), text, f'quote it, "{key.value}"')
             key.tag = traps.TEXT
         return True
 
     def _check_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> None:
         if node.tag in traps.SIGNS:
             node.tag = traps.TEXT
-        text = traps.misreading(node)
-        if text:
-            self._note(node, path, text)
+        misread = traps.misreading(node)
+        if misread:
+            self._note(node, path, *misread)
             node.tag = traps.TEXT

@@ -8,6 +8,10 @@ from trainjob.contract.errors import UserError
 class ClusterError(UserError):
     """A cluster that can't be found, read or used as it stands."""
 
+    code = "cluster"
+
 
 class JobError(UserError):
     """A job file or a flag that can't be read."""
+
+    code = "job"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import itertools
 import json
-import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from trainjob.cluster.common import WORDS_OF_PATTERN
+from trainjob.cluster.strict import BreachError, Strict, keys_of
+from trainjob.contract.errors import RuleError, joined
+from trainjob.contract.suggest import nearest
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 KeyPath = tuple[str | int, ...]
 Written = Callable[[KeyPath], str | None]
@@ -34,18 +35,24 @@ _EXPECTED = {
     "literal_error": "{expected}",
 }
 _LONGEST_SHOWN = 60
-_LIKE_ENOUGH = 0.6
+_MOST_FAULTS = 200  # nobody reads more, and each is compared with every known key
 
 
 class Fault(NamedTuple):
-    """One thing that a model refuses, and where."""
+    """One thing that a model refuses, where, and what to do about it."""
 
     path: KeyPath
     text: str
+    cure: str = ""
 
     def __str__(self) -> str:
-        """Return the key path and the text."""
-        return f"{dotted(self.path)}: {self.text}" if self.path else self.text
+        """Return the key path, the text and the cure."""
+        return self.place + joined(self.text, self.cure)
+
+    @property
+    def place(self) -> str:
+        """The key path with a colon, to be followed by the text; empty where no key is at fault."""
+        return f"{dotted(self.path)}: " if self.path else ""
 
 
 def dotted(path: Iterable[str | int]) -> str:
@@ -54,31 +61,16 @@ def dotted(path: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word most like `word`; None where none is like it."""
-    likeness, name = max(((_likeness(word, name), name) for name in known), default=((0.0, 0), ""))
-    return name if likeness[0] >= _LIKE_ENOUGH else None
-
-
-def _likeness(word: str, name: str) -> tuple[float, int]:
-    """Return the share of letters in common and, to settle a tie, how many of them begin both."""
-    one, other = (text.lower().replace("-", "_") for text in (word, name))
-    beginning = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return difflib.SequenceMatcher(None, one, other).ratio(), len(list(beginning))
-
-
-def faults(
-    model: type[BaseModel], values: Mapping[str, object], error: ValidationError, written: Written
-) -> list[Fault]:
-    """Return what `model` refuses in `values`, one fault a key path, in the order of the model's keys.
+def faults(kind: type[Strict], values: Mapping[str, object], error: ValidationError, written: Written) -> list[Fault]:
+    """Return what `kind` refuses in `values`, one fault a key path, in the order of the kind's keys.
 
     `written` gives the unquoted text that stands at a path, so that a value is shown as it was typed.
     """
     grouped: dict[KeyPath, list[Any]] = {}
-    for detail in error.errors(include_url=False):
+    for detail in error.errors(include_url=False)[:_MOST_FAULTS]:
         grouped.setdefault(_path(detail, values), []).append(detail)
-    found = [Fault(path, _describe(model, path, details, written)) for path, details in grouped.items()]
-    return _without_echoes(model, found, grouped)
+    found = [Fault(path, *_describe(kind, path, details, written)) for path, details in grouped.items()]
+    return _without_echoes(kind, found, grouped)
 
 
 def _path(detail: Any, values: object) -> KeyPath:
@@ -90,15 +82,15 @@ def _path(detail: Any, values: object) -> KeyPath:
             path.append(step)
     if detail["type"] == "missing":
         path.append(detail["loc"][-1])
-    if detail["type"] == "breach":
-        path.append(detail["ctx"]["key"])
+    if detail["type"] == "value_error" and isinstance(detail["ctx"]["error"], BreachError):
+        path.append(detail["ctx"]["error"].key)
     return tuple(path)
 
 
-def _without_echoes(model: type[BaseModel], found: list[Fault], grouped: Mapping[KeyPath, list[Any]]) -> list[Fault]:
+def _without_echoes(kind: type[Strict], found: list[Fault], grouped: Mapping[KeyPath, list[Any]]) -> list[Fault]:
     """Drop a key that is missing only because it is misspelt, and "expected text" for a list with a wrong item."""
     meant = {
-        (*path[:-1], nearest(str(path[-1]), _known_keys(model, path[:-1])))
+        (*path[:-1], nearest(str(path[-1]), _known_keys(kind, path[:-1])))
         for path, details in grouped.items()
         if details[0]["type"] == "extra_forbidden"
     }
@@ -111,27 +103,29 @@ def _without_echoes(model: type[BaseModel], found: list[Fault], grouped: Mapping
     ]
 
 
-def _describe(model: type[BaseModel], path: KeyPath, details: list[Any], written: Written) -> str:
+def _describe(kind: type[Strict], path: KeyPath, details: list[Any], written: Written) -> tuple[str, str]:
+    """Return what is wrong, and the cure."""
     detail = details[0]
     match detail["type"]:
         case "extra_forbidden":
-            return _unknown_key(path, _known_keys(model, path[:-1]))
+            return _unknown_key(path, _known_keys(kind, path[:-1]))
         case "missing":
-            return f"is missing: {_described(model, path)}"
-        case "breach":
-            return str(detail["ctx"]["message"])
+            return "is missing", f"add it. {_described(kind, path)}"
         case "value_error":
-            return str(detail["ctx"]["error"])
+            error = detail["ctx"]["error"]
+            return (error.text, error.cure) if isinstance(error, RuleError) else (str(error), "")
     # Of a union's branches, the one that took the type says more than those that didn't.
-    closest = [each for each in details if not each["type"].endswith("_type")] or details
+    closest = [each for each in details if not each["type"].endswith("_type")]
+    if all(each["type"] == "literal_error" for each in closest):
+        closest = details
     expected = " or ".join(dict.fromkeys(_expected(each) for each in closest))
     value = detail["input"]
-    return f"read {_shown(value, written(path))}, expected {expected}{_cure(details, value, written(path))}"
+    return f"read {_shown(value, written(path))}, expected {expected}", _cure(details, value, written(path))
 
 
-def _unknown_key(path: KeyPath, known: Iterable[str]) -> str:
+def _unknown_key(path: KeyPath, known: Iterable[str]) -> tuple[str, str]:
     close = nearest(str(path[-1]), known)
-    return f"is not a key: is {close} meant?" if close else f"is not a key: known here are {', '.join(known)}"
+    return "is not a key", f"is {close} meant?" if close else f"known here are {', '.join(known)}"
 
 
 def _expected(detail: Any) -> str:
@@ -154,11 +148,12 @@ def _shown(value: object, written: str | None) -> str:
 def _cure(details: list[Any], value: object, written: str | None) -> str:
     wanted = {detail["type"] for detail in details}
     if value is None:
-        return ": give a value, or take the key out"
-    if wanted & {"string_type", "literal_error"} and written and not isinstance(value, str):
-        return f': quote it, "{written}"'
+        return "give a value, or take the key out"
+    took_the_type = "greater_than_equal" in wanted  # by another branch of a union
+    if wanted & {"string_type", "literal_error"} and not took_the_type and written and not isinstance(value, str):
+        return f'quote it, "{written}"'
     if wanted & {"int_type", "float_type"} and isinstance(value, str) and _is_a_number(value):
-        return f": take the quotes away, {value}"
+        return f"take the quotes away, {value}"
     return ""
 
 
@@ -170,22 +165,22 @@ def _is_a_number(text: str) -> bool:
     return text.isascii()
 
 
-def _known_keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    found = _model_at(model, path)
-    return list(found.model_fields) if found else []
+def _known_keys(kind: type[Strict], path: KeyPath) -> list[str]:
+    parent = _kind_at(kind, path)
+    return list(keys_of(parent)) if parent else []
 
 
-def _described(model: type[BaseModel], path: KeyPath) -> str:
-    parent = _model_at(model, path[:-1])
-    field = parent.model_fields.get(str(path[-1])) if parent else None
-    return (field.description if field else None) or "give it a value"
+def _described(kind: type[Strict], path: KeyPath) -> str:
+    parent = _kind_at(kind, path[:-1])
+    one = keys_of(parent).get(str(path[-1])) if parent else None
+    return one.what if one else "Give it a value"
 
 
-def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
-    """Return the model of the keys at `path`; None where free keys stand (env, directives)."""
-    current: type[BaseModel] | None = model
+def _kind_at(kind: type[Strict], path: KeyPath) -> type[Strict] | None:
+    """Return the kind of value that has the keys at `path`; None where free keys stand (env, directives)."""
+    current: type[Strict] | None = kind
     for step in path:
-        field = current.model_fields.get(str(step)) if current else None
-        kinds = (field.annotation, *typing.get_args(field.annotation)) if field else ()
-        current = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        one = keys_of(current).get(str(step)) if current else None
+        parts = (one.annotation, *get_args(one.annotation)) if one else ()
+        current = next((part for part in parts if isinstance(part, type) and issubclass(part, Strict)), None)
     return current

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from trainjob.contract.errors import RuleError
+
 MOST_HOSTS = 65_536
 
 # A name begins with no dash: it becomes an argument of ssh, mpirun and poprun.
@@ -21,7 +23,7 @@ _PIECE = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII)
 
 
-class HostlistError(ValueError):
+class HostlistError(RuleError):
     """A host list that can't be read: what was read, where, and the cure."""
 
 
@@ -35,7 +37,7 @@ def expand(hosts: str | Sequence[str]) -> tuple[str, ...]:
     for entry in (part for text in entries for part in _split(text)):
         names.extend(_expand_entry(entry, MOST_HOSTS - len(names)))
     if not names:
-        raise HostlistError("the host list is empty: name at least one host")
+        raise HostlistError("the host list is empty", "name at least one host")
     _refuse_duplicates(names)
     return tuple(names)
 
@@ -62,7 +64,7 @@ def compress(names: Iterable[str]) -> str:
 def _split(text: str) -> list[str]:
     """Return the entries of `text` at the commas outside of brackets."""
     if re.search(r"\s", text):
-        raise HostlistError(f"{text!r} holds a space: separate hosts by a comma alone, or write them as a list")
+        raise HostlistError(f"{text!r} holds a space", "separate hosts by a comma alone, or write them as a list")
     entries, depth = [""], 0
     for part in re.split(r"([,\[\]])", text):
         depth = max(0, depth + {"[": 1, "]": -1}.get(part, 0))
@@ -71,16 +73,16 @@ def _split(text: str) -> list[str]:
         else:
             entries[-1] += part
     if "" in entries:
-        raise HostlistError(f"{text!r} has an empty entry: take the extra comma out, or name a host there")
+        raise HostlistError(f"{text!r} has an empty entry", "take the extra comma out, or name a host there")
     return entries
 
 
-def _expand_entry(entry: str, room: int) -> Iterator[str]:
+def _expand_entry(entry: str, most: int) -> Iterator[str]:
     _check_brackets(entry)
     pieces = [(piece[1], _ranges(piece[2], entry)) for piece in _PIECE.finditer(entry)]
     wanted = math.prod(sum(last - first + 1 for first, last, _ in ranges) for _, ranges in pieces if ranges)
-    if wanted > room:
-        raise HostlistError(f"{entry!r} makes more than {MOST_HOSTS:,} hosts, the most there may be: shorten it")
+    if wanted > most:
+        raise HostlistError(f"{entry!r} makes more than {MOST_HOSTS:,} hosts, the most there may be", "shorten it")
     choices = [[text + number for number in _numbers(ranges)] for text, ranges in pieces]
     for parts in itertools.product(*choices):
         name = "".join(parts)
@@ -93,14 +95,16 @@ def _check_brackets(entry: str) -> None:
     for position, sign in enumerate(entry):
         if sign == "[":
             if opened is not None:
-                raise HostlistError(f"{entry!r} opens a [ inside the one at character {opened + 1}: close that first")
+                raise HostlistError(f"{entry!r} opens a [ inside the one at character {opened + 1}", "close that first")
             opened = position
         elif sign == "]":
             if opened is None:
-                raise HostlistError(f"{entry!r} closes a ] at character {position + 1} that none opened: write [ first")
+                raise HostlistError(
+                    f"{entry!r} closes a ] at character {position + 1} that none opened", "write [ first"
+                )
             opened = None
     if opened is not None:
-        raise HostlistError(f"{entry!r} opens a [ at character {opened + 1} and never closes it: write ]")
+        raise HostlistError(f"{entry!r} opens a [ at character {opened + 1} and never closes it", "write ]")
 
 
 Range = tuple[int, int, int]  # first, last, digits of the first as written
@@ -115,10 +119,10 @@ def _range(part: str, entry: str) -> Range:
     match = _RANGE.fullmatch(part)
     if not match:
         what = f"has {part!r} where a range belongs" if part else "has an empty range"
-        raise HostlistError(f"{entry!r} {what}: write numbers as [1-4], [01-12] or [1,3-5]")
+        raise HostlistError(f"{entry!r} {what}", "write numbers as [1-4], [01-12] or [1,3-5]")
     first, last = match[1], match[2] or match[1]
     if int(last) < int(first):
-        raise HostlistError(f"{entry!r} has the range {part}, which runs backwards: write {last}-{first}")
+        raise HostlistError(f"{entry!r} has the range {part}, which runs backwards", f"write {last}-{first}")
     return int(first), int(last), len(first)
 
 
@@ -134,7 +138,8 @@ def _check_name(name: str, entry: str) -> None:
     if not _NAME.fullmatch(name):
         raise HostlistError(
             f"{entry!r} gives the host name {name!r}: a name has letters, digits, dots, dashes and underscores, "
-            "begins with no dash or dot, and is at most 253 long"
+            "begins with no dash or dot, and is at most 253 long",
+            "correct the name",
         )
 
 
@@ -143,7 +148,7 @@ def _refuse_duplicates(names: list[str]) -> None:
         return
     seen: set[str] = set()
     twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-    raise HostlistError(f"host {twice} is named {names.count(twice)} times: name every host once")
+    raise HostlistError(f"host {twice} is named {names.count(twice)} times", "name every host once")
 
 
 class _Run(NamedTuple):

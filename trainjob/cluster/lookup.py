@@ -9,16 +9,16 @@ from pathlib import Path
 import platformdirs
 
 from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.faults import nearest
 from trainjob.cluster.models import Cluster
 from trainjob.cluster.reading import read_cluster
+from trainjob.contract.suggest import nearest
 
 CATALOG = Path(__file__).parent / "catalog"
 HERE = Path("clusters")
 
 
 @dataclass(frozen=True)
-class Known:
+class Candidate:
     """A cluster file that a name stands for, not yet read. `shown` is what an error calls the file."""
 
     name: str
@@ -26,13 +26,13 @@ class Known:
     origin_word: str
     shown: str
 
-    def read(self) -> Found:
+    def read(self) -> NamedCluster:
         """Return the cluster of this file. Raises ClusterError."""
-        return Found(self.name, self.path, self.origin_word, read_cluster(self.path, self.shown))
+        return NamedCluster(self.name, self.path, self.origin_word, read_cluster(self.path, self.shown))
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedCluster:
     """A cluster and where it comes from. `origin_word` holds nothing of this machine, so it may be rendered."""
 
     name: str
@@ -41,31 +41,31 @@ class Found:
     cluster: Cluster
 
 
-def find(value: str) -> Found:
+def find(value: str) -> NamedCluster:
     """Return the cluster that --cluster `value` means: a path with a slash or ending in .yaml, else a name.
 
     Raises ClusterError: an unknown name, with the nearest and all known ones; a file that can't be read.
     """
     if "/" in value or value.endswith(".yaml"):
         return _at_path(value).read()
-    known = everything_known()
-    for candidate in known:
+    listed = candidates()
+    for candidate in listed:
         if candidate.name == value:
             return candidate.read()
-    raise ClusterError(_unknown(value, known))
+    raise ClusterError(f'no cluster is called "{value}"', _known(value, listed))
 
 
-def everything_known() -> tuple[Known, ...]:
+def candidates() -> tuple[Candidate, ...]:
     """Return every name there is, once: the file that it stands for here and now. Reads none of them."""
-    found: dict[str, Known] = {}
-    for known in (*_here(), *_of_the_user(), *catalog()):
-        found.setdefault(known.name, known)
-    return tuple(found.values())
+    by_name: dict[str, Candidate] = {}
+    for candidate in (*_here(), *_of_the_user(), *catalog()):
+        by_name.setdefault(candidate.name, candidate)
+    return tuple(by_name.values())
 
 
-def catalog() -> tuple[Known, ...]:
+def catalog() -> tuple[Candidate, ...]:
     """Return the ready cluster files that come with trainjob."""
-    return tuple(Known(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG))
+    return tuple(Candidate(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG))
 
 
 def user_folder() -> Path:
@@ -73,13 +73,13 @@ def user_folder() -> Path:
     return Path(platformdirs.user_config_dir("trainjob")) / "clusters"
 
 
-def _here() -> tuple[Known, ...]:
-    return tuple(Known(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
+def _here() -> tuple[Candidate, ...]:
+    return tuple(Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
 
 
-def _of_the_user() -> tuple[Known, ...]:
+def _of_the_user() -> tuple[Candidate, ...]:
     return tuple(
-        Known(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
+        Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
     )
 
 
@@ -92,24 +92,24 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", path.stem)]
 
 
-def _at_path(value: str) -> Known:
+def _at_path(value: str) -> Candidate:
     path = Path(value)
     if not path.exists():
-        raise ClusterError(f"{value}: there is no such file{_is_a_name_meant(path.stem)}")
+        raise ClusterError(f"{value}: there is no such file", _is_a_name_meant(path.stem))
     # An absolute path is this machine's own: only the file's name may be rendered.
-    return Known(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
+    return Candidate(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
 
 
 def _is_a_name_meant(stem: str) -> str:
-    known = {candidate.name: candidate for candidate in everything_known()}
-    close = nearest(stem, known)
-    return f": is --cluster {close} meant ({known[close].origin_word})?" if close else ": put the path right"
+    by_name = {candidate.name: candidate for candidate in candidates()}
+    close = nearest(stem, by_name)
+    return f"is --cluster {close} meant ({by_name[close].origin_word})?" if close else "correct the path"
 
 
-def _unknown(value: str, known: tuple[Known, ...]) -> str:
-    close = nearest(value, [candidate.name for candidate in known])
+def _known(value: str, listed: tuple[Candidate, ...]) -> str:
+    close = nearest(value, [candidate.name for candidate in listed])
     meant = f"is {close} meant? Known" if close else "known"
-    ready = [candidate.name for candidate in known if candidate.path.parent == CATALOG]
-    others = [f"{candidate.name} ({candidate.origin_word})" for candidate in known if candidate.name not in ready]
-    listed = ", ".join([*others, f"and in the catalog {', '.join(ready)}"] if others else ready)
-    return f'no cluster is called "{value}": {meant} are {listed}. A file is given as a path that ends in .yaml'
+    ready = [candidate.name for candidate in listed if candidate.path.parent == CATALOG]
+    others = [f"{candidate.name} ({candidate.origin_word})" for candidate in listed if candidate.name not in ready]
+    names = ", ".join([*others, f"and in the catalog {', '.join(ready)}"] if others else ready)
+    return f"{meant} are {names}. A file is given as a path that ends in .yaml"

@@ -1,157 +1,231 @@
-"""The three kinds of cluster file."""
+"""The kinds of cluster file."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter, model_validator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.common import (
-    Container,
-    Count,
-    DirectiveName,
-    Line,
-    PlainText,
-    SlurmTime,
-    Strict,
-    Word,
-    breach,
-)
-from trainjob.cluster.ipu_place import IpuPlace
-from trainjob.cluster.place import Place
+from trainjob.cluster.common import Container, Count, DirectiveName, Line, Number, PlainText, SlurmTime, Version, Word
+from trainjob.cluster.place import IpuPlace, Place
 from trainjob.cluster.provisioning import Hosts
+from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
+from trainjob.cluster.validation import validated
+
+Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
 
 
-class PodCluster(IpuPlace):
-    """An IPU-POD: hosts that share IPUs, launched by poprun."""
+@dataclass(frozen=True, kw_only=True)
+class NamedHosts(Strict):
+    """Hosts that the cluster file names, or counts while their names are not known."""
 
-    kind: Literal["ipu-pod"] = Field(description="ipu-pod: hosts that share IPUs, launched by poprun.")
-    ipus: Count = Field(description="IPUs of the partition; a power of two.")
-    hosts: Hosts | None = Field(None, description="Host names: pod-host[1-4] as Slurm writes ranges, or a list.")
-    host_count: Count | None = Field(None, description="How many hosts, while their names are not known.")
-    ilds: Count | None = Field(None, description="IPU-Link domains. Absent: one per 64 IPUs.")
+    hosts: Hosts | None = key(None, "Host names: pod-host[1-4] as Slurm writes ranges, or a list.")
+    host_count: Count | None = key(None, "How many hosts, while their names are not known.")
 
-    @model_validator(mode="after")
-    def _hosts_are_known_or_counted(self) -> PodCluster:
+    def enforce_rules(self) -> None:
+        """Raise BreachError for hosts that are neither named nor counted, or counted wrongly."""
         names = self.host_names
         if names is None and self.host_count is None:
-            raise breach("hosts", "is missing: give hosts: pod-host[1-4], or host_count: 4 while names are not known")
+            raise BreachError(
+                "hosts", "is missing", "give hosts: pod-host[1-4], or host_count: 4 while names are not known"
+            )
         if names is not None and self.host_count not in (None, len(names)):
-            raise breach("host_count", f"is {self.host_count} and hosts names {len(names)} hosts: take host_count out")
-        return self
+            raise BreachError(
+                "host_count", f"is {self.host_count} and hosts names {len(names)} hosts", "take host_count out"
+            )
 
     @property
     def host_names(self) -> tuple[str, ...] | None:
         """The hosts by name, in order; None while only their number is known."""
         return None if self.hosts is None else hostlist.expand(self.hosts)
 
+    @property
+    def number_of_hosts(self) -> int:
+        """How many hosts there are."""
+        return self.host_count or len(self.host_names or ())
 
-class Nodes(Strict):
-    """The nodes of one Slurm partition, all alike."""
 
-    count: Count = Field(description="Nodes there are.")
-    accelerator: Literal["gpu", "ipu", "cpu"] = Field("cpu", description="What a rank trains on.")
-    accelerators: int = Field(0, ge=0, description="Accelerators of one node.")
-    type: Word | None = Field(None, description="Type name in the GRES (a100); absent where the site has none.")
-    cpus: Count = Field(description="CPUs of one node.")
-    memory_gb: Count | None = Field(None, description="Memory of one node that jobs may use, in GB.")
+@dataclass(frozen=True, kw_only=True)
+class PodCluster(NamedHosts, IpuPlace):
+    """An IPU-POD: hosts that share IPUs, launched by poprun."""
 
-    @model_validator(mode="after")
-    def _accelerators_fit_their_kind(self) -> Nodes:
+    kind: Literal["ipu-pod"] = required("ipu-pod: hosts that share IPUs, launched by poprun.")
+    ipus: Count = required("IPUs of the partition; a power of two.")
+    ilds: Count | None = key(None, "IPU-Link domains. Absent: one per 64 IPUs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node(Strict):
+    """One of several machines that are all alike."""
+
+    accelerator: Literal["gpu", "ipu", "cpu"] = key("cpu", "What a rank trains on.")
+    accelerators: Number = key(0, "Accelerators of one node.")
+    type: Word | None = key(None, "Type name in the GRES (a100); absent where the site has none.")
+    cpus: Count | None = key(None, "CPUs of one node.")
+    memory_gb: Count | None = key(None, "Memory of one node that jobs may use, in GB.")
+
+    def enforce_rules(self) -> None:
+        """Raise BreachError for accelerators without a number, and the other way round."""
         if (self.accelerator == "cpu") != (self.accelerators == 0):
-            raise breach(
+            raise BreachError(
                 "accelerators",
-                f"is {self.accelerators} and accelerator is {self.accelerator}: "
+                f"is {self.accelerators} and accelerator is {self.accelerator}",
                 "cpu nodes have 0, gpu and ipu nodes at least 1",
             )
-        return self
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nodes(Node):
+    """The nodes of one Slurm partition, all alike."""
+
+    count: Count = required("Nodes there are.")
+    cpus: Count = required("CPUs of one node, as Slurm counts them: hyper-threads, where it schedules these.")
+    threads_per_core: Count = key(
+        1,
+        "CPUs that share a core (ThreadsPerCore): ranks get whole cores, and with hint: nomultithread one CPU of each.",
+    )
+
+    def enforce_rules(self) -> None:
+        """Raise BreachError for cores that don't divide the CPUs."""
+        super().enforce_rules()
+        if self.cpus % self.threads_per_core:
+            raise BreachError(
+                "threads_per_core", f"is {self.threads_per_core}, and {self.cpus} CPUs are no whole number of cores"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsCluster(NamedHosts, Place):
+    """Machines without a scheduler that share a folder, reached over ssh."""
+
+    kind: Literal["hosts"] = required("hosts: machines without a scheduler that share a folder.")
+    nodes: Node = key(Node(), "What each host has. Absent: CPUs.")
+    python: Line | None = key(
+        None, "Interpreter that has torch, at the same path on every host. Absent: python3 of the PATH."
+    )
+
+    def enforce_rules(self) -> None:
+        """Raise BreachError for hosts that nobody names, and for IPUs."""
+        super().enforce_rules()
+        if self.nodes.accelerator == "ipu":
+            raise BreachError("nodes", "have IPUs", "hosts with IPUs are of kind ipu-pod")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits(Strict):
     """What the site lets one job have."""
 
-    max_nodes: Count | None = Field(None, description="Nodes one job may have.")
-    max_time: SlurmTime | None = Field(None, description='Longest time limit, as Slurm writes it: "24:00:00".')
+    max_nodes: Count | None = key(None, "Nodes one job may have.")
+    max_time: SlurmTime | None = key(None, 'Longest time limit, as Slurm writes it: "24:00:00".')
 
 
+@dataclass(frozen=True, kw_only=True)
 class TimeLimitSignal(Strict):
     """The signal that asks a job to checkpoint before its time limit."""
 
-    to: Literal["steps", "batch"] = Field(
-        "steps", description="steps: to the ranks; batch: to the job script, which passes it on."
+    to: Literal["steps", "batch"] = key("steps", "steps: to the ranks; batch: to the job script, which passes it on.")
+    margin_s: Margin = key(120, "Seconds between it and the time limit: a checkpoint's time, and a minute more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSite(Strict):
+    """How the site runs Slurm: what a rehearsal imitates. `cluster init --from-slurm` reads it."""
+
+    version: Version | None = key(None, 'Slurm\'s version: "24.11". A rehearsal names it; --slurm rehearses on it.')
+    task_plugin: Literal["none", "affinity", "cgroup"] = key(
+        "none", "Who binds tasks to CPUs: TaskPlugin, without task/. cgroup is rehearsed as affinity."
     )
-    margin_s: Count = Field(
-        120, le=65535, description="Seconds between it and the time limit: a checkpoint's time, and a minute more."
-    )
+    accounting: bool = key(False, "Whether jobs need an account that a database knows: AccountingStorageEnforce.")
 
 
 _ASKS_FOR = {"gpus-per-node": "gpu", "ipus": "ipu"}
 
 
+@dataclass(frozen=True, kw_only=True)
 class SlurmCluster(IpuPlace):
     """A partition of a cluster that Slurm schedules."""
 
-    kind: Literal["slurm"] = Field(description="slurm: a partition of a cluster that Slurm schedules.")
-    nodes: Nodes = Field(description="The nodes of the partition.")
-    limits: Limits = Field(Limits(), description="What the site lets one job have.")
-    request: Literal["gres", "gpus-per-node", "ipus", "none"] = Field(
-        "gres", description="How this site asks for accelerators."
+    kind: Literal["slurm"] = required("slurm: a partition of a cluster that Slurm schedules.")
+    nodes: Nodes = required("The nodes of the partition.")
+    limits: Limits = key(Limits(), "What the site lets one job have.")
+    request: Literal["gres", "gpus-per-node", "ipus", "none"] = key("gres", "How this site asks for accelerators.")
+    directives: dict[DirectiveName, Line | int | bool] = key(
+        {}, "Any sbatch option by its long name; true is a bare flag, false is absent."
     )
-    directives: dict[DirectiveName, Line | int | bool] = Field(
-        {}, description="Any sbatch option by its long name; true is a bare flag, false is absent."
+    plugin_options: list[DirectiveName] = key(
+        [], "Options that plugins of this site add to sbatch: directives may use them."
     )
-    required_directives: list[DirectiveName] = Field([], description="Options this site refuses to do without.")
-    time_limit: SlurmTime | None = Field(None, description='Time limit of a job: "04:00:00".')
-    time_limit_signal: TimeLimitSignal = Field(
-        TimeLimitSignal(), description="The signal that asks a job to checkpoint before its time limit."
+    query_timeout_s: Annotated[float, Rule(above=0, at_most=600)] = key(
+        10.0, "Seconds that one question to Slurm (squeue, scontrol, sacct) may take."
     )
-    preemption: Literal["requeue", "cancel", "user-signal"] = Field(
-        "requeue", description="What this site does to preempted jobs."
+    required_directives: list[DirectiveName] = key([], "Options this site refuses to do without.")
+    time_limit: SlurmTime | None = key(None, 'Time limit of a job: "04:00:00".')
+    time_limit_signal: TimeLimitSignal = key(
+        TimeLimitSignal(), "The signal that asks a job to checkpoint before its time limit."
     )
-    python: Line | None = Field(None, description="Interpreter that has torch. Absent: python3 of the job's PATH.")
+    preemption: Literal["requeue", "cancel", "user-signal"] = key("requeue", "What this site does to preempted jobs.")
+    srun: dict[DirectiveName, Line | int | bool] = key(
+        {}, "Any option of srun by its long name (cpu-bind, distribution, mpi, network, wait); true is a bare flag."
+    )
+    queue_follow_up: bool = key(
+        False, "true: queue a follow-up job before the work starts, for sites that start no job again (JobRequeue=0)."
+    )
+    login_environment: bool = key(
+        False, "true: ranks get what the user's login shell sets, where Slurm runs one. Absent: none of it."
+    )
+    python: Line | None = key(None, "Interpreter that has torch. Absent: python3 of the job's PATH.")
+    slurm: SlurmSite = key(SlurmSite(), "How the site runs Slurm: what a rehearsal imitates.")
 
-    @model_validator(mode="after")
-    def _ipus_are_spoken_of_where_there_are_some(self) -> SlurmCluster:
+    def enforce_rules(self) -> None:
+        """Raise BreachError for IPUs that the nodes lack, and for a path that Slurm would change."""
         kind = self.nodes.accelerator
-        for key in ("vipu", "sdk", "poprun"):
-            if key in self.model_fields_set and kind != "ipu":
-                raise breach(key, f"is for IPUs, and nodes.accelerator is {kind}: take one of them out")
-        if "request" in self.model_fields_set and _ASKS_FOR.get(self.request, kind) != kind:
-            raise breach("request", f"is {self.request}, and nodes.accelerator is {kind}: take request: gres or none")
-        return self
-
-    @model_validator(mode="after")
-    def _slurm_reads_the_path_as_it_stands(self) -> SlurmCluster:
-        if "\\" in (self.runs_dir or ""):
-            raise breach(
-                "runs_dir", f"is {self.runs_dir}, and Slurm reads a backslash in a path in its own way: take it out"
+        for section in ("vipu", "sdk", "poprun"):
+            if section in self.stated and kind != "ipu":
+                raise BreachError(section, f"is for IPUs, and nodes.accelerator is {kind}", "take one of them out")
+        if "request" in self.stated and _ASKS_FOR.get(self.request, kind) != kind:
+            raise BreachError(
+                "request", f"is {self.request}, and nodes.accelerator is {kind}", "take request: gres or none"
             )
-        return self
+        if "\\" in (self.runs_dir or ""):
+            raise BreachError(
+                "runs_dir", f"is {self.runs_dir}, and Slurm reads a backslash in a path in its own way", "take it out"
+            )
+        if "%" in (self.runs_dir or ""):
+            raise BreachError(
+                "runs_dir",
+                f"is {self.runs_dir}, and Slurm puts a job's id or a node's name in the place of a % in a path",
+                "choose another folder",
+            )
 
 
+@dataclass(frozen=True, kw_only=True)
 class LocalCluster(Place):
     """This machine."""
 
-    kind: Literal["local"] = Field(description="local: this machine.")
-    accelerator: Literal["cpu", "gpu"] = Field("cpu", description="What a rank trains on.")
-    accelerators: int = Field(0, ge=0, description="GPUs of this machine; 0 on cpu.")
-    max_instances: Count | None = Field(
-        None, description="Most processes that may train here. Absent: no limit on cpu."
-    )
-    python: Line | None = Field(None, description="Interpreter that has torch. Absent: the one that runs trainjob.")
+    kind: Literal["local"] = required("local: this machine.")
+    accelerator: Literal["cpu", "gpu"] = key("cpu", "What a rank trains on.")
+    accelerators: Number = key(0, "GPUs of this machine; 0 on cpu.")
+    max_instances: Count | None = key(None, "Most processes that may train here. Absent: no limit on cpu.")
+    python: Line | None = key(None, "Interpreter that has torch. Absent: the one that runs trainjob.")
 
-    @model_validator(mode="after")
-    def _accelerators_fit_their_kind(self) -> LocalCluster:
-        if (self.accelerator == "cpu") != (self.accelerators == 0):
-            raise breach(
-                "accelerators",
-                f"is {self.accelerators} and accelerator is {self.accelerator}: cpu means 0, gpu means at least 1",
+    def enforce_rules(self) -> None:
+        """Raise BreachError for another machine, and for accelerators without a number."""
+        if self.ssh is not None:
+            raise BreachError(
+                "ssh",
+                f"is {self.ssh.host}, and kind: local is the machine that runs trainjob",
+                f"for another one, give kind: hosts and hosts: [{self.ssh.host}]",
             )
-        return self
+        if (self.accelerator == "cpu") != (self.accelerators == 0):
+            raise BreachError(
+                "accelerators",
+                f"is {self.accelerators} and accelerator is {self.accelerator}",
+                "cpu means 0, gpu means at least 1",
+            )
 
 
-Cluster = PodCluster | SlurmCluster | LocalCluster
+Cluster = PodCluster | SlurmCluster | HostsCluster | LocalCluster
 
 
 def ipu_place(cluster: Cluster) -> IpuPlace | None:
@@ -168,22 +242,29 @@ def interpreter(cluster: Cluster) -> str | None:
     return own or (sdk.python if sdk else None)
 
 
-CLUSTER: TypeAdapter[Cluster] = TypeAdapter(Annotated[Cluster, Field(discriminator="kind")])
-KINDS: dict[str, type[PodCluster] | type[SlurmCluster] | type[LocalCluster]] = {
+KINDS: dict[str, type[PodCluster] | type[SlurmCluster] | type[HostsCluster] | type[LocalCluster]] = {
     "ipu-pod": PodCluster,
     "slurm": SlurmCluster,
+    "hosts": HostsCluster,
     "local": LocalCluster,
 }
 
+
+def cluster_of(values: Mapping[str, Any]) -> Cluster:
+    """Return the cluster that the keys and values of a file describe; `kind` is one of KINDS. Raises InvalidError."""
+    return validated(KINDS[values["kind"]], values)
+
+
 __all__ = [
-    "CLUSTER",
     "KINDS",
     "Cluster",
     "Container",
+    "HostsCluster",
     "LocalCluster",
     "PlainText",
     "PodCluster",
     "SlurmCluster",
+    "cluster_of",
     "interpreter",
     "ipu_place",
 ]

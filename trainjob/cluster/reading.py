@@ -6,17 +6,24 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from trainjob.cluster import document
-from trainjob.cluster.document import Document, Problem
+from trainjob.cluster.document import Document, Mistake
 from trainjob.cluster.errors import ClusterError, JobError
-from trainjob.cluster.faults import Fault, dotted, faults, nearest
+from trainjob.cluster.faults import Fault, dotted
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import KINDS, Cluster
-from trainjob.contract.errors import UserError
+from trainjob.cluster.preferences import Preferences, file
+from trainjob.cluster.strict import Strict
+from trainjob.cluster.validation import InvalidError, validated
+from trainjob.contract.errors import Problem, UserError
+from trainjob.contract.files import DamagedError, read_small
+from trainjob.contract.suggest import nearest
 
-Model = TypeVar("Model", bound=BaseModel)
+# More than a sweep of thousands of elements takes; reading checks each key, which is slow.
+_MOST_BYTES = 256 * 1024
+
+Value = TypeVar("Value", bound=Strict)
+SomeJob = TypeVar("SomeJob", bound=Job)
 
 
 def read_cluster(path: Path, shown: str | None = None) -> Cluster:
@@ -31,31 +38,49 @@ def read_job(path: Path, shown: str | None = None) -> Job:
     return job_from_text(_text_of(path, where, JobError), where)
 
 
+def read_preferences() -> Preferences:
+    """Return the user's configuration; nothing of it need be given. Raises UserError."""
+    path = file()
+    if not path.exists():
+        return Preferences()
+    found = document.load(_text_of(path, str(path), UserError))
+    if found.root is None:
+        raise UserError.of_all(_problems(UserError, str(path), found.problems))
+    preferences = _checked(found, Preferences, str(path), UserError)
+    if preferences.notify is not None and preferences.notify.webhook is not None and path.stat().st_mode & 0o077:
+        raise UserError(
+            f"{path} has mode {path.stat().st_mode & 0o777:04o}: others may read the webhook's address, which is a "
+            "secret; needed is 0600",
+            f"Run: chmod 600 {path}",
+        )
+    return preferences
+
+
 def cluster_from_text(text: str, where: str) -> Cluster:
     """Return the cluster that `text` describes. Raises ClusterError, whose lines begin with `where`:LINE."""
     found = document.load(text)
     kind = found.values.get("kind")
     if found.root is None or not isinstance(kind, str) or kind not in KINDS:
-        raise ClusterError(_lines(where, [*found.problems, *_kind_problem(found)]))
+        raise ClusterError.of_all(_problems(ClusterError, where, [*found.problems, *_kind_problem(found)]))
     return _checked(found, KINDS[kind], where, ClusterError)
 
 
 def job_from_text(text: str, where: str) -> Job:
-    """Return the job that `text` asks for. Raises JobError, whose lines begin with `where`:LINE."""
+    """Return the job that `text` describes. Raises JobError, whose lines begin with `where`:LINE."""
     return _checked_job(document.load(text), Job, where)
 
 
-def items_from_text(text: str, model: type[Model], where: str) -> list[Model]:
+def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]:
     """Return each item of the list in `text`. Raises JobError with all that is wrong, each line with its number."""
-    items: list[Model] = []
-    wrong: list[str] = []
+    items: list[SomeJob] = []
+    wrong: list[Problem] = []
     for found in document.load_list(text):
         try:
-            items.append(_checked_job(found, model, where))
+            items.append(_checked_job(found, kind, where))
         except JobError as error:
-            wrong.append(str(error))
+            wrong.extend(error.problems)
     if wrong:
-        raise JobError("\n".join(wrong))
+        raise JobError.of_all(wrong)
     return items
 
 
@@ -66,55 +91,57 @@ def text_of(path: Path, where: str) -> str:
 
 def _text_of(path: Path, where: str, error: type[UserError]) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_small(path, _MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as reason:
-        raise error(f"{where}: byte {reason.start + 1} is not UTF-8: save the file as UTF-8 text") from None
+        raise error(f"{where}: byte {reason.start + 1} is not UTF-8", "save the file as UTF-8 text") from None
     except FileNotFoundError:
-        raise error(f"{where}: there is no such file: put the path right") from None
+        raise error(f"{where}: there is no such file", "correct the path") from None
     except OSError as reason:
-        raise error(f"{where}: can't be read: {reason.strerror}") from None
+        raise error(f"{where}: can't be read: {reason.strerror}", "give a file that you may read") from None
+    except DamagedError as reason:
+        raise error(f"{where}: can't be read: it {reason}", "give a YAML file of at most 256 kB") from None
 
 
-def _checked_job(found: Document, model: type[Model], where: str) -> Model:
+def _checked_job(found: Document, kind: type[SomeJob], where: str) -> SomeJob:
     if found.root is None:
-        raise JobError(_lines(where, found.problems))
-    return _checked(found, model, where, JobError)
+        raise JobError.of_all(_problems(JobError, where, found.problems))
+    return _checked(found, kind, where, JobError)
 
 
-def _checked(found: Document, model: type[Model], where: str, error: type[UserError]) -> Model:
+def _checked(found: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
+    mistakes: list[Fault] = []
     try:
-        value = model.model_validate(found.values)
-    except ValidationError as refused:
-        mistakes = faults(model, found.values, refused, found.written)
-    else:
-        mistakes = []
+        value = validated(kind, found.values, found.written)
+    except InvalidError as refused:
+        mistakes = refused.faults
     noted = {problem.path for problem in found.problems}
     problems = [*found.problems, *(_at_line(found, fault) for fault in mistakes if fault.path not in noted)]
     if problems:
-        raise error(_lines(where, problems))
+        raise error.of_all(_problems(error, where, problems))
     return value
 
 
-def _at_line(found: Document, fault: Fault) -> Problem:
-    return Problem(found.line(fault.path), 0, fault.path, fault.text)
+def _at_line(found: Document, fault: Fault) -> Mistake:
+    return Mistake(found.line(fault.path), 0, fault.path, fault.text, fault.cure)
 
 
-def _kind_problem(found: Document) -> list[Problem]:
+def _kind_problem(found: Document) -> list[Mistake]:
     if found.root is None or any(problem.path == ("kind",) for problem in found.problems):
         return []
     known = ", ".join(KINDS)
     if "kind" not in found.values:
-        return [Problem(found.line(()), 0, ("kind",), f"is missing: give one of {known}")]
+        return [Mistake(found.line(()), 0, ("kind",), "is missing", f"give one of {known}")]
     read = found.values["kind"]
     close = nearest(read, KINDS) if isinstance(read, str) else None
-    meant = f" (is {close} meant?)" if close else ""
-    return [Problem(found.line(("kind",)), 0, ("kind",), f"read {read!r}, expected one of {known}{meant}")]
+    meant = f"is {close} meant?" if close else ""
+    return [Mistake(found.line(("kind",)), 0, ("kind",), f"read {read!r}, expected one of {known}", meant)]
 
 
-def _lines(where: str, problems: Iterable[Problem]) -> str:
-    return "\n".join(_line(where, problem) for problem in sorted(problems, key=lambda each: each.line))
+def _problems(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:
+    return [_problem(error.code, where, each) for each in sorted(mistakes, key=lambda each: each.line)]
 
 
-def _line(where: str, problem: Problem) -> str:
-    place = f"{where}:{problem.line}" + (f":{problem.column}" if problem.column else "")
-    return f"{place}: {dotted(problem.path)}: {problem.text}" if problem.path else f"{place}: {problem.text}"
+def _problem(code: str, where: str, mistake: Mistake) -> Problem:
+    place = f"{where}:{mistake.line}" + (f":{mistake.column}" if mistake.column else "")
+    key = f"{dotted(mistake.path)}: " if mistake.path else ""
+    return Problem(code, f"{place}: {key}{mistake.text}", mistake.cure)

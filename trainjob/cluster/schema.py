@@ -1,20 +1,44 @@
-"""JSON Schema of cluster files and job files, by which editors complete, explain and check."""
+"""What editors and readers get about cluster and job files: JSON Schema, and the reference page of settings."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Union
+
+from pydantic import Field, TypeAdapter
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import CLUSTER
+from trainjob.cluster.models import KINDS
+from trainjob.cluster.validation import model_of
+from trainjob.contract import setting_row, settings
+from trainjob.contract.setting_row import Row
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def cluster_schema() -> dict[str, Any]:
-    """Return the schema of a cluster file; which of the three kinds it is stands in `kind`."""
-    return {"$schema": _DIALECT, "title": "trainjob cluster file", **CLUSTER.json_schema()}
+    """Return the schema of a cluster file; which kind it is stands in `kind`."""
+    kinds: Any = Union[tuple(model_of(kind) for kind in KINDS.values())]  # noqa: UP007 - made from a tuple
+    of_its_kind: TypeAdapter[Any] = TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
+    return {"$schema": _DIALECT, "title": "trainjob cluster file", **of_its_kind.json_schema()}
 
 
 def job_schema() -> dict[str, Any]:
     """Return the schema of a job file, as --job reads it."""
-    return {"$schema": _DIALECT, **Job.model_json_schema(), "title": "trainjob job file"}
+    return {"$schema": _DIALECT, **model_of(Job).model_json_schema(), "title": "trainjob job file"}
+
+
+def settings_page() -> str:
+    """Return the reference page of a job's settings, in Markdown: docs/reference/settings.md."""
+    lines = ["# Settings of a job", "", "Each is a flag of every command that takes a job, and a key of a job file."]
+    listed = list(settings.rows().values())
+    for group in setting_row.GROUPS:
+        lines += ["", f"## {group}", "", "| flag | key | type | default | what |", "|---|---|---|---|---|"]
+        lines += [_table_row(row) for row in listed if row.facts.group == group]
+    return "\n".join([*lines, ""])
+
+
+def _table_row(row: Row) -> str:
+    is_command = row.facts.form == "words"
+    kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
+    flag = "-- COMMAND…" if is_command else row.flag
+    return f"| `{flag}` | `{row.name}` | {kind} | {row.default_in_words} | {row.facts.help} |"

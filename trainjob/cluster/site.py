@@ -1,9 +1,29 @@
-"""What a submission needs to know of a site, and a cluster file may lack: hosts, V-IPU server, partition, account."""
+"""What a site needs of a job, and a submission needs of a site: its directives, and facts a file may lack."""
 
 from __future__ import annotations
 
-from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.models import Cluster, PodCluster, SlurmCluster, ipu_place
+from trainjob.cluster.errors import ClusterError, JobError
+from trainjob.cluster.job import Job
+from trainjob.cluster.models import Cluster, HostsCluster, PodCluster, SlurmCluster, ipu_place
+
+# Options of sbatch that are settings of a job -> the setting. A cluster file has them in directives.
+OF_SETTINGS = {"time-min": "time_min", "hint": "hint"}
+
+
+def with_directives(name: str, cluster: Cluster, job: Job) -> Cluster:
+    """Return the cluster called `name` with the job's own sbatch options over the file's. Raises JobError."""
+    settings = {option: getattr(job, setting) for option, setting in OF_SETTINGS.items()}
+    own = {**job.directives, **{option: value for option, value in settings.items() if value is not None}}
+    if not own:
+        return cluster
+    if not isinstance(cluster, SlurmCluster):
+        option = next(iter(own))
+        given = f"--directive {option}" if option in job.directives else f"--{option}"
+        raise JobError(
+            f"{given} is an option of sbatch, and cluster {name} is of kind {cluster.kind}",
+            "leave it out, or choose a cluster of kind slurm",
+        )
+    return cluster.changed(directives={**cluster.directives, **own})
 
 
 def missing_facts(cluster: Cluster) -> tuple[str, ...]:
@@ -13,6 +33,9 @@ def missing_facts(cluster: Cluster) -> tuple[str, ...]:
             return _of_a_pod(cluster)
         case SlurmCluster():
             return _of_slurm(cluster)
+        case HostsCluster():
+            present = {"hosts": cluster.hosts, "runs_dir": cluster.runs_dir}
+            return tuple(key for key, value in present.items() if not value)
     return ()
 
 
@@ -21,8 +44,8 @@ def refuse_missing_facts(name: str, cluster: Cluster) -> None:
     missing = missing_facts(cluster)
     if missing:
         raise ClusterError(
-            f"cluster {name} can be planned. To submit, its file lacks {', '.join(missing)}: "
-            f"fill them in, or draft a file that shows where: trainjob cluster init NAME {_draft(cluster)}"
+            f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}",
+            f"add them, or draft a file that shows where they go: trainjob cluster init NAME {_draft(cluster)}",
         )
 
 
@@ -45,9 +68,8 @@ def _of_a_pod(cluster: PodCluster) -> tuple[str, ...]:
 
 
 def _of_slurm(cluster: SlurmCluster) -> tuple[str, ...]:
-    needed = dict.fromkeys(("partition", *cluster.required_directives))
     # A bare flag is a fact too; false says that the option is left out.
-    lacking = [name for name in needed if cluster.directives.get(name, False) is False]
+    lacking = [name for name in cluster.required_directives if cluster.directives.get(name, False) is False]
     ipus = () if ipu_place(cluster) is None else _of_ipus(cluster)
     return (*(f"directives.{name}" for name in lacking), *ipus, *(() if cluster.runs_dir else ("runs_dir",)))
 

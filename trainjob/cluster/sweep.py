@@ -1,38 +1,39 @@
-"""A sweep: a list whose item N holds what task N of an array has of its own."""
+"""A sweep: a list whose item N holds what element N of an array has of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
-
 from trainjob.cluster import reading
-from trainjob.cluster.asked import by_setting, overridden
-from trainjob.cluster.common import WrittenText, breach
 from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import faults
 from trainjob.cluster.job import Job
+from trainjob.cluster.merging import by_setting, overridden
+from trainjob.cluster.strict import BreachError
+from trainjob.cluster.validation import InvalidError
+from trainjob.contract.errors import Problem
+from trainjob.contract.setting_row import RUN, setting
+from trainjob.contract.settings import rows
 
-# One script, one copy of the project and one look at the data serve all tasks: these decide them.
-SHARED = (
-    *("name", "task", "command", "instances", "replicas", "ipus_per_replica", "hosts", "engine", "data", "init_from"),
-    *("time_limit", "max_attempts", "array", "sweep", "compile_first", "compile_only", "poprun"),
-)
+# One script, one copy of the project and one check of the data serve all elements: these settings decide them.
+SHARED = tuple(row.name for row in rows().values() if row.facts.shared)
 
 
+@dataclass(frozen=True)
 class Variation(Job):
-    """What one task has of its own: settings of a job, and further words of the user's command."""
+    """What one element has of its own: settings of a job, and further words of the user's command."""
 
-    arguments: list[WrittenText] = Field([], description="Words that follow those of the command.")
+    arguments: list[str] = setting([], "Words added to the command.", group=RUN, form="further-words")
 
-    @model_validator(mode="after")
-    def _only_what_tasks_may_differ_in(self) -> Variation:
+    def enforce_rules(self) -> None:
+        """Raise BreachError for a setting that is the same for all elements."""
+        super().enforce_rules()
         for key in SHARED:
-            if key in self.model_fields_set:
-                raise breach(key, "is one for all tasks of an array: give it outside of the sweep, or submit two runs")
-        return self
+            if key in self.stated:
+                raise BreachError(
+                    key, "is the same for all elements of an array", "give it outside the sweep, or submit two runs"
+                )
 
 
 def read(path: Path, shown: str) -> list[Variation]:
@@ -42,23 +43,20 @@ def read(path: Path, shown: str) -> list[Variation]:
 
 def job_of_task(job: Job, variation: Variation, where: str) -> Job:
     """Return the job of one task: `job` overridden by what is its own. Raises JobError, which begins with `where`."""
-    own = variation.model_dump(exclude_unset=True)
+    own = variation.given()
     words = own.pop("arguments", None)
     if words:
         if job.command is None:
-            raise JobError(f"{where}: arguments: follow a command of your own, and the job has a task: take them out")
+            raise JobError(f"{where}: arguments: follow a command of your own, and the job has a task", "take them out")
         own["command"] = [*job.command, *words]
-    asked = overridden(job.model_dump(exclude_unset=True), own)
+    asked = overridden(job.given(), own)
     try:
-        return Job.model_validate(asked)
-    except ValidationError as refused:
-        raise JobError("\n".join(f"{where}: {fault}" for fault in _faults(asked, refused))) from None
-
-
-def _faults(asked: Mapping[str, Any], refused: ValidationError) -> list[object]:
-    return list(faults(Job, asked, refused, lambda _path: None))
+        return Job.of(asked)
+    except InvalidError as refused:
+        faults = [Problem(JobError.code, f"{where}: {fault.place}{fault.text}", fault.cure) for fault in refused.faults]
+        raise JobError.of_all(faults) from None
 
 
 def settings(variation: Variation) -> dict[str, Any]:
     """Return what a task has of its own, by key: learning_rate, set.width, env.NAME, arguments."""
-    return by_setting(variation.model_dump(exclude_unset=True))
+    return by_setting(variation.given())

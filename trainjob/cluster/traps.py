@@ -25,27 +25,27 @@ def meaning(node: yaml.Node) -> str:
     return _MEANINGS.get(node.tag, "something else")
 
 
-def misreading(node: yaml.ScalarNode) -> str | None:
+def misreading(node: yaml.ScalarNode) -> tuple[str, str] | None:
     """Return what YAML makes of the plain word `node` against what a person means, and the cure; None if the same."""
     word: str = node.value
     if node.tag == BOOL and word.lower() not in ("true", "false"):
         found = "true" if word.lower() in ("yes", "on") else "false"
-        return f'YAML takes {word} for {found}: write {found}, or quote it, "{word}"'
+        return f"YAML takes {word} for {found}", f'write {found}, or quote it, "{word}"'
     if node.tag == DATE:
-        return f'YAML takes {word} for a date: quote it, "{word}"'
+        return f"YAML takes {word} for a date", f'quote it, "{word}"'
     return _misread_number(node) if node.tag in NUMBERS else None
 
 
-def _misread_number(node: yaml.ScalarNode) -> str | None:
+def _misread_number(node: yaml.ScalarNode) -> tuple[str, str] | None:
     word: str = node.value
     if len(word) > _LONGEST_NUMBER:
-        return f"is too long for a number ({len(word)} characters): put the number right, or quote it"
+        return f"is too long for a number ({len(word)} characters)", "put the number right, or quote it"
     try:
         number = _construct(node)
     except ValueError:
-        return f'YAML takes {word} for a number and can\'t read it: quote it, "{word}"'
+        return f"YAML takes {word} for a number and can't read it", f'quote it, "{word}"'
     if ":" in word or re.match(r"[-+]?0[0-9_]", word):
-        return f'YAML takes {word} for the number {number}: quote it, "{word}", or write {number}'
+        return f"YAML takes {word} for the number {number}", f'quote it, "{word}", or write {number}'
     return None
 
 

@@ -7,9 +7,16 @@ from typing import Dict, List, Mapping, NamedTuple, Optional
 
 RUN_DIR = "TRAINJOB_RUN_DIR"
 ATTEMPT = "TRAINJOB_ATTEMPT"
+# A word of this very start, the same for all ranks.
+TOKEN = "TRAINJOB_TOKEN"  # noqa: S105 - a variable's name
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
+# Where a rank's Python processes write their stacks when their launcher asks for them: see launch/stacks.py.
+STACKS = "TRAINJOB_STACKS"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
+
+# The folder of a miniature V-IPU controller: set where a pod is rehearsed.
+STANDIN_VIPU = "TRAINJOB_STANDIN_VIPU"
 
 # What a script written for torchrun reads, and nothing else does the ranking.
 RANK = "RANK"
@@ -19,20 +26,6 @@ LOCAL_WORLD_SIZE = "LOCAL_WORLD_SIZE"
 MASTER_ADDR = "MASTER_ADDR"
 MASTER_PORT = "MASTER_PORT"
 RANK_NAMES = (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
-
-# What a rank in a container is handed from outside, by name.
-RANK_IN_CONTAINER = (
-    *RANK_NAMES,
-    RUN_DIR,
-    ATTEMPT,
-    COMPILE_ONLY,
-    "OMP_NUM_THREADS",
-    "GLOO_SOCKET_IFNAME",
-    "NCCL_SOCKET_IFNAME",
-    "TRAINJOB_DATA_DIR",
-    "TRAINJOB_DEVICE",
-    "TRAINJOB_MAX_UPDATES",
-)
 
 # What a rehearsal redirects. Bodies read each with a default; a real submit refuses to start
 # while one of them is set.
@@ -44,7 +37,15 @@ REDIRECTS: Dict[str, str] = {
     "TRAINJOB_INTERFACE": "the network interface ranks meet on",
     "TRAINJOB_CONTAINER": "none: run without the container",
     "TRAINJOB_MAX_UPDATES": "stop after this many weight updates",
+    "TRAINJOB_LAUNCH_ONLY": "1: launchers check their hosts and meet, and start no ranks",
 }
+
+
+# The cure wherever a job that is planned for GPUs can't have them: no variable changes what a submitted job trains on.
+TRY_ON_CPUS = (
+    "To train on CPUs, try the job on this machine (trainjob rehearse), or submit it with a copy of the cluster file "
+    "that says accelerator: cpu without accelerators"
+)
 
 
 class Ranking(NamedTuple):

@@ -1,7 +1,113 @@
-"""The base of every error that the user or the cluster can fix."""
+"""Errors that the user or the cluster can fix: one shape for problems, warnings, refusals and everything raised."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, Sequence, Tuple, Type, TypeVar
+
+Error = TypeVar("Error", bound="UserError")
+
+ERROR, WARNING = "error", "warning"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong (or, as a warning, probably not meant).
+
+    `text` says what was read and which rule it breaks, with both values; `cure` says what to do about it. `code` is a
+    stable kebab-case word for machines; texts may change.
+    """
+
+    code: str
+    text: str
+    cure: str = ""
+    severity: str = ERROR
+
+    def __str__(self) -> str:
+        return joined(self.text, self.cure)
+
+    def as_json(self) -> Dict[str, str]:
+        """Return the problem for `--json` and job.json, where the key it stands under tells its severity."""
+        return {"code": self.code, "text": self.text, "cure": self.cure}
+
+
+def warning(code: str, text: str, cure: str) -> Problem:
+    """Return a warning: something that runs and is probably not meant."""
+    return Problem(code, text, cure, WARNING)
+
 
 class UserError(Exception):
-    """What was read, the rule with both values, the cure. The command line prints it and exits with 1."""
+    """An error that the user or the cluster can fix; the command line prints it and exits with 1.
+
+    `UserError(text, cure, code)`; a class of its own sets `code` for all its errors.
+    """
+
+    code: ClassVar[str] = "user-error"
+
+    def __init__(self, text: str, cure: str = "", code: str = "") -> None:
+        super().__init__(joined(text, cure))
+        self.problem = Problem(code or type(self).code, text, cure)
+        self._several: Tuple[Problem, ...] = ()
+
+    @classmethod
+    def of_all(cls: Type[Error], problems: Sequence[Problem], separator: str = "\n") -> Error:
+        """Return one error that reports all `problems`, each with its own cure."""
+        if len(problems) == 1:
+            return cls(problems[0].text, problems[0].cure, problems[0].code)
+        error = cls(separator.join(str(problem) for problem in problems))
+        error._several = tuple(problems)
+        return error
+
+    @property
+    def text(self) -> str:
+        """What is wrong, without the cure."""
+        return self.problem.text
+
+    @property
+    def cure(self) -> str:
+        """What to do about it; empty where the text already says it."""
+        return self.problem.cure
+
+    @property
+    def problems(self) -> Tuple[Problem, ...]:
+        """Every problem that this error reports, in the order in which they were found; usually one."""
+        return self._several or (self.problem,)
+
+    def as_json(self) -> Dict[str, Any]:
+        """Return the error for `--json`: the whole message, its parts, and all problems where there are several."""
+        several = [problem.as_json() for problem in self.problems] if len(self.problems) > 1 else None
+        whole = {"error": str(self), "code": self.problem.code, "text": self.text, "cure": self.cure}
+        return whole if several is None else dict(whole, problems=several)
+
+
+def of_error(code: str, error: UserError) -> Problem:
+    """Return the problem that `error` states, under the code of the check that met it."""
+    return Problem(code, error.text, error.cure)
+
+
+class ProblemsError(UserError):
+    """Several problems of a job at once."""
+
+    code = "problems"
+
+
+class RuleError(ValueError):
+    """A value that breaks a rule of its own, wherever it stands: what was read with the rule, and the cure."""
+
+    def __init__(self, text: str, cure: str = "") -> None:
+        super().__init__(joined(text, cure))
+        self.text, self.cure = text, cure
+
+
+def joined(text: str, cure: str) -> str:
+    """Return a text and its cure as people read them: "text: cure", or two sentences where the cure starts one.
+
+    A text that ends with a line of its own, such as the end of a log, leaves the cure on the next line.
+    """
+    if not cure:
+        return text
+    if text.endswith("\n"):
+        return text + cure
+    if text.endswith((".", "?", "!", ":")):
+        return "%s %s" % (text, cure)
+    return "%s%s %s" % (text, "." if cure[0].isupper() else ":", cure)

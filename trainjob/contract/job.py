@@ -1,109 +1,184 @@
-"""job.json: what was asked and what was worked out, with the contract's version."""
+"""job.json: what was requested and what was worked out, with the contract's version."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from trainjob.contract import typed
 from trainjob.contract.errors import UserError
+from trainjob.contract.files import DamagedError, parse_json, read_small
+from trainjob.contract.runtime_settings import RuntimeSettings
+from trainjob.contract.typed import required
 
 CONTRACT = 1
 
 
 class ContractError(UserError):
-    """job.json is missing, broken, or of a contract that this code does not speak."""
+    """job.json is missing, damaged, or of a contract that this code does not speak."""
+
+    code = "job-record"
 
 
 @dataclass(frozen=True)
-class TrainSettings:
-    """What a rank of our own runtime needs, worked out: no field is left to a default later."""
+class ClusterRecord:
+    """The cluster file: by which name and from where it was taken, and the keys that it states."""
 
-    task: str
-    task_options: Dict[str, Any]
-    entry: str
-    data: Optional[str]
-    engine: str
+    name: str
+    file: Dict[str, Any]
+    source: str = typed.field(key="from", default="")
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """What was requested. `job` has the settings as stated; `origins` says of each where it was stated."""
+
+    cluster: ClusterRecord
+    job: Dict[str, Any]
+    origins: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TopologyRecord:
+    """Where everything runs. Hosts are one text of ranges; what is alike is a count."""
+
+    hosts: str
+    host_count: int
     instances: int
+    instances_per_host: int
     replicas: int
-    ipus_per_replica: int
+    replicas_per_instance: int
+    devices_per_replica: int
+    device: str
+    ilds: Optional[int] = None
+    partition_ipus: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """The batch arithmetic. Counts are samples unless named; None where the number of samples is not known yet."""
+
     micro_batch: int
     accumulation: int
+    replicas: int
     device_iterations: int
-    epochs: Optional[int]
-    updates: Optional[int]
-    remainder: str  # drop | pad: what happens to samples that fill no whole block
-    samples: Optional[int]
-    optimizer: str
-    learning_rate: float
-    momentum: float
-    weight_decay: float
-    schedule: str
-    warmup_updates: int
-    reduction: str
-    precision: str
-    eight_bit_io: bool
-    bucket_mb: int
-    workers: int
-    seed: int
-    checkpoint_every: int  # updates between two checkpoints; 0: only at the end
-    keep_checkpoints: int
-    log_every: int  # updates between two lines of metrics.jsonl
-    allow_unused_parameters: bool
-    loss_is_summed: bool = False  # the task's loss sums over a micro batch's samples: reported per sample
-    clip_norm: Optional[float] = None  # of the reduced gradient
-    init_from: Optional[str] = None  # safetensors file with the first weights; None: by the seed
-    trace: Optional[str] = None  # samples | full | nudged: what is written down of every update; evaluates nothing
-    stall_timeout_s: float = 600.0  # a rank whose training has not gone on for so long is named, and all end
+    remainder: str
+    global_batch: int
+    block: int
+    samples: Optional[int] = None
+    epochs: Optional[int] = None
+    updates: Optional[int] = None
+    blocks_per_epoch: Optional[int] = None
+    updates_per_epoch: Optional[int] = None
+    total_updates: Optional[int] = None
+    dropped: Optional[int] = None
+    padded: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class EffectRecord:
+    """What the reduction does to the learning rate."""
+
+    factor: int
+    because: str
+
+
+@dataclass(frozen=True)
+class WarningRecord:
+    """A warning of the plan."""
+
+    code: str
+    text: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """What was worked out. `batch` and the effect are None for a command of the user's own."""
+
+    cluster: str
+    kind: str
+    name: str
+    engine: str
+    topology: TopologyRecord
+    batch: Optional[BatchRecord] = None
+    learning_rate_effect: Optional[EffectRecord] = None
+    facts: Dict[str, str] = field(default_factory=dict)
+    warnings: List[WarningRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TrainSettings(RuntimeSettings):
+    """What a rank of our runtime needs: the settings it takes as they are, and what was worked out from the others."""
+
+    task: str = required()
+    task_options: Dict[str, Any] = required()
+    entry: str = required()
+    data: Optional[str] = required()
+    engine: str = required()
+    instances: int = required()
+    replicas: int = required()
+    ipus_per_replica: int = required()
+    micro_batch: int = required()
+    accumulation: int = required()
+    device_iterations: int = required()
+    epochs: Optional[int] = required()
+    updates: Optional[int] = required()
+    remainder: str = required()
+    samples: Optional[int] = required()
+    optimizer: str = required()
+    learning_rate: float = required()
+    schedule: str = required()
+    loss_is_summed: bool = False
+    least_instances: Optional[int] = None  # Slurm decides how many there are, up to `instances`
+    failure_every_s: Optional[float] = None  # mean time between two failures of the hosts of this run
+    limit_margin_s: Optional[float] = None  # between the request to stop and the time limit
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The whole of job.json. `train` is None for a command of the user's own."""
+    """The whole of job.json. `train` is None for a command of the user's own, which then stands in `command`."""
 
     name: str
-    asked: Dict[str, Any]
-    plan: Dict[str, Any]
+    plan: PlanRecord
     train: Optional[TrainSettings]
     command: Optional[List[str]]
+    request: RequestRecord = typed.field(key="asked")
     secrets_file: Optional[str] = None
     environment: Dict[str, str] = field(default_factory=dict)
+    library: str = ""  # sha256 of the shell library that the job script was rendered with
     contract: int = CONTRACT
 
     def to_json(self) -> str:
         """Return the bytes of job.json as text: the same record gives the same text."""
-        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        return json.dumps(typed.to_json(self), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def parse(text: str, where: str = "job.json") -> JobRecord:
-    """Return the record in `text`. Raises ContractError, naming both contract numbers."""
+    """Return the record in `text`; fields that this code does not know are ignored. Raises ContractError."""
     try:
-        fields = json.loads(text)
-    except ValueError as error:
-        raise ContractError("%s is not JSON: %s" % (where, error)) from None
+        fields = parse_json(text)
+    except DamagedError as error:
+        raise ContractError("%s %s" % (where, error)) from None
     number = fields.get("contract") if isinstance(fields, dict) else None
     if number != CONTRACT:
         raise ContractError(
-            "%s speaks contract %s and this trainjob speaks %d: "
-            "use the trainjob that wrote it (a run directory carries its own in code/)" % (where, number, CONTRACT)
+            "%s speaks contract %s and this trainjob speaks %d" % (where, number, CONTRACT),
+            "use the trainjob that wrote it (a run directory carries its own in code/)",
         )
-    return _record(fields, where)
-
-
-def _record(fields: Dict[str, Any], where: str) -> JobRecord:
     try:
-        train = fields.get("train")
-        fields["train"] = None if train is None else TrainSettings(**train)
-        return JobRecord(**fields)
-    except TypeError as error:
-        raise ContractError("%s does not have the fields of contract %d: %s" % (where, CONTRACT, error)) from None
+        return typed.from_json(JobRecord, fields)
+    except DamagedError as error:
+        raise ContractError("%s is damaged: %s" % (where, error)) from None
 
 
 def read(path: Path) -> JobRecord:
     """Return the record in the file `path`. Raises ContractError."""
     try:
-        return parse(path.read_text(encoding="utf-8", errors="replace"), str(path))
-    except FileNotFoundError:
-        raise ContractError("%s is not there: is this a run directory?" % path) from None
+        return parse(read_small(path).decode("utf-8", "replace"), str(path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ContractError("%s does not exist" % path, "is this a run directory?") from None
+    except DamagedError as error:
+        raise ContractError("%s %s" % (path, error)) from None

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Optional, Union
+from typing import Mapping, Optional, Union
 
-# Below a run directory: one folder a task of an array, each a run directory of its own.
-TASKS = "tasks"
+# Below a run directory: one folder for each element of an array, which is a run directory of its own.
+ELEMENTS = "tasks"
+
+
+# In a cluster file: the user's data folder, which the environment variable of that name moves.
+USER_DATA = "$XDG_DATA_HOME"
+
+
+def user_data(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder under which this user keeps data of all programs, as the XDG specification has it."""
+    return Path(environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"))
+
+
+def expanded(path: str) -> Path:
+    """Return a cluster file's path as one of this machine: `~/` and `$XDG_DATA_HOME/` begin with the user's folders."""
+    if path.startswith(USER_DATA + "/"):
+        return user_data() / path[len(USER_DATA) + 1 :]
+    return Path(os.path.expanduser(path))
 
 
 class RunPaths:
@@ -23,6 +40,7 @@ class RunPaths:
         self.attempt = self.folder / "attempt"
         self.state = self.folder / "state"
         self.exit_code = self.folder / "exit_code"
+        self.prediction = self.folder / "prediction.json"
         self.progress = self.folder / "progress.json"
         self.failure = self.folder / "failure.json"
         self.metrics = self.folder / "metrics.jsonl"
@@ -31,35 +49,57 @@ class RunPaths:
         self.token = self.folder / ".token"
         self.terminated = self.folder / ".terminated"  # ranks were told to end, which the job script may not have seen
         self.job_id = self.folder / "job_id"  # the scheduler's, of the job that runs or comes next
+        self.events = self.folder / "events"  # time, attempt, what, detail: a line each
+        self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
+        self.bad_node = self.folder / ".bad_node"  # a node that the launcher blames for a failure, and why
+        self.roll_call = self.folder / "roll_call.json"  # which launchers met, where no ranks are started
+        self.stacks_request = self.folder / ".stacks"  # a word: launchers write down their ranks' stacks for it
         self.logs = self.folder / "logs"
         self.scheduler_log = self.logs / "scheduler.out"
         self.checkpoints = self.folder / "checkpoints"
 
     @property
     def id(self) -> str:
-        """The run id: the folder's name; of a task of an array RUN:N."""
-        if self.task is not None:
-            return "%s:%d" % (self.whole.id, self.task)
+        """The run id: the folder's name; of an element of an array RUN:N."""
+        if self.element is not None:
+            return "%s:%d" % (self.whole.id, self.element)
         return self.folder.resolve().name
 
     @property
-    def task(self) -> Optional[int]:
-        """The number of the task whose run directory this is; None where it is a whole run's."""
+    def step_gone(self) -> Path:
+        """Where a job script under Slurm says that all ranks of an attempt have ended, and their srun has not."""
+        return self.folder / "step_gone"
+
+    @property
+    def element(self) -> Optional[int]:
+        """The number of the array element whose run directory this is; None for that of a whole run."""
         name = self.folder.name
-        return int(name) if self.folder.parent.name == TASKS and name.isdecimal() and name.isascii() else None
+        return int(name) if self.folder.parent.name == ELEMENTS and name.isdecimal() and name.isascii() else None
 
     @property
     def whole(self) -> "RunPaths":
-        """The run that a task belongs to."""
-        return self if self.task is None else RunPaths(self.folder.parent.parent)
+        """The run that an element belongs to; of any other run, itself."""
+        return self if self.element is None else RunPaths(self.folder.parent.parent)
 
-    def of_task(self, number: int) -> "RunPaths":
-        """Return the run directory of task `number` of an array."""
-        return RunPaths(self.folder / TASKS / str(number))
+    def of_element(self, number: int) -> "RunPaths":
+        """Return the run directory of element `number` of an array."""
+        return RunPaths(self.folder / ELEMENTS / str(number))
 
     def rank_log(self, rank: int) -> Path:
         """Return where rank `rank` writes all it prints."""
         return self.logs / ("rank-%04d.log" % rank)
+
+    def rank_usage(self, rank: int) -> Path:
+        """Return where the launcher of rank `rank` records what it uses: see contract/usage.py."""
+        return self.logs / ("usage-%04d.jsonl" % rank)
+
+    def rank_times(self, rank: int) -> Path:
+        """Return where rank `rank` of several records where its time went: see contract/measures.py."""
+        return self.logs / ("times-%04d.jsonl" % rank)
+
+    def rank_stacks(self, rank: int) -> Path:
+        """Return where the launcher of rank `rank` writes its stacks: see contract/usage.py."""
+        return self.logs / ("stacks-%04d.json" % rank)
 
     def checkpoint(self, update: int) -> Path:
         """Return the folder of the checkpoint taken after weight update `update`."""

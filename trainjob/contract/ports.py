@@ -1,8 +1,10 @@
-"""Ports of this machine's loopback address, where the ranks of one host meet."""
+"""Where ranks and launchers listen: on loopback where one host has them all, else on the address that was chosen."""
 
 from __future__ import annotations
 
+import errno
 import socket
+from typing import Optional
 
 LOOPBACK = "127.0.0.1"
 
@@ -16,3 +18,29 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def listen_at(address: str, port: int, backlog: int) -> Optional[socket.socket]:
+    """Return a socket that listens at `address` alone; None if that is a name, or an address of another machine.
+
+    What a name means on this host may be a loopback address, where other hosts would not find it. Raises OSError.
+    """
+    if not _is_address(address):
+        return None
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family, backlog=backlog)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        return None  # another machine's address stands before this one
+
+
+def _is_address(text: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, text)
+        except OSError:
+            continue
+        return True
+    return False

@@ -13,31 +13,48 @@ from trainjob.contract.errors import UserError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+# Whole words between underscores: TOKENIZERS_PARALLELISM and MAX_TOKENS are none.
+_SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|APIKEY"
+    r"|(API|ACCESS|PRIVATE|SECRET|ACCOUNT|SIGNING|ENCRYPTION|WANDB|OPENAI)_KEY)(_|$)",
+    re.IGNORECASE,
+)
+_PLACES = ("PWD", "OLDPWD")
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the value of a variable of this name is probably a secret."""
+    return name not in _PLACES and _SECRET_NAME.search(name) is not None
+
+
 class SecretsError(UserError):
     """The secrets file can't be used; the message never holds a value."""
+
+    code = "secrets"
 
 
 def check_mode(path: Path) -> None:
     """Raise SecretsError unless `path` is a file that only its owner may read."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         raise SecretsError(
-            "secrets_file %s does not exist: make it with one NAME=VALUE a line, or take the key out" % path
+            "secrets_file %s does not exist" % path, "make it with one NAME=VALUE a line, or take the key out"
         ) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    if not stat.S_ISREG(found.st_mode):
-        raise SecretsError("secrets_file %s is not a file: give the path of a file with NAME=VALUE lines" % path)
-    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        raise SecretsError("secrets_file %s is not a file" % path, "give the path of a file with NAME=VALUE lines")
+    mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise SecretsError(
-            "secrets_file %s has mode %04o: others may read it; needed is 0600. Run: chmod 600 %s" % (path, mode, path)
+            "secrets_file %s has mode %04o: others may read it; needed is 0600" % (path, mode),
+            "Run: chmod 600 %s" % path,
         )
 
 
 def _unreadable(path: Path, error: OSError) -> SecretsError:
-    return SecretsError("secrets_file %s can't be read (%s): it must be yours" % (path, error.strerror))
+    return SecretsError("secrets_file %s can't be read (%s)" % (path, error.strerror), "it must be yours")
 
 
 def read(path: Union[str, Path]) -> Dict[str, str]:
@@ -54,22 +71,19 @@ def read(path: Union[str, Path]) -> Dict[str, str]:
     except OSError as error:
         raise _unreadable(expanded, error) from None
     lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
-    return dict(_pair(line, "%s, line %d" % (expanded, number)) for number, line in lines if _says_something(line))
-
-
-def check_lines(path: Path) -> None:
-    """Raise SecretsError unless `read` could use the file; no value is kept."""
-    read(path)
-
-
-def _says_something(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
+    return dict(
+        _pair(line, "%s, line %d" % (expanded, number))
+        for number, line in lines
+        if line.strip() and not line.lstrip().startswith("#")
+    )
 
 
 def _pair(line: str, where: str) -> Tuple[str, str]:
     name, equals, value = line.partition("=")
     if not equals or not _NAME.match(name):
-        raise SecretsError("secrets_file %s: expected NAME=VALUE" % where)
+        raise SecretsError("secrets_file %s: expected NAME=VALUE" % where, "correct that line")
     if "\0" in value:
-        raise SecretsError("secrets_file %s: the value holds a NUL character, which no environment can carry" % where)
+        raise SecretsError(
+            "secrets_file %s: the value holds a NUL character, which no environment can carry" % where, "take it out"
+        )
     return name, value

@@ -18,6 +18,7 @@ class TaskFacts(NamedTuple):
     schedule: str
     stages: Tuple[int, ...]  # IPUs one copy of the model can be split over, the usual number first
     loss_is_summed: bool = False
+    has_batch_norm: bool = False
 
 
 BUILT_IN: Dict[str, TaskFacts] = {
@@ -44,6 +45,30 @@ BUILT_IN: Dict[str, TaskFacts] = {
         schedule="constant",
         stages=(1,),
     ),
+    "tiny-gpt": TaskFacts(
+        entry="trainjob.train.tasks.tiny_gpt:TinyGpt",
+        data="python-docs",
+        samples=None,
+        micro_batch=16,
+        epochs=3,
+        optimizer="adamw",
+        learning_rate=0.002,
+        schedule="cosine",
+        stages=(1,),
+    ),
+    # The classic recipe, for a global batch of 256; weight decay 0.0001 is the job's to give.
+    "imagenet-resnet50": TaskFacts(
+        entry="trainjob.train.tasks.imagenet:ImageNetResNet50",
+        data="imagenet",
+        samples=1281167,
+        micro_batch=32,
+        epochs=90,
+        optimizer="sgd",
+        learning_rate=0.1,
+        schedule="step",
+        stages=(1, 2),
+        has_batch_norm=True,
+    ),
     # The lessons' settings. On one IPU a ResNet-101 leaves little room for images, so that it is split over two.
     "cifar10-resnet50": TaskFacts(
         entry="trainjob.train.tasks.cifar10:Cifar10ResNet50",
@@ -55,6 +80,7 @@ BUILT_IN: Dict[str, TaskFacts] = {
         learning_rate=0.001,
         schedule="constant",
         stages=(1, 2),
+        has_batch_norm=True,
     ),
     "cifar10-resnet101": TaskFacts(
         entry="trainjob.train.tasks.cifar10:Cifar10ResNet101",
@@ -66,8 +92,12 @@ BUILT_IN: Dict[str, TaskFacts] = {
         learning_rate=0.001,
         schedule="constant",
         stages=(2, 1),
+        has_batch_norm=True,
     ),
 }
+
+# The task of a job that names neither a task nor a command.
+DEFAULT_TASK = "digits-cnn"
 
 # A user's own `module:attribute`, of which nothing is known before it runs.
 UNKNOWN = TaskFacts(

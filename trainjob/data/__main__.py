@@ -17,22 +17,23 @@ from typing import Any, Dict, List, Optional
 from trainjob.contract import exits, manifest
 from trainjob.contract.errors import UserError
 from trainjob.data.checking import check_folder
-from trainjob.data.fetching import fetch
+from trainjob.data.download import fetch
 from trainjob.data.prepare import prepare
 from trainjob.data.sizes import parse_shape
 
 _NUMBERS = ("samples", "held_out", "classes", "seed")
+_WORDS = ("sha256", "kind", "dtype", "store")
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Return the exit code of one command; what is wrong goes to the error stream in one line."""
-    asked = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        said: Dict[str, Any] = asked.act(asked)
+        reply: Dict[str, Any] = options.act(options)
     except UserError as error:
         sys.stderr.write("%s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX
-    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.write(json.dumps(reply) + "\n")
     return exits.DONE
 
 
@@ -55,30 +56,35 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="source")
-    parser.add_argument("--sha256")
+    for name in _WORDS:
+        parser.add_argument("--" + name)
     parser.add_argument("--shape", type=parse_shape)
+    parser.add_argument("--skip-damaged", action="store_true", default=None)
     parser.add_argument("--again", action="store_true")
     for name in _NUMBERS:
         parser.add_argument("--" + name.replace("_", "-"), type=int)
 
 
-def _fetch(asked: argparse.Namespace) -> Dict[str, Any]:
-    found = fetch(asked.source, asked.path, asked.sha256, _say)
-    return {"path": str(found.path), "changed": found.changed}
+def _fetch(given: argparse.Namespace) -> Dict[str, Any]:
+    fetched = fetch(given.source, given.path, given.sha256, _say)
+    return {"path": str(fetched.path), "changed": fetched.changed}
 
 
-def _prepare(asked: argparse.Namespace) -> Dict[str, Any]:
-    options = {name: getattr(asked, name) for name in ("source", "sha256", "shape", *_NUMBERS)}
-    folder = prepare(asked.name, asked.data_dir.expanduser(), again=asked.again, say=_say, **options)
+def _prepare(given: argparse.Namespace) -> Dict[str, Any]:
+    options = {name: getattr(given, name) for name in ("source", "shape", "skip_damaged", *_WORDS, *_NUMBERS)}
+    folder = prepare(given.name, given.data_dir.expanduser(), again=given.again, say=_say, **options)
     return {"folder": str(folder), "identity": _identity(folder)}
 
 
-def _check(asked: argparse.Namespace) -> Dict[str, Any]:
-    folder = asked.data_dir.expanduser() / asked.name
+def _check(given: argparse.Namespace) -> Dict[str, Any]:
+    folder = given.data_dir.expanduser() / given.name
     if not folder.exists():
         return {"there": False, "identity": None, "why": "%s is not there" % folder}
     try:
-        check_folder(folder)
+        if check_folder(folder).root:
+            from trainjob.data.shards import open_data_set
+
+            open_data_set(folder).check_sources()
     except UserError as error:
         return {"there": True, "identity": None, "why": str(error)}
     return {"there": True, "identity": _identity(folder), "why": "whole: every byte is as its manifest says"}

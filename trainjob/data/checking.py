@@ -1,13 +1,16 @@
-"""Is a prepared data set whole? Sizes are cheap and always looked at; checksums read every byte."""
+"""Prepared data sets: which a run would find, and whether one is whole.
+
+Sizes are cheap and always checked; checksums read every byte.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Iterator
+from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import FileFacts, Manifest, read_manifest
+from trainjob.contract.manifest import FileFacts, Manifest, find, names, read_manifest
 
 # Below this a run reads every byte before it starts: 64 MiB take about 0.2 s.
 SMALL = 64 * 1024 * 1024
@@ -17,21 +20,25 @@ _CHUNK = 1 << 20
 class DamagedDataError(UserError):
     """A file of a prepared data set is missing, cut, or not the bytes that were prepared."""
 
+    code = "damaged-data"
+
 
 def check(folder: Path, manifest: Manifest) -> None:
     """Read every byte of the data set in `folder`. Raises DamagedDataError at the first file that differs."""
     for facts in files_of(manifest):
         check_size(folder, manifest.name, facts)
-        found = sha256_of(folder / facts.file)
-        if found != facts.sha256:
-            raise _damaged(folder, manifest.name, facts, "sha256", facts.sha256, found)
+        digest = sha256_of(folder / facts.file)
+        if digest != facts.sha256:
+            raise _damaged(folder, manifest.name, facts, "sha256", facts.sha256, digest)
 
 
 def check_folder(folder: Path) -> Manifest:
     """Return the manifest of the data set in `folder` after reading every byte of it. Raises UserError."""
     manifest = read_manifest(folder)
     if manifest is None:
-        raise UserError("%s is not a prepared data set: it has no manifest.json. Remove it and prepare again" % folder)
+        raise UserError(
+            "%s is not a prepared data set: it has no manifest.json" % folder, "Remove it and prepare it again"
+        )
     check(folder, manifest)
     return manifest
 
@@ -53,9 +60,9 @@ def files_of(manifest: Manifest) -> Iterator[FileFacts]:
 def check_size(folder: Path, name: str, facts: FileFacts) -> None:
     """Raise DamagedDataError unless the file is there with the size that the manifest gives."""
     path = folder / facts.file
-    found = str(path.stat().st_size) if path.is_file() else "no file"
-    if found != str(facts.bytes):
-        raise _damaged(folder, name, facts, "bytes", str(facts.bytes), found)
+    size = str(path.stat().st_size) if path.is_file() else "no file"
+    if size != str(facts.bytes):
+        raise _damaged(folder, name, facts, "bytes", str(facts.bytes), size)
 
 
 def sha256_of(path: Path) -> str:
@@ -67,8 +74,32 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _damaged(folder: Path, name: str, facts: FileFacts, what: str, expected: str, found: str) -> DamagedDataError:
+def _damaged(folder: Path, name: str, facts: FileFacts, what: str, expected: str, actual: str) -> DamagedDataError:
     return DamagedDataError(
-        "%s: expected %s %s, found %s. Remove %s and run: trainjob data prepare %s"
-        % (folder / facts.file, what, expected, found, folder, name)
+        "%s: expected %s %s, found %s" % (folder / facts.file, what, expected, actual),
+        "Remove %s and run: trainjob data prepare %s" % (folder, name),
     )
+
+
+class Listed(NamedTuple):
+    """One line of `trainjob data list`."""
+
+    name: str
+    folder: Path
+    samples: Dict[str, int]  # by split
+    bytes: int
+
+
+def list_prepared(data_dir: Optional[Path]) -> List[Listed]:
+    """Return the data sets that a run would find, by name."""
+    folders = ((name, find(name, data_dir)) for name in names(data_dir))
+    listed = (_listed(name, folder) for name, folder in folders if folder is not None)
+    return [one for one in listed if one is not None]
+
+
+def _listed(name: str, folder: Path) -> Optional[Listed]:
+    manifest = read_manifest(folder)
+    if manifest is None:  # removed while we look
+        return None
+    samples = {split: facts.samples for split, facts in manifest.splits.items()}
+    return Listed(name, folder, samples, sum(facts.bytes for facts in files_of(manifest)))

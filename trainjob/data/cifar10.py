@@ -38,8 +38,8 @@ def fill(folder: Path, source: Optional[str], sha256: Optional[str], say: Say) -
     """Write CIFAR-10 into `folder` from the archive `source`, a file or a URL. Raises UserError."""
     if source is None:
         raise UserError(
-            "cifar10 is made from its archive cifar-10-python.tar.gz, and none is given: give --from FILE-or-URL "
-            "(%s has it)" % _HOME
+            "cifar10 is made from its archive cifar-10-python.tar.gz, and none is given",
+            "give --from FILE-or-URL (%s has it)" % _HOME,
         )
     if not is_url(source):
         return _from_file(folder, Path(source).expanduser(), source, sha256)
@@ -54,8 +54,8 @@ def fill(folder: Path, source: Optional[str], sha256: Optional[str], say: Say) -
 
 def _from_file(folder: Path, path: Path, source: str, sha256: Optional[str]) -> Manifest:
     with _opened(path, source) as stream:
-        found = _checked(stream, source, sha256)
-        return _write(folder, _read(stream, source), found)
+        digest = _checked(stream, source, sha256)
+        return _write(folder, _read(stream, source), digest)
 
 
 def _opened(path: Path, source: str) -> BinaryIO:
@@ -63,7 +63,8 @@ def _opened(path: Path, source: str) -> BinaryIO:
         return open(str(path), "rb")
     except OSError as error:
         raise UserError(
-            "the archive %s can't be read (%s): give --from FILE-or-URL (%s has it)" % (source, error.strerror, _HOME)
+            "the archive %s can't be read (%s)" % (source, error.strerror),
+            "give --from FILE-or-URL (%s has it)" % _HOME,
         ) from None
 
 
@@ -80,13 +81,14 @@ def _checked(stream: BinaryIO, source: str, expected: Optional[str]) -> str:
     stream.seek(0)
     if expected is None and md5.hexdigest() != OFFICIAL_MD5:
         raise UserError(
-            "%s is not the official archive: its md5 is %s, the official one's %s. Fetch it again, or, where "
-            "it is meant, give --sha256 %s" % (source, md5.hexdigest(), OFFICIAL_MD5, sha256.hexdigest())
+            "%s is not the official archive: its md5 is %s, the official one's %s"
+            % (source, md5.hexdigest(), OFFICIAL_MD5),
+            "Fetch it again, or, if you mean this one, give --sha256 %s" % sha256.hexdigest(),
         )
     if expected is not None and sha256.hexdigest() != expected.lower():
         raise UserError(
-            "%s is not the archive asked for: its sha256 is %s, expected %s. Fetch it again, or put --sha256 right"
-            % (source, sha256.hexdigest(), expected)
+            "%s is not the expected archive: its sha256 is %s, expected %s" % (source, sha256.hexdigest(), expected),
+            "Fetch it again, or correct --sha256",
         )
     return sha256.hexdigest()
 
@@ -94,23 +96,28 @@ def _checked(stream: BinaryIO, source: str, expected: Optional[str]) -> str:
 def _read(stream: BinaryIO, source: str) -> Dict[str, Any]:
     """Return the archive's pickles by name."""
     wanted = {*_TRAIN, "test_batch", "batches.meta"}
-    found: Dict[str, Any] = {}
+    pickles: Dict[str, Any] = {}
     try:
         with tarfile.open(fileobj=stream, mode="r:*") as archive:
             for member in archive:
                 name = member.name.rpartition("/")[2]
-                content = archive.extractfile(member) if name in wanted and member.size <= _MOST_BYTES else None
-                if content is not None:  # an ordinary file
-                    found[name] = unpickling.load(io.BytesIO(content.read()), "%s in %s" % (name, source))
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise UserError("%s is not a tar archive that can be read: %s" % (source, error)) from None
-    missing = sorted(wanted - set(found))
+                # Links are left out: what they lead to need not be there.
+                is_wanted = name in wanted and member.isfile() and member.size <= _MOST_BYTES
+                content = archive.extractfile(member) if is_wanted else None
+                if content is not None:
+                    pickles[name] = unpickling.load(io.BytesIO(content.read()), "%s in %s" % (name, source))
+    except (tarfile.TarError, EOFError, OSError, ValueError, LookupError, zlib.error) as error:
+        raise UserError(
+            "%s is not a tar archive that can be read: %s" % (source, error),
+            "download it again, or leave --from out and trainjob does",
+        ) from None
+    missing = sorted(wanted - set(pickles))
     if missing:
         raise UserError(
-            "%s lacks %s: cifar10 is made from the python version, cifar-10-python.tar.gz"
-            % (source, ", ".join(missing))
+            "%s lacks %s" % (source, ", ".join(missing)),
+            "cifar10 is made from the python version, cifar-10-python.tar.gz",
         )
-    return found
+    return pickles
 
 
 def _batch(name: str, content: Any, classes: int) -> Batch:
@@ -118,11 +125,11 @@ def _batch(name: str, content: Any, classes: int) -> Batch:
     images = content.get(b"data") if isinstance(content, dict) else None
     labels = content.get(b"labels") if isinstance(content, dict) else None
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (_PIXELS,):
-        raise UserError("%s has no b'data' of (images, %d) uint8: is it CIFAR-10's python version?" % (name, _PIXELS))
+        raise UserError("%s has no b'data' of (images, %d) uint8" % (name, _PIXELS), "is it CIFAR-10's python version?")
     if not isinstance(labels, list) or len(labels) != len(images):
-        raise UserError("%s has %d images and no b'labels' of as many: is it CIFAR-10?" % (name, len(images)))
+        raise UserError("%s has %d images and no b'labels' of as many" % (name, len(images)), "is it CIFAR-10?")
     if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
-        raise UserError("%s has labels outside 0 to %d: is it CIFAR-10?" % (name, classes - 1))
+        raise UserError("%s has labels outside 0 to %d" % (name, classes - 1), "is it CIFAR-10?")
     return Batch(images.reshape((-1, *_SHAPE)), np.array(labels, dtype=np.uint8))
 
 

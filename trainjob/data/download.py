@@ -1,16 +1,19 @@
-"""One file from a URL: a cut download goes on where it stopped, or starts over where the server can't do that."""
+"""One file from a URL, fetched and checked: a cut download continues, or starts over where the server can't."""
 
 from __future__ import annotations
 
 import http.client
+import os
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Iterator, Optional
+from typing import Any, BinaryIO, Callable, Iterator, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.files import remove_if_there, sync_folder
+from trainjob.data.checking import sha256_of
 
 Say = Callable[[str], None]
 
@@ -29,14 +32,14 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S, go_on: bool = False) -> None:
-    """Fetch `url` into the file `path`; `go_on` keeps what is already in it and asks for the rest.
+def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S, keep_part: bool = False) -> None:
+    """Fetch `url` into the file `path`; `keep_part` keeps what is already in it and requests the rest.
 
     Raises UserError where the server does not give it whole.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UserError("%s can't be fetched: give an address that begins with https:// or http://, or a file" % url)
-    with open(str(path), "ab" if go_on else "wb") as stream:
+        raise UserError("%s can't be fetched" % url, "give an address that begins with https:// or http://, or a file")
+    with open(str(path), "ab" if keep_part else "wb") as stream:
         _Download(url, stream, say, pause_s).run()
 
 
@@ -51,7 +54,7 @@ class _Download:
         self._said_at = time.monotonic()
 
     def run(self) -> None:
-        """Try until the file is whole, or trying brings nothing any more."""
+        """Try until the file is complete, or further attempts bring no more bytes."""
         in_vain = 0
         for _ in range(_MOST_TRIES):
             before = self._stream.tell()
@@ -65,12 +68,12 @@ class _Download:
             self._say("the download stopped after %s (%s): trying again" % (self._so_far(), reason))
             time.sleep(self._pause_s * (2**in_vain - 1))
         raise UserError(
-            "%s could not be fetched: it stopped after %s, %s. Try again later, or give the archive as a file"
-            % (self._url, self._so_far(), reason)
+            "%s could not be fetched: it stopped after %s, %s" % (self._url, self._so_far(), reason),
+            "Try again later, or give the archive as a file",
         )
 
     def _attempt(self) -> None:
-        """Ask for what is missing and write it. Raises what ends a connection."""
+        """Request the missing part and write it. Raises what ends a connection."""
         with self._open() as response:
             if response.status != 206:
                 self._start_over(response)
@@ -85,7 +88,7 @@ class _Download:
     def _open(self) -> Any:
         have = self._stream.tell()
         headers = {"Range": "bytes=%d-" % have} if have else {}
-        request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - the scheme was looked at
+        request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - the scheme was checked above
         try:
             response = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
         except (OSError, http.client.HTTPException) as error:
@@ -93,8 +96,8 @@ class _Download:
         begins = "bytes %d-" % have
         if response.status == 206 and not response.headers.get("Content-Range", "").startswith(begins):
             response.close()
-            self._stream.seek(0)  # a part that was not asked for: the next try asks for the whole
-            raise _CutError("the server sent another part than the one asked for")
+            self._stream.seek(0)  # not the requested part: the next attempt requests the whole file
+            raise _CutError("the server sent another part than the one requested")
         return response
 
     def _start_over(self, response: Any) -> None:
@@ -110,8 +113,8 @@ class _Download:
                 self._stream.seek(0)
             elif error.code < 500 and error.code not in _WORTH_ANOTHER_TRY:
                 return UserError(
-                    "%s can't be fetched: the server says %d %s. Is the address right?"
-                    % (self._url, error.code, error.reason)
+                    "%s can't be fetched: the server says %d %s" % (self._url, error.code, error.reason),
+                    "Is the address right?",
                 )
         return _CutError(str(error))
 
@@ -134,3 +137,58 @@ def _chunks(response: Any) -> Iterator[bytes]:
         yield from iter(lambda: response.read(_CHUNK), b"")
     except (OSError, http.client.HTTPException) as error:
         raise _CutError(str(error) or type(error).__name__) from None
+
+
+class Fetched(NamedTuple):
+    """Where the file is, and whether it had to be fetched."""
+
+    path: Path
+    changed: bool
+
+
+def fetch(source: str, path: Path, sha256: str, say: Say) -> Fetched:
+    """Return the file that `source` names: one on this host stays where it is, one at a URL comes to `path`.
+
+    Raises UserError where it can't be read or fetched, or has another SHA-256 (none given: any will do).
+    """
+    if not is_url(source):
+        return Fetched(_checked(Path(source).expanduser(), source, sha256), changed=False)
+    if path.exists() and sha256 and sha256_of(path) == sha256.lower():
+        return Fetched(path, changed=False)
+    part = path.with_name(path.name + ".part")
+    try:
+        _fetch(source, part, sha256, say)
+        os.replace(str(part), str(path))
+        sync_folder(path.parent)
+    except OSError as error:
+        raise UserError(
+            "%s can't be written: %s" % (path, error), "Free some space there, or give another path"
+        ) from None
+    return Fetched(path, changed=True)
+
+
+def _fetch(source: str, part: Path, sha256: str, say: Say) -> None:
+    part.parent.mkdir(parents=True, exist_ok=True)
+    continued = part.exists()
+    download(source, part, say, keep_part=True)
+    try:
+        _checked(part, source, sha256)
+    except UserError:
+        remove_if_there(part)
+        if not continued:
+            raise
+        say("the part left by an earlier download belongs to another file: starting over")
+        _fetch(source, part, sha256, say)
+
+
+def _checked(path: Path, source: str, sha256: str) -> Path:
+    try:
+        digest = sha256_of(path)
+    except OSError as error:
+        raise UserError("%s can't be read: %s" % (path, error.strerror), "remove it, and download it again") from None
+    if sha256 and digest != sha256.lower():
+        raise UserError(
+            "%s is not the expected file: its sha256 is %s, expected %s" % (source, digest, sha256),
+            "Fetch it again, or correct sha256:",
+        )
+    return path

@@ -1,33 +1,164 @@
-"""Which data sets a run would find."""
+"""Which images lie in a folder, and where: folders of files by class, and WebDataset's tar shards."""
 
 from __future__ import annotations
 
+import os
+import tarfile
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from trainjob.contract.manifest import find, names, read_manifest
-from trainjob.data.checking import files_of
+from trainjob.contract.errors import UserError
+from trainjob.data.pictures import SUFFIXES
+
+# What people call the folder, or the beginning of the shards' names, of each split.
+_SPLITS = {"train": ("train", "training"), "test": ("val", "valid", "validation", "test")}
+
+
+class Place(NamedTuple):
+    """Where the bytes of one image lie."""
+
+    file: int  # of the listing's files
+    offset: int  # in a table: the row
+    bytes: int
+    label: int
+
+
+class Listing(NamedTuple):
+    """The images of one split, in a fixed order."""
+
+    files: List[str]  # relative to the root
+    places: List[Place]
+    read: Optional[Callable[[Place], bytes]] = None  # where the bytes are not simply a part of the file
 
 
 class Listed(NamedTuple):
-    """One line of `trainjob data list`."""
+    """The splits of a folder, and the number of classes."""
 
-    name: str
-    folder: Path
-    samples: Dict[str, int]  # by split
-    bytes: int
+    splits: Dict[str, Listing]
+    classes: int
 
 
-def list_prepared(data_dir: Optional[Path]) -> List[Listed]:
-    """Return the data sets that a run would find, by name."""
-    found = ((name, find(name, data_dir)) for name in names(data_dir))
-    listed = (_listed(name, folder) for name, folder in found if folder is not None)
-    return [one for one in listed if one is not None]
+# -- folders by class --------------------------------------------------------------------------
 
 
-def _listed(name: str, folder: Path) -> Optional[Listed]:
-    manifest = read_manifest(folder)
-    if manifest is None:  # removed while we look
-        return None
-    samples = {split: facts.samples for split, facts in manifest.splits.items()}
-    return Listed(name, folder, samples, sum(facts.bytes for facts in files_of(manifest)))
+def image_folder(root: Path) -> Listed:
+    """Return the images in ROOT/train/CLASS/… and ROOT/val/CLASS/…, or in ROOT/CLASS/…: classes in order of name."""
+    folders = _split_folders(root) or {"train": root}
+    names = _classes(folders["train"])
+    if not names:
+        raise UserError(
+            "%s has no folders of images" % folders["train"], "give a folder with one folder of images for each class"
+        )
+    labels = {name: number for number, name in enumerate(names)}
+    splits = {split: _of_folder(root, folder, labels) for split, folder in folders.items()}
+    for split, folder in folders.items():
+        if not splits[split].files:
+            raise UserError("no folder in %s has an image (%s)" % (folder, ", ".join(SUFFIXES)), "correct --from")
+    return Listed(splits, len(names))
+
+
+def _split_folders(root: Path) -> Dict[str, Path]:
+    folders = {split: _first(root / name for name in names) for split, names in _SPLITS.items()}
+    present = {split: folder for split, folder in folders.items() if folder is not None}
+    return present if "train" in present else {}
+
+
+def _first(candidates: Iterator[Path]) -> Optional[Path]:
+    return next((path for path in candidates if path.is_dir()), None)
+
+
+def _classes(folder: Path) -> List[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(str(folder)) if entry.is_dir() and entry.name[0] != ".")
+    except OSError as error:
+        raise UserError("%s can't be read: %s" % (folder, error.strerror), "correct --from") from None
+
+
+def _of_folder(root: Path, folder: Path, labels: Dict[str, int]) -> Listing:
+    files: List[str] = []
+    places: List[Place] = []
+    for name in _classes(folder):
+        if name not in labels:
+            raise UserError(
+                "%s has a class %s that the training images lack" % (folder, name), "move or rename that folder"
+            )
+        for path in _images_below(folder / name):
+            places.append(Place(len(files), 0, os.path.getsize(path), labels[name]))
+            files.append(os.path.relpath(path, str(root)))
+    return Listing(files, places)
+
+
+def _images_below(folder: Path) -> Iterator[str]:
+    for parent, folders, files in os.walk(str(folder)):
+        folders.sort()
+        yield from (os.path.join(parent, file) for file in sorted(files) if file.lower().endswith(SUFFIXES))
+
+
+# -- tar shards --------------------------------------------------------------------------------
+
+
+def web_dataset(root: Path) -> Listed:
+    """Return the images in the tar shards below `root`: a sample is KEY.jpg (or .png …) and KEY.cls, its label."""
+    shards: Dict[str, List[str]] = {}
+    for path in sorted(root.rglob("*.tar*")) if root.is_dir() else []:
+        if path.suffix != ".tar":
+            raise UserError("%s is compressed, and shards are read at random" % path, "decompress it")
+        shards.setdefault(split_of(path.relative_to(root)), []).append(str(path.relative_to(root)))
+    if "train" not in shards:
+        raise UserError("%s has no tar shards to train on" % root, "give the folder of the shards, train-000000.tar …")
+    splits = {split: _of_shards(root, files) for split, files in shards.items()}
+    return Listed(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
+
+
+def split_of(path: Path) -> str:
+    """Return the split that the file `path` belongs to, by its name or that of its folder."""
+    words = [part.lower() for part in path.parts]
+    return "test" if any(word.startswith(_SPLITS["test"]) for word in words) else "train"
+
+
+def _of_shards(root: Path, files: List[str]) -> Listing:
+    places: List[Place] = []
+    for number, file in enumerate(files):
+        before = len(places)
+        places.extend(_of_shard(root / file, number))
+        if len(places) == before:
+            raise UserError("shard %s has no images" % (root / file), "remove it, or make it again")
+    return Listing(files, places)
+
+
+def _of_shard(path: Path, number: int) -> List[Place]:
+    images: Dict[str, Tuple[int, int]] = {}
+    labels: Dict[str, int] = {}
+    try:
+        with tarfile.open(str(path), "r:") as archive:
+            for member in archive:
+                key, dot, suffix = _key(member.name)
+                if not member.isfile() or not dot:
+                    continue
+                if "." + suffix in SUFFIXES:
+                    images[key] = member.offset_data, member.size
+                elif suffix == "cls":
+                    content = archive.extractfile(member)
+                    labels[key] = int(content.read()) if content is not None else -1
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise UserError("shard %s can't be read: %s" % (path, error), "make or fetch it again") from None
+    _refuse_incomplete(path, images, labels)
+    return [Place(number, *place, labels[key]) for key, place in images.items()]
+
+
+def _key(name: str) -> Tuple[str, str, str]:
+    folder, slash, file = name.rpartition("/")
+    stem, dot, suffix = file.partition(".")
+    return folder + slash + stem, dot, suffix.lower()
+
+
+def _refuse_incomplete(path: Path, images: Dict[str, Tuple[int, int]], labels: Dict[str, int]) -> None:
+    size = path.stat().st_size
+    for key in sorted({*images, *labels}):
+        if key not in labels or key not in images:
+            missing = "an image and no label (.cls)" if key in images else "a label and no image"
+            raise UserError("shard %s: sample %s has %s" % (path, key, missing), "make or fetch the shard again")
+        if sum(images[key]) > size or labels[key] < 0:
+            raise UserError(
+                "shard %s: sample %s is cut off, or its label is below 0" % (path, key), "make or fetch the shard again"
+            )

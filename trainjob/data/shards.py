@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Protocol, Tuple
 
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import FILE_NAME, FileFacts, Manifest, SplitFacts, find, not_prepared, read_manifest
+from trainjob.contract.manifest import (
+    ENCODED,
+    FILE_NAME,
+    SOURCE,
+    FileFacts,
+    Manifest,
+    SplitFacts,
+    find,
+    not_prepared,
+    read_manifest,
+)
 from trainjob.data.checking import check_size, sha256_of
+
+if TYPE_CHECKING:
+    from trainjob.data.encoded import IndexedFile
 
 
 class Split(NamedTuple):
-    """One split. The arrays are read-only memory maps."""
+    """One split. Arrays are read-only memory maps."""
 
-    images: Any  # (samples, channels, height, width) uint8
+    images: Any  # (samples, channels, height, width) uint8; or data.encoded.EncodedImages
     labels: Any  # (samples,)
 
 
@@ -33,6 +46,20 @@ class DataSet(Protocol):
         """Return a checksum that is equal where the samples are."""
 
 
+class TokenSet(Protocol):
+    """A data set that tokens are read from."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """Return what it holds."""
+
+    def tokens(self, name: str) -> Any:
+        """Return the tokens of split `name`, one after the other. Raises UserError where there is none."""
+
+    def identity(self) -> str:
+        """Return a checksum that is equal where the tokens are."""
+
+
 class Shards:
     """A prepared data set: its manifest, and its splits by name."""
 
@@ -47,11 +74,50 @@ class Shards:
     def split(self, name: str) -> Split:
         """Return split `name` as memory maps. Raises UserError where there is no such split, or a file is cut."""
         facts = split_facts(self.manifest, name)
+        if self.manifest.kind == ENCODED:
+            return self._encoded(facts)
         shape = (facts.samples, *self.manifest.shape)
         images = self._map(facts.files["images"], self.manifest.dtype, shape)
         return Split(images, self._map(facts.files["labels"], self.manifest.label_dtype, shape[:1]))
 
-    def _map(self, facts: FileFacts, dtype: str, shape: Tuple[int, ...]) -> Any:
+    def _encoded(self, facts: SplitFacts) -> Split:
+        from trainjob.data.encoded import FILES, SAMPLES, EncodedImages
+
+        samples = self._map(facts.files["samples"], SAMPLES, (facts.samples,))
+        files = self._map(facts.files["files"], FILES, (facts.files["files"].bytes // FILES.itemsize,))
+        names = self._map(facts.files["names"], "uint8", (facts.files["names"].bytes,))
+        copied = self.folder / SOURCE
+        root = copied if copied.is_dir() else Path(self.manifest.root or self.folder)
+        return Split(
+            EncodedImages(self.manifest.name, root, self.manifest.shape, samples, files, names), samples["label"]
+        )
+
+    def tokens(self, name: str) -> Any:
+        """Return the tokens of split `name` as a memory map. Raises UserError as `split` does."""
+        facts = split_facts(self.manifest, name)
+        return self._map(facts.files["tokens"], self.manifest.dtype, (facts.samples,))
+
+    def indexed_files(self) -> Iterator[IndexedFile]:
+        """Yield the files that the index names."""
+        for name in self.manifest.splits:
+            yield from self.split(name).images.files()
+
+    def check_sources(self) -> None:
+        """Read every byte of the files that an index names. Raises UserError at the first that changed."""
+        if self.manifest.root:
+            for name in self.manifest.splits:
+                self.split(name).images.check_files()
+
+    def require(self, *kinds: str) -> Shards:
+        """Return itself. Raises UserError unless it holds data of one of `kinds`."""
+        if self.manifest.kind not in kinds:
+            raise UserError(
+                "data set %s holds %s and the task reads %s" % (self.manifest.name, self.manifest.kind, kinds[0]),
+                "use another data set or another task",
+            )
+        return self
+
+    def _map(self, facts: FileFacts, dtype: Any, shape: Tuple[int, ...]) -> Any:
         check_size(self.folder, self.manifest.name, facts)
         return np.memmap(str(self.folder / facts.file), dtype=np.dtype(dtype), mode="r", shape=shape)
 
@@ -61,7 +127,7 @@ def split_facts(manifest: Manifest, name: str) -> SplitFacts:
     facts = manifest.splits.get(name)
     if facts is None:
         raise UserError(
-            "data set %s has no split %s: it has %s" % (manifest.name, name, ", ".join(sorted(manifest.splits)))
+            "data set %s has no split %s" % (manifest.name, name), "it has %s" % ", ".join(sorted(manifest.splits))
         )
     return facts
 

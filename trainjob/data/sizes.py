@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
 from typing import NamedTuple, Tuple
 
 from trainjob.contract.errors import UserError
 
 MOST_CLASSES = 65536  # labels are uint16
+CHUNK = 4096  # samples made at once: 12 MB of 32 × 32 colour images
+_LABEL_BYTES = 2
+_DRAWN_BYTES = 2  # patterns and noise are int16
+_COPIES = 3  # that arithmetic holds at once
 
 
 class Sizes(NamedTuple):
@@ -24,12 +31,76 @@ def check(sizes: Sizes) -> Sizes:
     if min(sizes.samples, sizes.held_out, *sizes.shape) < 1 or not 1 <= sizes.classes <= MOST_CLASSES:
         raise UserError(
             "a synthetic data set has samples, held-out samples, channels, height and width ≥ 1 and 1 to %d classes, "
-            "and was asked with samples %d, held-out %d, shape %s, classes %d"
-            % (MOST_CLASSES, sizes.samples, sizes.held_out, shape_text(sizes.shape), sizes.classes)
+            "and the request has samples %d, held-out %d, shape %s, classes %d"
+            % (MOST_CLASSES, sizes.samples, sizes.held_out, shape_text(sizes.shape), sizes.classes),
+            "correct --samples, --held-out, --shape or --classes",
         )
     if sizes.seed < 0:
-        raise UserError("the seed of a synthetic data set must be ≥ 0, and is %d" % sizes.seed)
+        raise UserError("the seed of a synthetic data set must be ≥ 0, and is %d" % sizes.seed, "give --seed 0")
     return sizes
+
+
+def refuse_what_does_not_fit(sizes: Sizes, folder: Path) -> None:
+    """Raise UserError where a data set of these sizes fills the disk of `folder`, or making it fills the memory."""
+    pixels, samples = _pixels(sizes.shape), sizes.samples + sizes.held_out
+    _refuse(
+        sizes, "on disk", samples * (pixels + _LABEL_BYTES), "the disk of %s has" % folder.parent, _free_disk(folder)
+    )
+    patterns = sizes.classes * pixels * _DRAWN_BYTES
+    chunk = min(max(sizes.samples, sizes.held_out), CHUNK) * pixels * _DRAWN_BYTES * _COPIES
+    labels = max(sizes.samples, sizes.held_out) * _LABEL_BYTES * _COPIES
+    _refuse(sizes, "of memory to make", patterns + chunk + labels, "this machine has", available_memory())
+
+
+def refuse_what_memory_cannot_hold(sizes: Sizes) -> None:
+    """Raise UserError where the images of a data set of these sizes are more than the memory holds."""
+    needed = (sizes.samples + sizes.held_out) * (_pixels(sizes.shape) + _LABEL_BYTES)
+    _refuse(sizes, "of memory", needed, "this machine has", available_memory())
+
+
+def _refuse(sizes: Sizes, what: str, needed: int, owner: str, free: int) -> None:
+    if needed <= free:
+        return
+    fitting = free * (sizes.samples + sizes.held_out) // needed - sizes.held_out
+    raise UserError(
+        "%s synthetic samples of shape %s with %s classes take %s %s, and %s %s free"
+        % (
+            "{:,}".format(sizes.samples + sizes.held_out),
+            shape_text(sizes.shape),
+            "{:,}".format(sizes.classes),
+            _gigabytes(needed),
+            what,
+            owner,
+            _gigabytes(free),
+        ),
+        "choose at most --samples %d" % fitting if fitting > 0 else "choose a smaller --shape, or fewer samples",
+        "too-large",
+    )
+
+
+def _pixels(shape: Tuple[int, int, int]) -> int:
+    channels, height, width = shape
+    return channels * height * width
+
+
+def _gigabytes(count: int) -> str:
+    return "{:,.1f} GB".format(count / 1e9)
+
+
+def _free_disk(folder: Path) -> int:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(str(there)).free
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that a program may take now."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def describe(sizes: Sizes) -> str:
@@ -52,6 +123,6 @@ def parse_shape(text: str) -> Tuple[int, int, int]:
     """Return channels, height and width in `text`. Raises UserError."""
     words = text.lower().replace("×", "x").split("x")
     if len(words) != 3 or not all(word.strip().isdigit() for word in words):
-        raise UserError("a shape is CHANNELSxHEIGHTxWIDTH, and this is %r: give --shape 3x32x32, say" % text)
+        raise UserError("a shape is CHANNELSxHEIGHTxWIDTH, and this is %r" % text, "give --shape 3x32x32, say")
     channels, height, width = (int(word) for word in words)
     return channels, height, width

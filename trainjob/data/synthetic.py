@@ -10,10 +10,9 @@ import numpy as np
 
 from trainjob.contract.manifest import MADE_UP, FileFacts, Manifest, SplitFacts
 from trainjob.data.shards import Split, split_facts
-from trainjob.data.sizes import Sizes, check, describe
+from trainjob.data.sizes import CHUNK, Sizes, check, describe, refuse_what_does_not_fit, refuse_what_memory_cannot_hold
 from trainjob.data.writing import write_array, write_file
 
-_CHUNK = 4096  # samples made at once: 12 MB of 32 × 32 colour images
 # A split's stream of random numbers; the patterns of the classes have stream 0, a split's noise another still.
 _STREAMS = {"train": 1, "test": 2}
 _NOISE = 16
@@ -21,7 +20,7 @@ _NOISE = 16
 
 def fill(folder: Path, sizes: Sizes) -> Manifest:
     """Write the files of a synthetic data set into `folder` and return its manifest. Raises UserError."""
-    check(sizes)
+    refuse_what_does_not_fit(check(sizes), folder)
     return manifest(sizes, {name: _write(folder, name, sizes) for name in _STREAMS})
 
 
@@ -59,8 +58,8 @@ def images(sizes: Sizes, split: str) -> Iterator[Any]:
     patterns = _random(sizes.seed, 0).integers(0, 256, (sizes.classes, *sizes.shape), dtype=np.int16)
     noise = _random(sizes.seed, _STREAMS[split] + _NOISE)
     of_samples = labels(sizes, split)
-    for start in range(0, len(of_samples), _CHUNK):
-        chosen = patterns[of_samples[start : start + _CHUNK]]
+    for start in range(0, len(of_samples), CHUNK):
+        chosen = patterns[of_samples[start : start + CHUNK]]
         yield ((chosen + noise.integers(0, 256, chosen.shape, dtype=np.int16)) // 2).astype(np.uint8)
 
 
@@ -69,6 +68,7 @@ class MadeUp:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = check(sizes)
+        refuse_what_memory_cannot_hold(sizes)
         self.manifest = manifest(sizes, {name: SplitFacts(count, {}) for name, count in counts(sizes).items()})
 
     def split(self, name: str) -> Split:

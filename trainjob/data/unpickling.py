@@ -13,6 +13,8 @@ from trainjob.contract.errors import UserError
 class ForeignPickleError(UserError):
     """A pickle asks for something other than numpy arrays and Python's own values."""
 
+    code = "foreign-pickle"
+
 
 def _encode(text: str, encoding: str) -> bytes:
     # Python 3 writes bytes this way for Python 2; any other codec could be code.
@@ -40,13 +42,13 @@ _ADMITTED: Dict[Tuple[str, str], Callable[..., Any]] = {
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return what the pickle names, where it is one of the few. Raises ForeignPickleError."""
-        found = _ADMITTED.get((module, name))
-        if found is None:
+        admitted = _ADMITTED.get((module, name))
+        if admitted is None:
             raise ForeignPickleError(
                 "a pickle asks for %s.%s, and only numpy arrays, numbers, text, lists and dictionaries are read: "
                 "loading anything else could run code" % (module, name)
             )
-        return found
+        return admitted
 
 
 def load(stream: BinaryIO, what: str) -> Any:
@@ -56,4 +58,6 @@ def load(stream: BinaryIO, what: str) -> Any:
     except ForeignPickleError as error:
         raise ForeignPickleError("%s: %s" % (what, error)) from None
     except Exception as error:  # noqa: BLE001 - damaged pickles fail in any way whatever
-        raise UserError("%s is not a pickle that can be read: %s" % (what, error)) from None
+        raise UserError(
+            "%s is not a pickle that can be read: %s" % (what, error), "the archive is damaged: download it again"
+        ) from None

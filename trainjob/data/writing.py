@@ -32,8 +32,9 @@ def write_data_set(folder: Path, fill: Fill, replace: bool = False) -> None:
         write_file(staging / FILE_NAME, [manifest.to_json().encode()])
         sync_folder(staging)
         if replace:
-            _put_aside(folder)
-        _move(staging, folder)
+            _replace(folder, staging)
+        else:
+            _move(staging, folder)
         sync_folder(folder.parent)
     finally:
         shutil.rmtree(str(staging), ignore_errors=True)
@@ -44,10 +45,17 @@ def _beside(folder: Path, what: str) -> Path:
     return folder.with_name(".%s.%s.%s.%d.part" % (folder.name, socket.gethostname(), what, os.getpid()))
 
 
-def _put_aside(folder: Path) -> None:
-    """Move what is there out of the way; a run that has mapped its files keeps them."""
+def _replace(folder: Path, staging: Path) -> None:
+    """Put `staging` in the place of `folder`, or leave that as it was; a run that has mapped its files keeps them."""
+    old = _beside(folder, "old")
     with contextlib.suppress(FileNotFoundError):
-        os.rename(str(folder), str(_beside(folder, "old")))
+        os.rename(str(folder), str(old))
+    try:
+        _move(staging, folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.rename(str(old), str(folder))
+        raise
 
 
 def _move(staging: Path, folder: Path) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
-from trainjob.images.wheel import beside, package_folder, requirements, write_wheel
+from trainjob.images.wheel import requirements, write_wheel
 
 KINDS = ("cpu", "cuda", "ipu")
 # As the Makefile installs it.
@@ -21,7 +22,6 @@ TORCH = "torch==2.13.0"
 _BESIDE_TORCH = ("numpy", "tqdm")
 # A Poplar SDK image has torch and numpy; the bar of a run by hand is all that is missing.
 _FOR_IPUS = "tqdm"
-_RUNTIME_ROOMS = ("contract", "data", "train")
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,21 @@ def context(ingredients: Ingredients) -> Iterator[Path]:
 def check_kind(kind: str) -> None:
     """Raise UserError unless `kind` is one of our images."""
     if kind not in KINDS:
-        raise UserError(f"image {kind!r} is not one of ours: give {', '.join(KINDS)}")
+        raise UserError(f"image {kind!r} is not one of ours", f"give {', '.join(KINDS)}")
 
 
 def _check(ingredients: Ingredients) -> None:
     check_kind(ingredients.kind)
     if ingredients.index_url and re.match(r"[a-z+]+://[^/]*@", ingredients.index_url):
         raise UserError(
-            "--index-url holds a user or a password, and a build would keep it: download the wheels with pip "
-            "and give the folder as --wheelhouse"
+            "--index-url holds a user name or a password, and a build would keep it",
+            "download the wheels with pip and give the folder as --wheelhouse",
         )
     if ingredients.wheelhouse and not any(ingredients.wheelhouse.glob("*.whl")):
         raise UserError(
-            f"--wheelhouse {ingredients.wheelhouse} holds no *.whl file: fill it, by a pip of the image's version of "
-            f"Python: pip download --dest {shlex.quote(str(ingredients.wheelhouse))} {_for_pip(ingredients)}"
+            f"--wheelhouse {ingredients.wheelhouse} holds no *.whl file",
+            "fill it, with a pip of the image's version of Python: "
+            f"pip download --dest {shlex.quote(str(ingredients.wheelhouse))} {_for_pip(ingredients)}",
         )
 
 
@@ -73,7 +74,7 @@ def _for_pip(ingredients: Ingredients) -> str:
 
 
 def _fill(folder: Path, ingredients: Ingredients) -> None:
-    ours = beside("containers")
+    ours = package.companion("containers")
     shutil.copy2(ours / ingredients.kind / "Dockerfile", folder)
     shutil.copy2(ours / "apptainer" / f"{ingredients.kind}.def", folder / "image.def")
     shutil.copytree(ours / "steps", folder / "steps")
@@ -125,6 +126,6 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _copy_runtime(target: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__")
     target.mkdir(parents=True)
-    shutil.copy2(package_folder() / "__init__.py", target)
-    for room in _RUNTIME_ROOMS:
-        shutil.copytree(package_folder() / room, target / room, ignore=ignore)
+    shutil.copy2(package.folder() / "__init__.py", target)
+    for name in package.RUNTIME_PACKAGES:
+        shutil.copytree(package.folder() / name, target / name, ignore=ignore)

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import trainjob
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 
-# Folders that a checkout has beside the package and a wheel inside it.
-_BESIDE = ("containers", "playbooks", "templates")
 # The oldest time that a zip can say: the same content gives the same bytes, and the engine's cache holds.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -23,10 +21,10 @@ def write_wheel(folder: Path) -> Path:
 
     Raises UserError where trainjob runs from sources that were never installed.
     """
-    found = _distribution()
-    target = folder / f"trainjob-{found.version}-py3-none-any.whl"
-    members = {**dict(_package()), **_facts(found)}
-    record = f"trainjob-{found.version}.dist-info/RECORD"
+    installed = _distribution()
+    target = folder / f"trainjob-{installed.version}-py3-none-any.whl"
+    members = {**dict(_package()), **_facts(installed)}
+    record = f"trainjob-{installed.version}.dist-info/RECORD"
     members[record] = _record(members, record)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, content in sorted(members.items()):
@@ -39,7 +37,7 @@ def _distribution() -> metadata.Distribution:
         return metadata.distribution("trainjob")
     except metadata.PackageNotFoundError:
         raise UserError(
-            "trainjob runs from sources that are not installed, so nobody can say what it needs: run: pip install -e ."
+            "trainjob runs from sources that are not installed, so what it needs is not known", "run: pip install -e ."
         ) from None
 
 
@@ -49,23 +47,12 @@ def requirements() -> list[str]:
     return [name.strip() for name, _, marker in wanted if not marker or "'train'" in marker or '"train"' in marker]
 
 
-def package_folder() -> Path:
-    """Return the folder of the package that runs."""
-    return Path(trainjob.__file__).parent
-
-
-def beside(name: str) -> Path:
-    """Return a folder that a wheel has inside the package and a checkout beside it: containers, templates."""
-    inside = package_folder() / name
-    return inside if inside.is_dir() else package_folder().parent / name
-
-
 def _package() -> Iterator[tuple[str, bytes]]:
-    for name, path in _files(package_folder()):
+    for name, path in _files(package.folder()):
         yield f"trainjob/{name}", path.read_bytes()
-    for folder in _BESIDE:
-        for name, path in _files(beside(folder)):
-            yield f"trainjob/{folder}/{name}", path.read_bytes()
+    for companion in package.COMPANIONS:
+        for name, path in _files(package.companion(companion)):
+            yield f"trainjob/{companion}/{name}", path.read_bytes()
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -74,15 +61,15 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(folder).as_posix(), path
 
 
-def _facts(found: metadata.Distribution) -> dict[str, bytes]:
-    folder = f"trainjob-{found.version}.dist-info"
+def _facts(installed: metadata.Distribution) -> dict[str, bytes]:
+    folder = f"trainjob-{installed.version}.dist-info"
     # The description is the README: no image needs it, and every change of it would build one anew.
-    headers = (found.read_text("METADATA") or "").partition("\n\n")[0] + "\n"
+    headers = (installed.read_text("METADATA") or "").partition("\n\n")[0] + "\n"
     return {
         f"{folder}/METADATA": headers.encode(),
         f"{folder}/WHEEL": b"Wheel-Version: 1.0\nGenerator: trainjob\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{folder}/entry_points.txt": (found.read_text("entry_points.txt") or "").encode(),
-        f"{folder}/licenses/LICENSE": (found.read_text("licenses/LICENSE") or "").encode(),
+        f"{folder}/entry_points.txt": (installed.read_text("entry_points.txt") or "").encode(),
+        f"{folder}/licenses/LICENSE": (installed.read_text("licenses/LICENSE") or "").encode(),
     }
 
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from trainjob.cluster.job import Job
+from trainjob.contract.batch import Batch
 from trainjob.contract.tasks import TaskFacts
 from trainjob.plan import work
 from trainjob.plan.counts import Counts
 from trainjob.plan.rules import Knob, refuse
-from trainjob.plan.values import Batch
 from trainjob.plan.words import number, quantity
 
 DIVIDES = "the global batch is a multiple of micro batch × replicas"
 PIPELINE_IS_FULL = "a model split over n IPUs accumulates at least 2n − 1 micro batches"
 ITERATIONS = "only IPUs make several updates between two returns to the host"
 ONE_UPDATE = "an epoch has at least one update"
+ENOUGH_SAMPLES = "every loader process has at least one sample"
 
 
-def batch(job: Job, known: TaskFacts, counts: Counts) -> Batch:
+def batch(job: Job, task: TaskFacts, counts: Counts) -> Batch:
     """Return the arithmetic of the job's batch. Raises Broken."""
-    micro_batch = job.micro_batch if job.micro_batch is not None else known.micro_batch
+    micro_batch = job.micro_batch if job.micro_batch is not None else task.micro_batch
     worked_out = Batch(
         micro_batch=micro_batch,
         accumulation=_accumulation(job, counts, micro_batch),
         replicas=counts.replicas,
         device_iterations=_device_iterations(job, counts),
-        samples=work.samples(job, known),
+        samples=work.samples(job, task),
         remainder=job.remainder,
-        epochs=job.epochs if job.epochs is not None or job.updates is not None else known.epochs,
+        epochs=job.epochs if job.epochs is not None or job.updates is not None else task.epochs,
         updates=job.updates,
     )
     _has_an_update(job, counts, worked_out)
@@ -53,47 +54,64 @@ def _accumulation(job: Job, counts: Counts, micro_batch: int) -> int:
     return accumulation
 
 
-def _from_global_batch(asked: int, micro_batch: int, replicas: int, least: int) -> int:
+def _from_global_batch(global_batch: int, micro_batch: int, replicas: int, least: int) -> int:
     unit = micro_batch * replicas
-    if asked % unit:
-        found = f"global batch {number(asked)}, {micro_batch} × {quantity(replicas, 'replica')} = {number(unit)}"
-        multiples = (asked // unit * unit, -(-asked // unit) * unit, least * unit)
-        refuse(DIVIDES, found, Knob("global_batch", asked, multiples), Knob("micro_batch", micro_batch))
-    return asked // unit
+    if global_batch % unit:
+        found = f"global batch {number(global_batch)}, {micro_batch} × {quantity(replicas, 'replica')} = {number(unit)}"
+        multiples = (global_batch // unit * unit, -(-global_batch // unit) * unit, least * unit)
+        refuse(DIVIDES, found, Knob("global_batch", global_batch, multiples), Knob("micro_batch", micro_batch))
+    return global_batch // unit
 
 
 def _device_iterations(job: Job, counts: Counts) -> int:
-    asked = job.device_iterations if job.device_iterations is not None else 1
-    if asked > 1 and counts.device_word != "IPU":
-        found = f"device_iterations is {asked} on {counts.device_word}s"
-        refuse(ITERATIONS, found, Knob("device_iterations", asked, (1,)))
-    return asked
+    iterations = job.device_iterations if job.device_iterations is not None else 1
+    if iterations > 1 and counts.device_word != "IPU":
+        found = f"device_iterations is {iterations} on {counts.device_word}s"
+        refuse(ITERATIONS, found, Knob("device_iterations", iterations, (1,)))
+    return iterations
 
 
-def _has_an_update(job: Job, counts: Counts, asked: Batch) -> None:
-    if asked.blocks_per_epoch != 0:
+def _has_an_update(job: Job, counts: Counts, batch: Batch) -> None:
+    if batch.blocks_per_epoch != 0:
         return
-    samples = asked.samples or 0
-    found = f"a block takes {_product(asked)} = {number(asked.block)} samples, the data set has {number(samples)}"
-    refuse(ONE_UPDATE, found, *_smaller(job, counts, asked, samples), otherwise="Or --remainder pad.")
+    samples = batch.samples or 0
+    found = f"a block takes {_product(batch)} = {number(batch.block)} samples, the data set has {number(samples)}"
+    refuse(ONE_UPDATE, found, *_smaller(job, counts, batch, samples), otherwise="Or --remainder pad.")
 
 
-def _product(asked: Batch) -> str:
-    product = f"{asked.micro_batch} micro × {asked.accumulation} accumulation × {asked.replicas} replicas"
-    return product if asked.device_iterations == 1 else product + f" × {asked.device_iterations} device iterations"
+def _product(batch: Batch) -> str:
+    product = f"{batch.micro_batch} micro × {batch.accumulation} accumulation × {batch.replicas} replicas"
+    return product if batch.device_iterations == 1 else product + f" × {batch.device_iterations} device iterations"
 
 
-def _smaller(job: Job, counts: Counts, asked: Batch, samples: int) -> tuple[Knob, ...]:
+def _smaller(job: Job, counts: Counts, batch: Batch, samples: int) -> tuple[Knob, ...]:
     """Return the factors of a block, each with the largest value that leaves one block."""
 
     def largest(setting: str, factor: int) -> Knob:
-        return Knob(setting, factor, (samples * factor // asked.block,))
+        return Knob(setting, factor, (samples * factor // batch.block,))
 
-    knobs = [largest("device_iterations", asked.device_iterations)]
+    knobs = [largest("device_iterations", batch.device_iterations)]
     if job.global_batch is not None:
-        unit = asked.micro_batch * asked.replicas
-        knobs.append(Knob("global_batch", job.global_batch, (samples // asked.device_iterations // unit * unit,)))
+        unit = batch.micro_batch * batch.replicas
+        knobs.append(Knob("global_batch", job.global_batch, (samples // batch.device_iterations // unit * unit,)))
     else:
-        knobs += [largest("micro_batch", asked.micro_batch), largest("accumulation", asked.accumulation)]
+        knobs += [largest("micro_batch", batch.micro_batch), largest("accumulation", batch.accumulation)]
     many = "replicas" if counts.device_word == "IPU" else "instances"
-    return (*knobs, largest(many, asked.replicas))
+    return (*knobs, largest(many, batch.replicas))
+
+
+def split(instances: int, workers: int, samples: int) -> int:
+    """Return the most samples of an epoch that one loader process reads. Raises Broken where one would have none.
+
+    An instance without workers loads by itself, so that is one process too.
+    """
+    loaders = instances * max(1, workers)
+    if loaders > samples:
+        found = f"{quantity(instances, 'instance')} × {max(1, workers)} = {number(loaders)} loader processes"
+        knobs = [Knob("instances", instances, (samples // max(1, workers),))]
+        if workers > 1:
+            knobs.append(Knob("workers", workers, (samples // instances,)))
+        # Fewer instances and fewer workers together may be needed, which no single setting offers.
+        enough = f"Or give {number(loaders)} samples or more."
+        refuse(ENOUGH_SAMPLES, f"{found} and {quantity(samples, 'sample')}", *knobs, otherwise=enough)
+    return -(-samples // loaders)

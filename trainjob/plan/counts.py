@@ -1,16 +1,21 @@
-"""How many of everything, before anything has a place; and the rules all kinds of cluster share."""
+"""How many of everything, where it all goes, and the rules that all kinds of cluster share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainjob.cluster.job import Job
 from trainjob.plan.rules import Knob, refuse
 from trainjob.plan.sites import Site
+from trainjob.plan.values import Host, Instance, Replica, Topology
 from trainjob.plan.words import quantity
 
 HOSTS_EXIST = "a job uses hosts that the cluster has"
 HOSTS_ALLOWED = "a job stays within the site's max_nodes"
 EVEN_OVER_HOSTS = "instances divide evenly over hosts"
+ONE_DEVICE = "only a model on IPUs is split by ipus_per_replica"
+ONE_REPLICA = "on GPUs and CPUs every instance is one replica"
+HOSTS_SUFFICE = "every instance has a place of its own"
 NOT_TOO_MANY = "a job has at most 131,072 replicas"
 
 MOST_REPLICAS = 131_072  # far above any cluster: a slip must not fill the memory
@@ -64,3 +69,84 @@ def instances_divide_over_hosts(site: Site, hosts: int, instances: int) -> None:
 
 def _full(site: Site) -> tuple[int, ...]:
     return () if site.slots is None else (site.slots * site.most_hosts,)
+
+
+def count(site: Site, job: Job) -> Counts:
+    """Return how many of everything. Raises Broken."""
+    instances = (
+        job.instances if job.instances is not None else (job.hosts or site.default_hosts) * site.default_instances
+    )
+    _replicas_are_instances(site, job, instances)
+    hosts = job.hosts if job.hosts is not None else _default_hosts(site, instances)
+    if job.hosts is None:
+        _hosts_suffice(site, site.hosts, instances)
+    hosts_fit(site, hosts, instances)
+    _hosts_suffice(site, hosts, instances)
+    instances_divide_over_hosts(site, hosts, instances)
+    return Counts(hosts, instances, instances, 0 if site.device_word == "CPU" else 1, site.device_word)
+
+
+def _default_hosts(site: Site, instances: int) -> int:
+    if site.spreads:
+        return next(hosts for hosts in range(site.most_hosts, 0, -1) if instances % hosts == 0)
+    return 1 if site.slots is None else -(-instances // site.slots)
+
+
+def _replicas_are_instances(site: Site, job: Job, instances: int) -> None:
+    if job.ipus_per_replica not in (None, 1):
+        found = f"ipus_per_replica is {job.ipus_per_replica} and this cluster has {site.device_word}s"
+        refuse(ONE_DEVICE, found, Knob("ipus_per_replica", job.ipus_per_replica), otherwise="Or leave it out.")
+    if job.replicas not in (None, instances):
+        refuse(
+            ONE_REPLICA,
+            f"{quantity(job.replicas, 'replica')} on {quantity(instances, 'instance')}",
+            Knob("instances", instances, (job.replicas,)),
+            Knob("replicas", job.replicas, (instances,)),
+            otherwise="Or leave --replicas out.",
+        )
+
+
+def _hosts_suffice(site: Site, hosts: int, instances: int) -> None:
+    if site.slots is None or instances <= hosts * site.slots:
+        return
+    slot = "instance" if site.host_word == "machine" and site.device_word == "CPU" else site.device_word
+    place = f"{quantity(hosts, site.host_word)} × {quantity(site.slots, slot)} = {hosts * site.slots}"
+    refuse(
+        HOSTS_SUFFICE,
+        f"{quantity(instances, 'instance')} on {place}",
+        Knob("instances", instances, (hosts * site.slots, site.most_hosts * site.slots)),
+        Knob("hosts", hosts, (-(-instances // site.slots),)),
+    )
+
+
+def place(counts: Counts, names: tuple[str, ...]) -> Topology:
+    """Return where everything runs: each host is filled with its share before the next."""
+    here = counts.instances // counts.hosts
+    hosts = tuple(
+        Host(name, tuple(_instance(counts, number * here + local, local) for local in range(here)))
+        for number, name in enumerate(names)
+    )
+    return Topology(
+        hosts=hosts,
+        instances=counts.instances,
+        replicas=counts.replicas,
+        devices_per_replica=counts.devices_per_replica,
+        device_word=counts.device_word,
+        ilds=counts.ilds,
+        partition_ipus=counts.partition_ipus,
+    )
+
+
+def _instance(counts: Counts, index: int, local_index: int) -> Instance:
+    each = counts.replicas // counts.instances
+    # IPUs are numbered through the partition, GPUs anew on every host.
+    first_device = (index if counts.device_word == "IPU" else local_index) * each * counts.devices_per_replica
+    replicas = tuple(
+        Replica(index * each + local, _devices(first_device, local, counts.devices_per_replica))
+        for local in range(each)
+    )
+    return Instance(index, local_index, replicas)
+
+
+def _devices(first: int, replica: int, each: int) -> tuple[int, ...]:
+    return tuple(range(first + replica * each, first + (replica + 1) * each))

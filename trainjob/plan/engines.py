@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from trainjob.cluster.job import Job
+from trainjob.contract.profile import parse_ranks
+from trainjob.contract.suggest import nearest
 from trainjob.plan.counts import Counts
 from trainjob.plan.rules import Knob, refuse
 from trainjob.plan.words import quantity
 
 COMMAND = "command"
 
-ENGINE_EXISTS = "an engine is one of those there are"
+ENGINE_EXISTS = "--engine names an engine that exists"
 ENGINE_FITS = "an engine trains on the devices it was made for"
 ONE_INSTANCE = "engine single is one instance"
 PRECISION = "a precision is one that the engine trains in"
+SHARDS = "only an engine that shards the model takes shard_group and offload"
+SHARD_GROUPS = "every shard group has as many instances"
+OFFLOAD = "offload moves weights from a device to its host"
+RECOMPUTE = "recompute is for engines on CPUs and GPUs"
+AVERAGES = "weights are averaged where every instance has all of them"
+COMPILES = "torch.compile is for engines on CPUs and GPUs"
+MEMORY_FORMAT = "channels-last is for engines that take gradients in any memory format"
+PROFILES = "torch's profiler is for engines on CPUs and GPUs"
+PROFILED = "the ranks to profile are ranks of the job"
+SUM_ORDER = "an engine that leaves sums to others has no fixed order"
 
 
 @dataclass(frozen=True)
@@ -27,16 +38,23 @@ class Engine:
     one_instance: bool = False
     mpirun: bool = False  # its ranks meet through MPI
     same_bits: bool = True  # the same job gives the same weights to the last bit
+    fixed_order: bool = False  # takes --sum-order fixed
+    shards: bool = False  # takes --shard-group and --offload
+    averages: bool = True  # takes --average-decay
+    channels_last: bool = False  # takes --memory-format channels-last
+    optimizers: tuple[str, ...] = ()  # the built-in ones it has; none: it takes any
 
 
 _OF_TORCH = ("32.32", "16.32", "16.16", "bf16", "64.64")
 ENGINES = {
-    "single": Engine(("CPU", "GPU"), _OF_TORCH, one_instance=True),
-    "ddp": Engine(("CPU", "GPU"), _OF_TORCH),
-    "naive": Engine(("CPU", "GPU"), _OF_TORCH),
+    "single": Engine(("CPU", "GPU"), _OF_TORCH, one_instance=True, fixed_order=True, channels_last=True),
+    "ddp": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True, channels_last=True),
+    "fsdp": Engine(("CPU", "GPU"), _OF_TORCH, shards=True, averages=False, optimizers=("sgd", "adamw")),
+    "naive": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True),
     "horovod": Engine(("CPU", "GPU"), _OF_TORCH, mpirun=True, same_bits=False),
     "parameter-averaging": Engine(("CPU", "GPU"), _OF_TORCH),
-    "ipu": Engine(("IPU",), ("32.32", "16.32", "16.16")),  # IPUs have no float64
+    # IPUs have no float64, and PopTorch has optimizers of its own.
+    "ipu": Engine(("IPU",), ("32.32", "16.32", "16.16"), averages=False, optimizers=("sgd", "adamw", "lamb")),
 }
 
 
@@ -69,8 +87,8 @@ def _default(counts: Counts) -> str:
 
 def _nearest(name: str, device_word: str) -> str:
     fitting = _for_device(device_word)
-    close = get_close_matches(name, fitting, n=1)
-    return f"Did you mean {close[0]}?" if close else f"For {device_word}s there is {' and '.join(fitting)}."
+    close = nearest(name, fitting)
+    return f"Did you mean {close}?" if close else f"For {device_word}s there is {' and '.join(fitting)}."
 
 
 def _for_device(device_word: str) -> list[str]:
@@ -89,3 +107,51 @@ def _check(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
     if job.precision not in chosen.precisions:
         found = f"precision is {job.precision}, {name} trains in {', '.join(chosen.precisions)}"
         refuse(PRECISION, found, otherwise=f"Take --precision {chosen.precisions[0]}.")
+    if job.average_decay is not None and not chosen.averages:
+        refuse(
+            AVERAGES,
+            f"engine is {name}, average_decay is {job.average_decay:g}",
+            otherwise="Leave out --average-decay.",
+        )
+    if job.sum_order == "fixed" and not chosen.fixed_order:
+        able = [one for one, engine in ENGINES.items() if engine.fixed_order and not engine.one_instance]
+        refuse(SUM_ORDER, f"engine is {name}, sum_order is fixed", otherwise=f"Take --engine {' or '.join(able)}.")
+    if job.compile and "IPU" in chosen.devices:
+        refuse(COMPILES, f"engine is {name}", otherwise="Leave --compile out: PopTorch compiles every model.")
+    if job.memory_format != "contiguous" and not chosen.channels_last:
+        cure = f"Leave --memory-format out, or take --engine {' or '.join(_with_channels_last())}."
+        refuse(MEMORY_FORMAT, f"engine is {name}", otherwise=cure)
+    if job.profile is not None:
+        _check_profile(name, chosen, job, counts)
+    _check_sharding(name, chosen, job, counts)
+
+
+def _check_profile(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
+    if "IPU" in chosen.devices:
+        refuse(PROFILES, f"engine is {name}", otherwise="Leave --profile out, and use Graphcore's PopVision.")
+    highest = max(parse_ranks(job.profile_ranks))
+    if highest >= counts.instances:
+        found = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
+        refuse(PROFILED, found, otherwise="Leave --ranks out, or name ranks that the job has.")
+
+
+def _with_channels_last() -> list[str]:
+    return [name for name, engine in ENGINES.items() if engine.channels_last]
+
+
+def _check_sharding(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
+    if job.recompute and "IPU" in chosen.devices:
+        cure = "Leave --recompute out; on IPUs poptorch's recomputation is an option of the task's model."
+        refuse(RECOMPUTE, f"engine is {name}", otherwise=cure)
+    stated = [setting for setting in ("shard_group", "offload") if getattr(job, setting)]
+    if stated and not chosen.shards:
+        refuse(SHARDS, f"engine is {name}, {stated[0]} is {getattr(job, stated[0])}", otherwise="Take --engine fsdp.")
+    if job.offload and counts.device_word == "CPU":
+        refuse(OFFLOAD, "the cluster trains on CPUs", otherwise="Leave --offload out.")
+    if job.shard_group is not None and counts.instances % job.shard_group:
+        refuse(
+            SHARD_GROUPS,
+            f"{quantity(counts.instances, 'instance')} in groups of {job.shard_group}",
+            Knob("shard_group", job.shard_group),
+            Knob("instances", counts.instances),
+        )

@@ -1,11 +1,12 @@
-"""A plan as a picture in plain text: host → instance → replica → devices, and who takes which samples."""
+"""A plan in plain text: host → instance → replica → devices, who takes which samples, and the steps of an update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from trainjob.plan.shards import share
+from trainjob.cluster.job import Job
+from trainjob.contract.batch import Batch, share
 from trainjob.plan.values import Host, Instance, Plan, Replica
 from trainjob.plan.words import number, quantity, span
 
@@ -19,9 +20,9 @@ Item = TypeVar("Item")
 def picture(plan: Plan) -> list[str]:
     """Return the lines of the picture. Big plans are folded: the first few, how many more are alike, the last."""
     lines = [_title(plan)]
-    for part in _folded(plan.topology.hosts, MOST_HOSTS):
+    for part in folded(plan.topology.hosts, MOST_HOSTS):
         if isinstance(part, int):
-            lines.append(f"… {number(part)} more hosts alike")
+            lines.append(f"… {number(part)} more hosts like these")
         else:
             lines += _host(plan, part)
     return lines
@@ -30,13 +31,13 @@ def picture(plan: Plan) -> list[str]:
 def _title(plan: Plan) -> str:
     if plan.batch is None:
         return "the command runs in every instance"
-    return f"D: the {quantity(plan.batch.global_batch, 'sample')} of a global batch, new ones for every update"
+    return f"D: the {quantity(plan.batch.global_batch, 'sample')} of a global batch, new samples for every update"
 
 
 def _host(plan: Plan, host: Host) -> Iterator[str]:
     yield host.name
-    for part in _folded(host.instances, MOST_INSTANCES):
-        yield f"  … {number(part)} more instances alike" if isinstance(part, int) else _instance(plan, part)
+    for part in folded(host.instances, MOST_INSTANCES):
+        yield f"  … {number(part)} more instances like these" if isinstance(part, int) else _instance(plan, part)
 
 
 def _instance(plan: Plan, instance: Instance) -> str:
@@ -49,7 +50,7 @@ def _samples(plan: Plan, instance: Instance) -> str:
     if plan.batch is None:
         return ""
     size = plan.batch.global_batch
-    first, end = share(plan.batch, plan.topology.instances, instance.index)
+    first, end = share(size, plan.topology.instances, instance.index)
     width = len(f"D[{size}:{size}]")
     return f"{f'D[{first}:{end}]':<{width}}  "
 
@@ -69,9 +70,72 @@ def _devices(device_word: str, devices: Sequence[int]) -> str:
     return f"{word} {span(devices[0], devices[-1])}"
 
 
-def _folded(items: Sequence[Item], most: int) -> Iterable[Item | int]:
+def folded(items: Sequence[Item], most: int) -> Iterable[Item | int]:
     """Return the items, or of more than `most` the first few, the number left out, and the last."""
     if len(items) <= most:
         return items
     first = most // 2
     return [*items[:first], len(items) - first - 1, items[-1]]
+
+
+MOST_SHARES = 16  # listed in full; of more, the first ones and the last
+
+# How an engine exchanges gradients: step 6.
+_EXCHANGE = {
+    "ddp": "all instances all-reduce the gradients to their {kind}, in buckets of {bucket} MB while backward runs",
+    "naive": "all instances all-reduce the gradients to their {kind}, one parameter after the other",
+    "horovod": "Horovod all-reduces the gradients of all instances to their {kind}, fused as they become ready",
+    "parameter-averaging": "gradients are not exchanged",
+    "ipu": "all replicas all-reduce the gradients to their {kind} over the IPU-Links, within the compiled program",
+}
+
+
+def steps(plan: Plan, job: Job) -> list[str]:
+    """Return the eight steps of one update, then the samples that each replica takes of a global batch."""
+    if plan.batch is None:
+        return ["what an update does is up to your own command"]
+    listed = enumerate(_steps(plan, job, plan.batch), 1)
+    return [*(f"{place}  {text}" for place, text in listed), "", *_shares(plan, plan.batch)]
+
+
+def _steps(plan: Plan, job: Job, batch: Batch) -> Iterator[str]:
+    device = plan.topology.device_word
+    source = f"from {job.init_from}" if job.init_from else f"from seed {job.seed}"
+    yield f"once: every instance starts with the same weights W0, {source}"
+    yield "once: W0 stays in memory: CPUs train" if device == "CPU" else f"once: W0 is copied to every {device}"
+    size = quantity(batch.accumulation, "micro batch", "micro batches")
+    yield f"each replica takes its share of the global batch: {size} of {quantity(batch.micro_batch, 'sample')}"
+    yield "forward and backward, one micro batch after the other"
+    summed = f"gradients are {'summed' if job.reduction == 'sum' else 'averaged'} over the replica's {size}"
+    yield summed if batch.accumulation > 1 else "one micro batch: nothing to add"
+    yield _exchange(plan, job)
+    again = f"; steps 3 to 7 run {batch.device_iterations} times before 8" if batch.device_iterations > 1 else ""
+    yield f"{_optimizer_step(plan.engine)}{again}"
+    yield "losses return to the host; rank 0 logs their mean over all instances"
+
+
+def _exchange(plan: Plan, job: Job) -> str:
+    if plan.topology.replicas == 1:
+        return "nothing is exchanged: there is one replica"
+    return _EXCHANGE[plan.engine].format(bucket=job.bucket_mb, kind=job.reduction)
+
+
+def _optimizer_step(engine: str) -> str:
+    if engine == "parameter-averaging":
+        return "every instance steps by its own gradient; every fourth update all instances average their weights"
+    return "every replica takes the same optimizer step: W1 = step(W0, gradient)"
+
+
+def _shares(plan: Plan, batch: Batch) -> Iterator[str]:
+    replicas = plan.topology.replicas
+    width = len(str(replicas - 1))
+    yield f"share of a global batch of {quantity(batch.global_batch, 'sample')}, D[0:{batch.global_batch}]:"
+    shares = [(index, *share(batch.global_batch, replicas, index)) for index in range(replicas)]
+    for part in folded(shares, MOST_SHARES):
+        if isinstance(part, int):
+            yield f"  … {number(part)} more replicas like these"
+        else:
+            index, first, end = part
+            yield f"  replica {index:<{width}}  D[{first}:{end}]"
+    if plan.topology.device_word == "IPU" and plan.topology.replicas_per_instance > 1:
+        yield "poptorch may take the micro batches of an instance in another order; the weights are the same"

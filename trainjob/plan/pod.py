@@ -24,7 +24,9 @@ ILD_HAS_INSTANCE = "every IPU-Link domain has at least one instance"
 def count(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> Counts:
     """Return how many of everything. `task_stages` is None where only the task itself knows. Raises Broken."""
     per_replica = _ipus_per_replica(site, job, task_stages)
-    replicas = job.replicas if job.replicas is not None else max(1, _room(site, job, per_replica) // per_replica)
+    replicas = (
+        job.replicas if job.replicas is not None else max(1, _available_ipus(site, job, per_replica) // per_replica)
+    )
     ilds = site.ilds or -(-replicas * per_replica // IPUS_PER_ILD)
     hosts = job.hosts if job.hosts is not None else _default_hosts(site, job, replicas * per_replica, replicas)
     instances = job.instances if job.instances is not None else _default_instances(hosts, replicas, ilds)
@@ -33,7 +35,7 @@ def count(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> Counts:
     return counts
 
 
-def _room(site: Site, job: Job, per_replica: int) -> int:
+def _available_ipus(site: Site, job: Job, per_replica: int) -> int:
     if site.slots is None:
         return site.ipus or 0
     # Slurm gives nodes: as few as hold the instances, and then all their IPUs.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trainjob.cluster.ipu_place import IpuPlace
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster, ipu_place
+from trainjob.cluster.place import IpuPlace
 from trainjob.plan import sdk
 from trainjob.plan.rules import refuse
 
 SDK_EXISTS = "an SDK release is one that has poprun"
 RANGES = "poprun reads ranges of hosts from SDK 2.5 on"
-PLAN_DECIDES = "an option that the plan works out is given where the plan reads it"
+PLAN_DECIDES = "an option that the plan computes is set where the plan reads it"
 OPTION_OF_RELEASE = "--numa-aware is of SDKs before 3.0, --process-placement of those from 3.0 on"
 POPRUN_ONLY = "compiling ahead and poprun's options are for IPUs"
 TASK_COMPILES = "compiling first is for a task, which can compile without training"
@@ -62,7 +62,9 @@ def _refuse_elsewhere(cluster: Cluster, job: Job) -> None:
     asked = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
     given = next((flag for flag, value in asked.items() if value), None)
     if given is not None:
-        refuse(POPRUN_ONLY, f"{given} and a cluster of kind {cluster.kind} that has none", otherwise="Leave it out.")
+        refuse(
+            POPRUN_ONLY, f"{given} on a cluster of kind {cluster.kind}, which has no IPUs", otherwise="Leave it out."
+        )
 
 
 def _known_release(cluster: IpuPlace) -> None:
@@ -81,7 +83,7 @@ def _options(names: Iterable[str], cluster: IpuPlace) -> None:
     release = sdk.release(cluster.sdk.version) if cluster.sdk else None
     for name in names:
         if name in OURS:
-            refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Say it by {OURS[name]}.")
+            refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Give {OURS[name]} instead.")
         if release and name == ("numa-aware" if release >= sdk.PLACEMENT_FROM else "process-placement"):
             found = f"poprun option {name} and sdk.version {cluster.sdk.version if cluster.sdk else '?'}"
             refuse(OPTION_OF_RELEASE, found, otherwise="Say numa: spread or numa: disabled, which every release has.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainjob.cluster import hostlist
-from trainjob.plan.shards import split
-from trainjob.plan.values import Batch, Plan, Topology
+from trainjob.cluster.times import seconds
+from trainjob.contract.batch import Batch
+from trainjob.plan.batch import split
+from trainjob.plan.values import Plan, Topology
 from trainjob.plan.words import number, quantity
 
 LATER = "known when it runs"
@@ -35,7 +37,33 @@ def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tup
     if batch is not None and batch.samples is not None:
         loaders = f"{quantity(topology.instances, 'instance')} × {max(1, workers)}"
         most = split(topology.instances, workers, batch.samples)
-        yield "loader processes", f"{loaders}, each at most {quantity(most, 'sample')} an epoch"
+        yield "loader processes", f"{loaders}, each at most {quantity(most, 'sample')} per epoch"
+
+
+def threads(topology: Topology, cpus: int | None, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the row of each instance's threads; `cpus` are an instance's own, None where only its host knows them."""
+    chosen = environment.get("OMP_NUM_THREADS")
+    if chosen is not None:
+        return "threads", f"{chosen} in each instance: OMP_NUM_THREADS of the job's environment"
+    if cpus is not None:
+        return "threads", f"{number(cpus)} in each instance, one for each CPU of its own"
+    if topology.instances_per_host == 1:
+        return "threads", f"one for each CPU that the job may use on a host, {LATER}"
+    return "threads", f"CPUs that the job may use on a host ÷ {topology.instances_per_host} instances, {LATER}"
+
+
+def cost(topology: Topology, time_limit: str | None, price: float | None) -> Iterator[tuple[str, str]]:
+    """Yield the row of device-hours, and of money where the cluster file has a price; `time_limit` as Slurm has it."""
+    if not topology.devices:
+        return
+    limit_s = None if time_limit is None else seconds(time_limit)
+    all_hours = None if limit_s is None else topology.devices * limit_s / 3600
+    word = f"{topology.device_word}-hour"
+    most = "" if all_hours is None else f", at most {all_hours:,.1f} by the time limit {time_limit}"
+    yield "device-hours", f"{quantity(topology.devices, word)} for each hour of training{most}"
+    if price is not None:
+        most = "" if all_hours is None else f", at most {all_hours * price:,.2f}"
+        yield "price", f"{topology.devices * price:,.2f} for each hour of training{most}, at {price:g} for each {word}"
 
 
 def auto_select_ipus(topology: Topology) -> int:
@@ -92,7 +120,7 @@ def _remainder(batch: Batch) -> Iterator[tuple[str, str]]:
 
 def _total(batch: Batch) -> str:
     if batch.updates is not None:
-        return f"{number(batch.updates)}, as asked"
+        return f"{number(batch.updates)}, as requested"
     epochs = quantity(batch.epochs or 0, "epoch")
     if batch.total_updates is None:
         return f"{epochs}, {LATER}"

@@ -1,18 +1,24 @@
-"""How a rule refuses: what it says, and which settings could be turned to cure it."""
+"""How a rule refuses: what it says, and the nearest settings that can run.
+
+Those are found by trying them: what a refusal offers is known to be accepted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
 from trainjob.cluster.job import Job
-from trainjob.plan.words import flag
+from trainjob.contract.settings import flag
+from trainjob.plan.values import Refusal
 
 COUNTS = (
     "instances",
     "replicas",
     "ipus_per_replica",
     "hosts",
+    "least_hosts",
     "micro_batch",
     "accumulation",
     "global_batch",
@@ -33,17 +39,17 @@ class Knob:
 class Broken(Exception):  # noqa: N818 (a rule that is broken, not an error of ours)
     """A rule that does not hold. What the user sees is a Refusal, once the nearest settings are found."""
 
-    def __init__(self, rule: str, found: str, knobs: tuple[Knob, ...], otherwise: str) -> None:
-        super().__init__(f"{rule}: {found}")
+    def __init__(self, rule: str, values: str, knobs: tuple[Knob, ...], otherwise: str) -> None:
+        super().__init__(f"{rule}: {values}")
         self.rule = rule
-        self.found = found
+        self.values = values
         self.knobs = knobs
         self.otherwise = otherwise
 
 
-def refuse(rule: str, found: str, *knobs: Knob, otherwise: str = "") -> NoReturn:
+def refuse(rule: str, values: str, *knobs: Knob, otherwise: str = "") -> NoReturn:
     """Raise Broken. `otherwise` is a cure in words, for what no setting of the job cures."""
-    raise Broken(rule, found, knobs, otherwise)
+    raise Broken(rule, values, knobs, otherwise)
 
 
 def counts_are_positive(job: Job) -> None:
@@ -54,3 +60,52 @@ def counts_are_positive(job: Job) -> None:
             refuse(POSITIVE, f"{setting} is {value}", Knob(setting, value), otherwise=f"Or leave {flag(setting)} out.")
     if job.samples is not None and job.samples < 1:
         refuse(POSITIVE, f"samples is {job.samples}", otherwise="Give the number of training samples, or leave it out.")
+
+
+Check = Callable[[Job], object]  # raises Broken
+NEARBY = 64  # values tried on each side, one by one
+POWERS = tuple(2**exponent for exponent in range(17))  # most IPU rules are about powers of two
+
+
+def refusal(broken: Broken, job: Job, check: Check) -> Refusal:
+    """Return what the user sees of `broken`, with the settings nearest to the asked ones that `check` accepts."""
+    accepted = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) is None))
+    if accepted:
+        return _refusal(broken, "Nearest that works: " + _in_words(accepted) + ".", accepted)
+    # Several rules are broken at once: offer what at least gets past this one.
+    first = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) != broken.rule))
+    return _refusal(broken, f"To begin with: {_in_words(first)}." if first else "", first)
+
+
+def _refusal(broken: Broken, offer: str, nearest: tuple[dict[str, int], ...]) -> Refusal:
+    alone = broken.otherwise.removeprefix("Or ")
+    cure = f"{offer} {broken.otherwise}".strip() if offer else alone[:1].upper() + alone[1:]
+    return Refusal(broken.rule, broken.values, cure, nearest)
+
+
+def _offers(broken: Broken, job: Job, passes: Callable[[Job], bool]) -> Iterator[dict[str, int]]:
+    for knob in broken.knobs:
+        for side in _sides(knob):
+            changes = ({knob.setting: value} for value in side)
+            found = next((change for change in changes if passes(job.changed(**change))), None)
+            if found is not None:
+                yield found
+
+
+def _sides(knob: Knob) -> tuple[Iterable[int], Iterable[int]]:
+    values = {*range(knob.now - NEARBY, knob.now + NEARBY + 1), *POWERS, *knob.hints}
+    below = sorted((value for value in values if 1 <= value < knob.now), reverse=True)
+    above = sorted(value for value in values if value > max(0, knob.now))
+    return below, above
+
+
+def _rule_broken_by(job: Job, check: Check) -> str | None:
+    try:
+        check(job)
+    except Broken as broken:
+        return broken.rule
+    return None
+
+
+def _in_words(offers: tuple[dict[str, int], ...]) -> str:
+    return ", or ".join(" ".join(f"{flag(name)} {value}" for name, value in offer.items()) for offer in offers)

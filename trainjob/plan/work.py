@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from trainjob.cluster.job import Job
-from trainjob.contract.tasks import BUILT_IN, TaskFacts, facts
+from trainjob.contract import settings
+from trainjob.contract.suggest import nearest
+from trainjob.contract.tasks import BUILT_IN, DEFAULT_TASK, TaskFacts, facts
 from trainjob.plan.rules import refuse
-from trainjob.plan.words import flag, number
-
-DEFAULT_TASK = "digits-cnn"
+from trainjob.plan.words import number
 
 TASK_EXISTS = "a task is a built-in one or module:attribute of your own"
-COMMAND_DECIDES = "a command trains as it is written: batch, data and engine are its own"
+COMMAND_DECIDES = "a command of your own decides batch, data and engine itself"
 SAMPLES_ARE_KNOWN = "samples is for a data set of your own"
 
-TASK_ONLY = (
-    "micro_batch",
-    "accumulation",
-    "global_batch",
-    "device_iterations",
-    "epochs",
-    "updates",
-    "optimizer",
-    "learning_rate",
-    "scale_learning_rate",
-    "base_batch",
-    "init_from",
-    "schedule",
-    "engine",
-    "data",
-    "samples",
-)
+# Stated beside a command of the user's own, these would have no effect.
+TASK_ONLY = tuple(row.name for row in settings.rows().values() if row.facts.task_only)
 
 
 def task_facts(job: Job) -> TaskFacts | None:
@@ -44,27 +28,27 @@ def task_facts(job: Job) -> TaskFacts | None:
     task = job.task if job.task is not None else DEFAULT_TASK
     known = facts(task)
     if known is None:
-        close = [f"Did you mean {name}?" for name in get_close_matches(task, BUILT_IN, n=1)]
+        close = [f"Did you mean {name}?" for name in (nearest(task, BUILT_IN),) if name]
         refuse(TASK_EXISTS, f"task is {task}", otherwise=" ".join([*close, f"Built in: {', '.join(BUILT_IN)}."]))
     return known
 
 
-def task_stages(job: Job, known: TaskFacts | None) -> tuple[int, ...] | None:
+def task_stages(job: Job, task: TaskFacts | None) -> tuple[int, ...] | None:
     """Return over how many IPUs the task can split its model, the usual first; None: only the user's code knows."""
-    return known.stages if known is not None and _is_built_in(job) else None
+    return task.stages if task is not None and _is_built_in(job) else None
 
 
-def samples(job: Job, known: TaskFacts) -> int | None:
+def samples(job: Job, task: TaskFacts) -> int | None:
     """Return the training samples of an epoch; None: known when it runs. Raises Broken.
 
     A built-in task on its own data set knows them. ffnet-toy makes its data, as many as `samples` says.
     """
-    if not _is_built_in(job) or job.data not in (None, known.data):
+    if not _is_built_in(job) or job.data not in (None, task.data):
         return job.samples
-    if known.data is not None and job.samples not in (None, known.samples):
-        found = f"samples is {number(job.samples)} and {known.data} has {number(known.samples or 0)} to train on"
+    if task.data is not None and job.samples not in (None, task.samples):
+        found = f"samples is {number(job.samples)} and {task.data} has {number(task.samples or 0)} to train on"
         refuse(SAMPLES_ARE_KNOWN, found, otherwise="Leave --samples out.")
-    return job.samples if job.samples is not None else known.samples
+    return job.samples if job.samples is not None else task.samples
 
 
 def _is_built_in(job: Job) -> bool:
@@ -87,11 +71,11 @@ def _plain(text: str) -> str:
 
 
 def _command_stands_alone(job: Job) -> None:
-    given = [setting for setting in TASK_ONLY if getattr(job, setting) is not None]
+    given = [name for name in TASK_ONLY if getattr(job, name) is not None]
     if given:
         first = given[0]
         refuse(
             COMMAND_DECIDES,
-            f"{flag(first)} {getattr(job, first)} beside the command {job.command[0] if job.command else ''}",
-            otherwise="Take it out, or write it behind -- where the command reads it.",
+            f"{settings.flag(first)} {getattr(job, first)} beside the command {job.command[0] if job.command else ''}",
+            otherwise="Leave it out, or put it after -- if the command has such an option.",
         )

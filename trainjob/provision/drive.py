@@ -11,23 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import trainjob
 from trainjob.cluster import hostlist
-from trainjob.cluster.faults import nearest
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json, write_atomically
-from trainjob.provision.events import Event, HostDone, parse
+from trainjob.contract.suggest import nearest
+from trainjob.machines import process
+from trainjob.provision.events import CALLBACK, Event, HostDone, parse
 from trainjob.provision.inventory import as_file
 from trainjob.provision.outcome import Outcome
-from trainjob.submit import process
 
 TAGS = ("sdk", "horovod", "pods", "datasets", "check", "prune")
-_PACKAGE = Path(trainjob.__file__).parent
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `trainjob provision` was asked for."""
+    """The options of `trainjob provision`."""
 
     limit: str | None = None
     tags: tuple[str, ...] = ()
@@ -38,12 +37,13 @@ class Request:
 
 def provision(inventory: dict[str, Any], request: Request, say: Callable[[Event], None]) -> Outcome:
     """Return what became of the hosts; `say` hears of every task. Raises UserError before anything has run."""
-    outcome = Outcome(hosts_of(inventory, request.limit), verdict_expected=_ends_with_a_verdict(request))
+    ends_with_verdict = not request.check and (not request.tags or "check" in request.tags)
+    outcome = Outcome(hosts_of(inventory, request.limit), verdict_expected=ends_with_verdict)
     with tempfile.TemporaryDirectory(prefix="trainjob-provision-") as folder:
         verdict = Path(folder) / "verdict.json"
         arguments = _arguments(_written(inventory, Path(folder)), verdict, outcome.hosts, request)
         for line in _Lines(arguments, outcome):
-            event = parse(line)
+            event = parse(line, diffs=request.check)
             if isinstance(event, HostDone):
                 outcome.add(event)
             if event is not None:
@@ -57,19 +57,15 @@ def hosts_of(inventory: dict[str, Any], limit: str | None) -> tuple[str, ...]:
     known = tuple(inventory["_meta"]["hostvars"])
     if limit is None:
         return known
-    asked = hostlist.expand(limit)
-    for host in asked:
+    limited = hostlist.expand(limit)
+    for host in limited:
         if host not in known:
             near = nearest(host, known)
             hint = f"did you mean {near}? " if near else ""
-            raise UserError(f"--limit {limit}: the cluster has no host {host}: {hint}It has {hostlist.compress(known)}")
-    return asked
-
-
-def playbooks() -> Path:
-    """Return the folder of our playbooks, in a checkout or in an installed package."""
-    candidates = (_PACKAGE / "playbooks", _PACKAGE.parent / "playbooks")
-    return next(folder for folder in candidates if (folder / "site.yml").is_file())
+            raise UserError(
+                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {hostlist.compress(known)}"
+            )
+    return limited
 
 
 class _Lines:
@@ -92,23 +88,33 @@ def _arguments(inventory: Path, verdict: Path, hosts: Sequence[str], request: Re
         *(word for value in request.extra for word in ("--extra-vars", value)),
     ]
     extra = json.dumps({"proof_verdict": str(verdict)})
-    return [_program(), "--inventory", str(inventory), "--extra-vars", extra, *flags, str(playbooks() / "site.yml")]
+    return [
+        _program(),
+        "--inventory",
+        str(inventory),
+        "--extra-vars",
+        extra,
+        *flags,
+        str(package.companion("playbooks") / "site.yml"),
+    ]
 
 
 def _program() -> str:
     found = shutil.which("ansible-playbook", path=process.search_path())
     if found is None:
-        raise UserError("ansible-playbook is not here: pip install 'trainjob[provision]' brings it")
+        raise UserError("ansible-playbook is not installed", "pip install 'trainjob[provision]'")
     return found
 
 
 def _environment() -> dict[str, str]:
     """Return our environment and what makes Ansible speak events; a configuration of the user's own stays."""
     return {
-        "ANSIBLE_CONFIG": str(playbooks() / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(package.companion("playbooks") / "ansible.cfg"),
+        # Of what Ansible's own collections still use; nobody who provisions can change it.
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
         **os.environ,
-        "ANSIBLE_STDOUT_CALLBACK": "trainjob_events",
-        "ANSIBLE_CALLBACK_PLUGINS": str(playbooks() / "callback_plugins"),
+        "ANSIBLE_STDOUT_CALLBACK": CALLBACK,
+        "ANSIBLE_JSON_INDENT": "0",
         "ANSIBLE_NOCOLOR": "1",
     }
 
@@ -117,7 +123,3 @@ def _written(inventory: dict[str, Any], folder: Path) -> Path:
     path = folder / "inventory.json"
     write_atomically(path, json.dumps(as_file(inventory), indent=1), 0o600)
     return path
-
-
-def _ends_with_a_verdict(request: Request) -> bool:
-    return not request.check and (not request.tags or "check" in request.tags)

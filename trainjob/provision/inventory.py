@@ -1,4 +1,4 @@
-"""A cluster file as Ansible's inventory: groups say what a host gets, variables are those of the roles."""
+"""A cluster file as Ansible's inventory: hosts, groups that say what a host gets, and the variables of the roles."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainjob.cluster.lookup import Found
-from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
-from trainjob.cluster.provisioning import DataSet, PodHosts, Provision, Venv
+from trainjob.cluster import hostlist
+from trainjob.cluster.lookup import NamedCluster
+from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, PodCluster, SlurmCluster
+from trainjob.cluster.provisioning import Provision, Venv
 from trainjob.contract.errors import UserError
-from trainjob.provision.hosts import hosts_of
 
+THIS_MACHINE = "localhost"
+_HERE = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
 _EXAMPLE = "provision: {venv: {kind: cpu}, data_sets: [{name: digits}]}"
 
 
-def inventory(found: Found) -> dict[str, Any]:
+def inventory(source: NamedCluster) -> dict[str, Any]:
     """Return the inventory in the form of Ansible's dynamic inventories. Raises UserError."""
-    wanted = found.cluster.provision
+    wanted = source.cluster.provision
     if wanted is None:
-        raise UserError(f"cluster {found.name} does not say what its hosts get: add to its file, say, {_EXAMPLE}")
-    hosts = hosts_of(found.name, found.cluster)
+        raise UserError(
+            f"the file of cluster {source.name} does not say what to install on its hosts",
+            f"add to it, for example: {_EXAMPLE}",
+        )
+    hosts = hosts_of(source.name, source.cluster)
     groups = _groups(wanted)
     if not any(groups.values()):
-        raise UserError(f"provision: of cluster {found.name} asks for nothing: give venv, data_sets or pod_hosts")
+        raise UserError(f"provision: of cluster {source.name} is empty", "give venv, data_sets or pod_hosts")
     return {
-        "all": {"children": list(groups), "vars": _variables(found, wanted)},
-        **{group: {"hosts": list(hosts) if asked else []} for group, asked in groups.items()},
+        "all": {"children": list(groups), "vars": _variables(source, wanted)},
+        **{group: {"hosts": list(hosts) if is_used else []} for group, is_used in groups.items()},
         "_meta": {"hostvars": hosts},
     }
 
@@ -40,31 +45,71 @@ def _groups(wanted: Provision) -> dict[str, bool]:
     }
 
 
-def _variables(found: Found, wanted: Provision) -> dict[str, Any]:
+def _variables(source: NamedCluster, wanted: Provision) -> dict[str, Any]:
     variables: dict[str, Any] = {}
     if wanted.venv is not None:
-        variables |= _of_venv(found, wanted.venv)
+        variables |= _of_venv(source, wanted.venv)
     if wanted.data_sets:
-        variables |= _of_data_sets(found, wanted)
+        variables |= _of_data_sets(source, wanted)
     if wanted.pod_hosts is not None:
-        variables |= _of_pod_hosts(found, wanted.pod_hosts)
+        variables |= _without_none(
+            {
+                "pod_hosts_user": wanted.pod_hosts.user,
+                "pod_hosts_port": wanted.pod_hosts.port,
+                "pod_hosts_cluster": source.name,
+                "pod_hosts_interface": source.cluster.network.interface,
+            }
+        )
     return variables
+
+
+# -- hosts -------------------------------------------------------------------------------------
+
+
+def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """Return Ansible's variables of every host of the cluster called `name`. Raises UserError where none is named."""
+    named = cluster.provision.hosts if cluster.provision else None
+    if named is not None:
+        return {host: _reached(cluster) for host in hostlist.expand(named)}
+    match cluster:
+        case PodCluster() | HostsCluster():
+            return {host: _reached(cluster) for host in _named(name, cluster)}
+        case SlurmCluster() if cluster.ssh is not None:
+            # What all nodes share is made once, where jobs are submitted.
+            return {cluster.ssh.host: _reached(cluster)}
+        case SlurmCluster() | LocalCluster():
+            return {THIS_MACHINE: dict(_HERE)}
+
+
+def _named(name: str, cluster: PodCluster | HostsCluster) -> tuple[str, ...]:
+    names = cluster.host_names
+    if names is None:
+        raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")
+    return names
+
+
+def _reached(cluster: Cluster) -> dict[str, Any]:
+    user = cluster.ssh.user if cluster.ssh else None
+    interpreter = cluster.provision.interpreter if cluster.provision else None
+    return _without_none({"ansible_user": user, "ansible_python_interpreter": interpreter})
 
 
 # -- the virtualenv ----------------------------------------------------------------------------
 
 
-def _of_venv(found: Found, venv: Venv) -> dict[str, Any]:
+def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, Any]:
     return _without_none(
         {
             "sdk_venv_kind": venv.kind,
-            "sdk_venv_path": _venv_path(found),
+            "sdk_venv_path": _venv_path(source),
             "sdk_venv_python": venv.python,
             "sdk_venv_torch": venv.torch,
-            "sdk_venv_requirements": venv.requirements and _on_this_machine(found, venv.requirements),
+            "sdk_venv_requirements": venv.requirements
+            # A relative path in a cluster file starts at that file.
+            and os.path.abspath(source.path.parent / Path(venv.requirements).expanduser()),
             "sdk_venv_wheelhouse": venv.wheelhouse,
             "sdk_venv_index_url": venv.index_url,
-            "sdk_venv_sdk_path": _sdk_path(found, venv),
+            "sdk_venv_sdk_path": _sdk_path(source, venv),
             "sdk_venv_archive": venv.archive,
             "sdk_venv_sha256": venv.sha256,
             "sdk_venv_shared": venv.shared,
@@ -73,21 +118,16 @@ def _of_venv(found: Found, venv: Venv) -> dict[str, Any]:
     )
 
 
-def _on_this_machine(found: Found, path: str) -> str:
-    """Return an absolute path: one in a cluster file is relative to that file."""
-    return os.path.abspath(found.path.parent / Path(path).expanduser())
-
-
-def _venv_path(found: Found) -> str:
-    match found.cluster:
+def _venv_path(source: NamedCluster) -> str:
+    match source.cluster:
         case PodCluster(sdk=sdk):
             path = sdk and sdk.venv
             key = "sdk: {venv: /shared/venvs/NAME}"
-        case SlurmCluster(python=python) | LocalCluster(python=python):
+        case SlurmCluster(python=python) | HostsCluster(python=python) | LocalCluster(python=python):
             path = python and _venv_of(python)
             key = "python: /shared/venvs/NAME/bin/python"
     if not path:
-        raise UserError(f"cluster {found.name} does not say where the virtualenv of its jobs lies: give {key}")
+        raise UserError(f"cluster {source.name} does not say where the virtualenv of its jobs is", f"give {key}")
     return path
 
 
@@ -96,42 +136,27 @@ def _venv_of(python: str) -> str | None:
     return str(path.parent.parent) if path.is_absolute() and path.parent.name == "bin" else None
 
 
-def _sdk_path(found: Found, venv: Venv) -> str | None:
+def _sdk_path(source: NamedCluster, venv: Venv) -> str | None:
     if venv.kind != "poplar":
         return None
-    path = found.cluster.sdk.path if isinstance(found.cluster, PodCluster) and found.cluster.sdk else None
+    path = source.cluster.sdk.path if isinstance(source.cluster, PodCluster) and source.cluster.sdk else None
     if path is None:
-        raise UserError(f"cluster {found.name} does not say where the SDK lies: give sdk: {{path: /opt/poplar_sdk}}")
+        raise UserError(f"cluster {source.name} does not say where the SDK is", "give sdk: {path: /opt/poplar_sdk}")
     return path
 
 
-# -- data sets and pods ------------------------------------------------------------------------
+# -- data sets ------------------------------------------------------------------------
 
 
-def _of_data_sets(found: Found, wanted: Provision) -> dict[str, Any]:
-    folder = found.cluster.data_dir
+def _of_data_sets(source: NamedCluster, wanted: Provision) -> dict[str, Any]:
+    folder = source.cluster.data_dir
     if folder is None:
-        raise UserError(f"cluster {found.name} does not say where data sets lie: give data_dir: /localdata")
+        raise UserError(f"cluster {source.name} does not say where data sets are", "give data_dir: /localdata")
     return {
         "dataset_dir": folder,
         "dataset_shared": wanted.shared_data,
-        "dataset_sets": [_data_set(one) for one in wanted.data_sets],
+        "dataset_sets": [_without_none(one.as_values()) for one in wanted.data_sets],
     }
-
-
-def _data_set(one: DataSet) -> dict[str, Any]:
-    return one.model_dump(exclude_none=True)
-
-
-def _of_pod_hosts(found: Found, asked: PodHosts) -> dict[str, Any]:
-    return _without_none(
-        {
-            "pod_hosts_user": asked.user,
-            "pod_hosts_port": asked.port,
-            "pod_hosts_cluster": found.name,
-            "pod_hosts_interface": found.cluster.network.interface,
-        }
-    )
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,28 +1,90 @@
-"""Who rehearses which kind of cluster."""
+"""Which module rehearses which kind of cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from trainjob.contract import attempts
 from trainjob.contract.errors import UserError
+from trainjob.contract.files import read_json, read_word
+from trainjob.contract.paths import RunPaths
 from trainjob.rehearse import pod
-from trainjob.rehearse.base import Rehearsal, Verdict
+from trainjob.rehearse.base import INSTALLED, Rehearsal, Verdict
 from trainjob.rehearse.slurm import rehearsal as slurm
+from trainjob.rehearse.slurm import releases, scale
+from trainjob.runs import logs
+
+_POLL_S = 0.1
 
 # A new kind is a new row.
 KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
 
 
-def rehearse(asked: Rehearsal) -> Verdict:
-    """Return how the job ended here. Raises UserError for a kind of cluster that can't be rehearsed."""
-    kind = asked.request.cluster.kind
+def rehearse(rehearsal: Rehearsal) -> Verdict:
+    """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
+    kind = rehearsal.request.cluster.kind
+    if kind not in KINDS:
+        raise _refusal(rehearsal.request.plan.cluster, kind)
+    if rehearsal.slurm != INSTALLED:
+        if kind != "slurm":
+            raise UserError(
+                f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {kind}", "Leave it out"
+            )
+        releases.refuse_unknown(rehearsal.slurm)
+    if data_dir := rehearsal.redirects.get("TRAINJOB_DATA_DIR"):
+        # Until something is prepared there is no such folder here, and the node check refuses a node without it.
+        with contextlib.suppress(OSError):
+            Path(data_dir).mkdir(parents=True, exist_ok=True)
+    if rehearsal.launch_only:
+        return scale.rehearse(rehearsal)
+    with _output_shown(rehearsal):
+        return KINDS[kind](rehearsal)
+
+
+def progress(rehearsal: Rehearsal) -> str:
+    """Return in a few words how far a rehearsal is that another thread runs."""
+    paths = RunPaths(rehearsal.folder)
+    if rehearsal.launch_only:
+        return "launchers are starting"
+    if rehearsal.request.elements:
+        each = (read_word(paths.of_element(number).state) or "PENDING" for number in rehearsal.request.elements)
+        return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
+    attempt = attempts.current(paths)
+    if not attempt:
+        return "the job has not started yet"
+    noted = read_json(paths.progress)
+    update = noted.get("update") if isinstance(noted, dict) and noted.get("attempt") == attempt else None
+    state = read_word(paths.state) or "PENDING"
+    return f"attempt {attempt} is {state}" + (f", update {update}" if isinstance(update, int) else "")
+
+
+@contextlib.contextmanager
+def _output_shown(rehearsal: Rehearsal) -> Iterator[None]:
+    """While this lasts, show what ranks print, as it is printed; what is left when it ends is shown as well."""
+    show, paths, over = rehearsal.show, RunPaths(rehearsal.folder), threading.Event()
+    if show is None:
+        yield
+        return
+
+    def copy() -> None:
+        for line in logs.follow(paths, None, over.is_set, lambda: over.wait(_POLL_S)):
+            show(line)
+
+    reader = threading.Thread(target=copy, name="rehearsal-output", daemon=True)
+    reader.start()
     try:
-        return KINDS[kind](asked)
-    except KeyError:
-        raise UserError(_refusal(asked.request.plan.cluster, kind)) from None
+        yield
+    finally:
+        over.set()
+        reader.join()
 
 
-def _refusal(name: str, kind: str) -> str:
+def _refusal(name: str, kind: str) -> UserError:
     if kind == "local":
-        return f"cluster {name} is this machine: trainjob submit --cluster {name} is its own rehearsal"
-    return f"cluster {name} is of kind {kind}, which this version can't rehearse (it can: {', '.join(KINDS)})"
+        return UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
+    kinds = ", ".join(KINDS)
+    return UserError(f"cluster {name} is of kind {kind}", f"the kinds that can be rehearsed are {kinds}")

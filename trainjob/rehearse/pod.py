@@ -1,10 +1,9 @@
-"""Rehearses a pod's job: its very script, with stand-ins for poprun, vipu, poptorch and popdist on the paths."""
+"""Rehearses a job for a pod: its own script, with stand-ins for poprun, vipu, poptorch and popdist on PATH."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,45 +14,46 @@ from trainjob.contract import failure, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json, read_word
 from trainjob.contract.paths import RunPaths
+from trainjob.machines import process, processes
+from trainjob.machines.access import HERE
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
 from trainjob.rehearse.pod_environment import environment
-from trainjob.submit import folder, local, process
+from trainjob.submit import folder
 
 _POLL_S = 0.1
-_EXPECTED = "it is COMPLETED"
+_EXPECTED = "the job is COMPLETED"
 
 
-def rehearse(asked: Rehearsal) -> Verdict:
-    """Return how the job ended here, of which no process is left. Raises UserError for a fault, which needs Slurm."""
-    cluster = asked.request.cluster
+def rehearse(rehearsal: Rehearsal) -> Verdict:
+    """Return how the job ended; none of its processes is left. Raises UserError for --inject, which needs Slurm."""
+    cluster = rehearsal.request.cluster
     if not isinstance(cluster, PodCluster):
         raise TypeError(cluster.kind)
-    if asked.inject is not None:
-        raise UserError(f"--inject {asked.inject} is for Slurm's clusters: leave it out, or kill a rank yourself")
+    if rehearsal.inject is not None:
+        raise UserError(
+            f"--inject {rehearsal.inject} works on Slurm clusters only", "Leave it out, or kill a rank yourself"
+        )
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
-        environ = environment(Path(place), cluster, cluster.ipus, asked.redirects)
-        project = asked.project if asked.selection is not None else None
-        paths = folder.create(asked.folder, asked.rendered, project, asked.selection)
-        asked.say(f"poprun, vipu, poptorch and popdist stand in for those of {asked.request.plan.cluster}")
+        environ = environment(Path(place), cluster, cluster.ipus, rehearsal.redirects)
+        project = rehearsal.project if rehearsal.selection is not None else None
+        paths = folder.create(rehearsal.folder, rehearsal.rendered, project, rehearsal.selection)
+        rehearsal.say(f"stand-ins replace poprun, vipu, poptorch and popdist of {rehearsal.request.plan.cluster}")
         clock.done("stand-ins on the paths")
-        with _running(paths, asked.rendered.script, environ) as script:
+        with _running(paths, rehearsal.rendered.script, environ) as script:
             _wait(paths, script, clock)
     clock.done("ended")
-    return _verdict(asked, paths, clock)
+    return _verdict(rehearsal, paths, clock)
 
 
 @contextlib.contextmanager
 def _running(paths: RunPaths, script: str, environ: dict[str, str]) -> Iterator[int]:
-    """Yield the process id of the job script; nothing of the run is left afterwards."""
-    words = local.argv(paths, script)
-    pid = process.start_detached(words, folder=paths.folder, log=paths.scheduler_log, environment=environ)
+    """Yield the process id of the job script, and kill everything of the run afterwards."""
+    pid = process.start_detached(["bash", script], folder=paths.folder, log=paths.scheduler_log, environment=environ)
     try:
         yield pid
     finally:
-        for left in local.processes_of(paths):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(left, signal.SIGKILL)
+        processes.kill(HERE, str(paths.folder))
 
 
 def _wait(paths: RunPaths, script: int, clock: Clock) -> None:
@@ -63,9 +63,9 @@ def _wait(paths: RunPaths, script: int, clock: Clock) -> None:
         time.sleep(_POLL_S)
 
 
-def _verdict(asked: Rehearsal, paths: RunPaths, clock: Clock) -> Verdict:
+def _verdict(rehearsal: Rehearsal, paths: RunPaths, clock: Clock) -> Verdict:
     state = read_word(paths.state) or states.LOST
-    files = asked.rendered.files.items()
+    files = rehearsal.rendered.files.items()
     same_bytes = all((paths.folder / name).read_bytes() == file.content for name, file in files)
     progress = read_json(paths.progress)
     update = progress.get("update") if isinstance(progress, dict) else None

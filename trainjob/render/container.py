@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.contract.environment import RANK_IN_CONTAINER
 from trainjob.contract.errors import UserError
+from trainjob.contract.quoting import Shell
 from trainjob.plan.engines import needs_mpirun
-from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
 
-# What marks a container as a run's own; its value is the run directory.
-LABEL = "trainjob.run"
 # As Graphcore's own instructions have them, but for --privileged, which they don't need.
 _IPU = ("--cap-add", "IPC_LOCK", "--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband/")
 _IPU_NAMES = ("HOST", "PORT", "PARTITION_ID", "GCD_ID", "TIMEOUT")
@@ -32,44 +29,42 @@ _KINDS = {"cpu": "cpu", "gpu": "cuda", "ipu": "ipu"}
 class ContainerError(UserError):
     """A job that can't run in containers as its cluster file asks."""
 
+    code = "container"
+
 
 def container(request: Request) -> dict[str, Any] | None:
     """Return what a template prints of the container; None when ranks run without one, or not under Docker or Podman.
 
     `engine`, `image`, `flags` (words), `names` (of variables that are handed in from outside, by name alone).
     """
-    asked = request.cluster.container
-    if asked.runtime == "none":
+    settings = request.cluster.container
+    if settings.runtime == "none":
         return None
-    if asked.runtime not in ("docker", "podman"):
+    if settings.runtime not in ("docker", "podman"):
         raise ContainerError(
-            f"container.runtime is {asked.runtime} and the cluster is of kind {request.cluster.kind}, "
-            "where ranks run in docker or podman: take one of them, or runtime: none"
+            f"container.runtime is {settings.runtime} and the cluster is of kind {request.cluster.kind}, "
+            "where ranks run in docker or podman",
+            "take one of them, or runtime: none",
         )
-    _refuse_mpirun(request)
-    if str(asked.image).startswith("-"):
-        raise ContainerError(f"container.image is {asked.image}, which {asked.runtime} would take for an option")
-    accelerator = _device(request)
-    origin = request.cluster_origin
-    return {
-        "engine": Sourced(asked.runtime, origin),
-        "image": Sourced(asked.image, origin),
-        "flags": [Sourced(word, origin) for word in device_flags(asked.runtime, accelerator)],
-        "names": [Shell(name) for name in dict.fromkeys((*variables(accelerator), *environment(request)))],
-    }
-
-
-def _refuse_mpirun(request: Request) -> None:
+    accelerator = request.plan.topology.device_word.lower()
     if needs_mpirun(request.plan.engine):
         raise ContainerError(
-            f"engine {request.plan.engine} starts its ranks by mpirun, which starts none in containers of their own: "
-            f"give --engine ddp, or have one container do it all: trainjob container run {_KINDS[_device(request)]} "
-            f"-- submit --engine {request.plan.engine}"
+            f"engine {request.plan.engine} starts its ranks by mpirun, which starts none in containers of their own",
+            f"give --engine ddp, or run everything in one container: trainjob container run {_KINDS[accelerator]} "
+            f"-- submit --engine {request.plan.engine}",
         )
-
-
-def _device(request: Request) -> str:
-    return request.plan.topology.device_word.lower()
+    if str(settings.image).startswith("-"):
+        raise ContainerError(
+            f"container.image is {settings.image}, which {settings.runtime} would take for an option",
+            "choose a name without the dash",
+        )
+    origin = request.cluster_origin
+    return {
+        "engine": Sourced(settings.runtime, origin),
+        "image": Sourced(settings.image, origin),
+        "flags": [Sourced(word, origin) for word in device_flags(settings.runtime, accelerator)],
+        "names": [Shell(name) for name in dict.fromkeys((*variables(accelerator), *environment(request)))],
+    }
 
 
 def device_flags(runtime: str, accelerator: str) -> tuple[str, ...]:
@@ -78,9 +73,8 @@ def device_flags(runtime: str, accelerator: str) -> tuple[str, ...]:
 
 
 def variables(accelerator: str) -> Iterator[str]:
-    """Yield the names of the variables that a rank is handed: their values never stand on a command line."""
-    yield from RANK_IN_CONTAINER
+    """Yield the names of the variables by which a rank finds its accelerators: no value stands on a command line."""
     if accelerator == "gpu":
-        yield "CUDA_VISIBLE_DEVICES"
+        yield from ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
     if accelerator == "ipu":
         yield from (f"IPUOF_VIPU_API_{name}" for name in _IPU_NAMES)

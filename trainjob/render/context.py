@@ -5,48 +5,90 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster, interpreter
+from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster, interpreter
+from trainjob.contract import quoting
+from trainjob.contract.quoting import Shell
 from trainjob.plan.engines import needs_mpirun
-from trainjob.render import poprun, quoting, slurm
+from trainjob.plan.words import quantity
+from trainjob.render import hosts, library, poprun, slurm
 from trainjob.render.container import container
 from trainjob.render.directives import starter_of
-from trainjob.render.places import place
-from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
-from trainjob.render.request import Request
-from trainjob.render.sourced import Sourced, SourcedShell
+from trainjob.render.request import DEFAULT, Request
+from trainjob.render.sourced import Sourced, SourcedShell, naming_its_option
 
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
+# kind of cluster -> the file of the shell library that its pages source, and how such a page is started by hand
+_ENTRIES = {
+    "local": ("local", "bash job.sh"),
+    "ipu-pod": ("pod", "on the pod's launch host, bash job.sh"),
+    "slurm": ("slurm", "in this folder, sbatch job.sbatch"),
+    "hosts": ("hosts", "on the host that starts jobs, bash job.sh"),
+}
+_LONGEST_COMMAND = 160
 
 
 def context(request: Request) -> dict[str, Any]:
     """Return the names a template may use: CONTRIBUTING.md lists them."""
     cluster, origin = request.cluster, request.cluster_origin
+    entry, _ = _ENTRIES[cluster.kind]
     return {
         "kind": cluster.kind,
-        "title": Sourced(quoting.one_line(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
+        "title": Sourced(quoting.visible(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
+        "about": list(_about(request)),
+        "entry": Shell(entry),
+        "library": library.digest(),
+        "is_group": False,
+        "is_task": not request.job.command,
         "environment": list(_environment(request)),
-        "data_dir": None if cluster.data_dir is None else place(request, "data_dir", cluster.data_dir),
+        "data_dir": None if cluster.data_dir is None else request.path("data_dir", cluster.data_dir),
         "prologue": [SourcedShell(Shell(line), origin) for line in cluster.prologue],
         "python": _python(request),
         "mpirun": _mpirun(request),
         "launch_options": list(_launch_options(request)),
+        "starter_options": [pair for pair in _launch_options(request) if pair[0] == "--grace-s"],
         "command": _command(request),
         **(slurm.context(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
         **(_of_this_machine(request, cluster) if isinstance(cluster, LocalCluster) else {}),
         **(poprun.context(request, cluster) if isinstance(cluster, PodCluster) else {}),
+        **(hosts.context(request, cluster) if isinstance(cluster, HostsCluster) else {}),
     }
 
 
+def _about(request: Request) -> Iterator[SourcedShell]:
+    """Yield comments: what the job is, what its ranks run if that is a user's command, and how it is started by hand.
+
+    Finished shell, because a comment is not quoted; nothing in it can end the line.
+    """
+    topology, plan = request.plan.topology, request.plan
+    sizes = f"{quantity(topology.instances, 'instance')} on {quantity(len(topology.hosts), 'host')}"
+    if plan.batch is not None:
+        sizes += f", {quantity(topology.replicas, 'replica')}, global batch {plan.batch.global_batch}"
+    yield _comment(f"Job {plan.name} on {plan.cluster}: {sizes}, engine {plan.engine}", request.origin("name"))
+    if request.job.command:
+        more = ", and further words for each element" if "arguments" in request.swept else ""
+        yield _comment(f"Ranks run, as job.json has it{more}: {_shown(request.job.command)}", request.origin("command"))
+    yield _comment(f"By hand: {_ENTRIES[request.cluster.kind][1]}", "every job of this kind")
+
+
+def _comment(text: str, origin: str) -> SourcedShell:
+    return SourcedShell(Shell(f"# {quoting.visible(text)}"), origin)
+
+
+def _shown(command: list[str]) -> str:
+    words = " ".join(quoting.word(quoting.visible(word)) for word in command)
+    return words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}… ({len(words)} characters)"
+
+
 def _of_this_machine(request: Request, cluster: LocalCluster) -> dict[str, Any]:
-    secrets = None if cluster.secrets_file is None else place(request, "secrets_file", cluster.secrets_file)
-    everything = list(_launch_options(request))
+    secrets = None if cluster.secrets_file is None else request.path("secrets_file", cluster.secrets_file)
+    options = list(_launch_options(request))
     return {
         "container": container(request),
         "secrets_file": secrets,
         # Where ranks meet is settled outside; a secret stays inside, where no `docker inspect` shows it.
-        "options_outside": [pair for pair in everything if pair[0] not in _INSIDE],
-        "options_inside": [pair for pair in everything if pair[0] in (*_INSIDE, "--accelerator")],
+        "options_outside": [pair for pair in options if pair[0] not in _INSIDE],
+        "options_inside": [pair for pair in options if pair[0] in (*_INSIDE, "--accelerator")],
     }
 
 
@@ -60,43 +102,51 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 
 def _python(request: Request) -> SourcedShell:
-    asked = interpreter(request.cluster)
-    if asked is None:
-        return SourcedShell(Shell("python3"), "default")
-    if "/" not in asked:
-        return SourcedShell(quoting.word(asked), request.cluster_origin)
-    return place(request, "python", asked)
+    program = interpreter(request.cluster)
+    if program is None:
+        return SourcedShell(Shell("python3"), DEFAULT)
+    if "/" not in program:
+        return SourcedShell(quoting.word(program), request.cluster_origin)
+    return request.path("python", program)
 
 
 def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:
-    """Return mpirun's options; None where launch.py starts the ranks itself."""
+    """Return mpirun's options; None where the launcher starts the ranks itself."""
     if not needs_mpirun(request.plan.engine):
         return None
     return [(Shell("-np"), Sourced(request.plan.topology.instances, request.origin("instances")))]
 
 
 def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
+    for flag, value in _given_to_launch(request):
+        yield Shell(flag), naming_its_option(flag, value)
+
+
+def _given_to_launch(request: Request) -> Iterator[tuple[str, Sourced | SourcedShell]]:
     cluster, plan = request.cluster, request.plan
     if isinstance(cluster, LocalCluster) and not needs_mpirun(plan.engine):
-        yield Shell("--instances"), Sourced(plan.topology.instances, request.origin("instances"))
-    yield Shell("--accelerator"), Sourced(plan.topology.device_word.lower(), request.cluster_origin)
+        yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
+        yield "--parent", SourcedShell(Shell('"$$"'), "this script")
+    yield "--accelerator", Sourced(plan.topology.device_word.lower(), request.cluster_origin)
     if request.job.command:
-        yield Shell("--working-folder"), Sourced(_working_folder(request), "where the command was given")
+        below = "" if request.project_folder == "." else f"/{request.project_folder}"
+        yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")
     if cluster.network.port and isinstance(cluster, LocalCluster):
-        yield Shell("--port"), Sourced(cluster.network.port, request.cluster_origin)
+        yield "--port", Sourced(cluster.network.port, request.cluster_origin)
     if cluster.network.interface and "/" not in cluster.network.interface:  # gloo and NCCL know no CIDR
-        yield Shell("--interface"), Sourced(cluster.network.interface, request.cluster_origin)
+        yield "--interface", Sourced(cluster.network.interface, request.cluster_origin)
+    if cluster.network.data_interface:
+        yield "--data-interface", Sourced(cluster.network.data_interface, request.cluster_origin)
+    yield from _given_to_each_rank(request)
     names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
     if names:
-        yield Shell("--environment-of-job"), Sourced(",".join(names), request.origin("sweep"))
-    if isinstance(cluster, SlurmCluster) and starter_of(request, cluster) != "srun":
-        yield Shell("--token"), Shell('"$TRAINJOB_TOKEN"')
+        yield "--environment-of-job", Sourced(",".join(names), request.origin("sweep"))
+    if isinstance(cluster, HostsCluster) or (
+        isinstance(cluster, SlurmCluster) and starter_of(request, cluster) != "srun"
+    ):
+        yield "--token", SourcedShell(Shell('"$TRAINJOB_TOKEN"'), "this script")
     if cluster.secrets_file:
-        yield Shell("--secrets-file"), place(request, "secrets_file", cluster.secrets_file)
-
-
-def _working_folder(request: Request) -> str:
-    return "code/project" if request.project_folder == "." else f"code/project/{request.project_folder}"
+        yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)
 
 
 def _command(request: Request) -> list[object]:
@@ -104,3 +154,16 @@ def _command(request: Request) -> list[object]:
         words = (_PYTHON, "-m", *request.runtime, _RUN_DIR)
         return [SourcedShell(quoting.word(word), "the runtime") for word in words]
     return [Sourced(word, request.origin("command")) for word in request.job.command]
+
+
+def _given_to_each_rank(request: Request) -> Iterator[tuple[str, Sourced | SourcedShell]]:
+    cluster = request.cluster
+    if cluster.binding != "numa":
+        yield "--binding", Sourced(cluster.binding, request.cluster_origin)
+    if "grace_s" in cluster.stated:
+        yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
+    has_gpus = request.plan.topology.device_word.lower() == "gpu"
+    if cluster.node_check or (has_gpus and cluster.node_check is None):
+        yield "--node-check", Sourced("on", request.cluster_key("node_check"))
+    if "usage_every_s" in cluster.stated:
+        yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)

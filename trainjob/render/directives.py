@@ -6,14 +6,17 @@ from collections.abc import Iterator
 
 from trainjob.cluster import array
 from trainjob.cluster.models import SlurmCluster, ipu_place
+from trainjob.cluster.site import OF_SETTINGS
+from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
+from trainjob.contract.suggest import did_you_mean
 from trainjob.plan.engines import needs_mpirun
-from trainjob.render import quoting
+from trainjob.plan.slurm import cpus_per_task, threads_left_idle
 from trainjob.render.request import Request
 from trainjob.render.sourced import SourcedShell
 
 Value = str | int | bool
-_OURS = "default"
+_OURS = "every job of this kind"
 # What the plan and the run directory decide: another value would run another job than was planned.
 _DECIDED = {
     "nodes": "--hosts of the job",
@@ -30,24 +33,57 @@ _DECIDED = {
     "signal": "time_limit_signal: of the cluster file",
     "wrap": "the job script",
 }
+# With these sbatch submits nothing, or does not return its job's id at once.
+_NOT_FOR_A_JOB = frozenset(("help", "parsable", "test-only", "usage", "version", "wait"))
+# The long options of sbatch, from Slurm 20.11 to 25.11, and those that Pyxis adds.
+_NAMES = """
+account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment consolidate-segments
+constraint container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task
+deadline delay-boot dependency error exclude exclusive export export-file extra extra-node-info get-user-env gid
+gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold ignore-pbs input
+job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
+network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
+ntasks-per-socket ntasks-per-tres oom-kill-step open-mode output overcommit oversubscribe parsable partition power
+prefer priority profile propagate qos quiet reboot requeue reservation resv-ports segment signal sockets-per-node
+spread-job spread-segments stepmgr switches test-only thread-spec threads-per-core time time-min tmp tres-bind
+tres-per-task uid umask usage use-min-nodes verbose version wait wait-all-nodes wait-for-children wckey wrap
+container-image container-mounts container-workdir container-name container-save container-mount-home
+no-container-mount-home container-remap-root no-container-remap-root container-entrypoint no-container-entrypoint
+container-entrypoint-log container-writable container-readonly container-env
+"""
+_OPTIONS = frozenset(_NAMES.split())
+
+
+_MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
 
 
 class DirectiveError(UserError):
     """A directive of the cluster file that can't stand beside the plan."""
 
+    code = "directive"
+
 
 def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
     """Return the finished `#SBATCH` lines. Raises DirectiveError, or QuotingError for what such a line can't carry."""
-    _refuse_decided(cluster)
-    site = {name: (value, request.cluster_origin) for name, value in cluster.directives.items()}
-    asked = {**{name: (value, origin) for name, value, origin in _ours(request, cluster)}, **site}
+    for name in cluster.directives:
+        _refuse_unfit(name, cluster)
+    site = {name: (value, origin(request, name)) for name, value in cluster.directives.items()}
+    options = {**{name: (value, stated) for name, value, stated in _ours(request, cluster)}, **site}
     if "no-requeue" in site:
-        del asked["requeue"]
+        del options["requeue"]
     return [
-        SourcedShell(line, origin)
-        for name, (value, origin) in asked.items()
+        SourcedShell(line, stated)
+        for name, (value, stated) in options.items()
         if (line := quoting.directive(name, value)) is not None
     ]
+
+
+def origin(request: Request, name: str) -> str:
+    """Return where the directive called `name` was stated."""
+    setting = OF_SETTINGS.get(name)
+    if setting is not None and getattr(request.job, setting) is not None:
+        return request.origin(setting)
+    return request.origin(f"directives.{name}") if name in request.job.directives else request.cluster_origin
 
 
 def starter_of(request: Request, cluster: SlurmCluster) -> str:
@@ -57,31 +93,46 @@ def starter_of(request: Request, cluster: SlurmCluster) -> str:
     return "mpirun" if needs_mpirun(request.plan.engine) else "srun"
 
 
-def cpus_per_task(cluster: SlurmCluster, instances_per_host: int) -> int:
-    """Return one rank's share of a node's CPUs, at least 1."""
-    asked = cluster.directives.get("cpus-per-task")
-    if isinstance(asked, int) and asked > 0:
-        return int(asked)
-    return max(1, cluster.nodes.cpus // instances_per_host)
-
-
 def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     topology = request.plan.topology
     yield "job-name", request.plan.name, request.origin("name")
-    yield "nodes", len(topology.hosts), request.origin("hosts")
-    yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
+    yield "nodes", _nodes(request), request.hosts_origin
+    # Told of one task a node, which is its default, Slurm 22.05 gives a range the fewest nodes, though more are free.
+    if topology.instances_per_host > 1 or request.job.least_hosts is None:
+        yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
     yield "cpus-per-task", cpus_per_task(cluster, topology.instances_per_host), request.cluster_origin
+    yield from _memory(request, cluster)
     yield from _accelerators(request, cluster)
     time_limit = request.job.time_limit or cluster.time_limit
     if time_limit is not None:
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
         yield "array", array.parse(request.job.array).text, request.origin("array")
-    yield "signal", _signal(request, cluster), request.cluster_origin
+    yield "signal", _signal(request, cluster), request.cluster_key("time_limit_signal")
     yield "requeue", True, _OURS
+    # sbatch would hand on the login node's limits, which srun hands on to the ranks.
+    yield "propagate", "NONE", _OURS
     yield "open-mode", "append", _OURS
     yield "output", "logs/scheduler.out", _OURS
     yield "export", "NONE", _OURS
+
+
+def _nodes(request: Request) -> Value:
+    least, most = request.job.least_hosts, len(request.plan.topology.hosts)
+    return most if least in (None, most) else f"{least}-{most}"
+
+
+def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
+    """Yield the memory of a node that the job takes; without it, Slurm gives the site's default for each CPU."""
+    if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
+        return
+    nodes, ranks = cluster.nodes, request.plan.topology.instances_per_host
+    if cluster.directives.get("exclusive") is True:
+        yield "mem", 0, origin(request, "exclusive")  # all there is
+    elif nodes.memory_gb is not None:
+        cpus = min(nodes.cpus, cpus_per_task(cluster, ranks) * ranks * threads_left_idle(cluster))
+        share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
+        yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
 
 
 def _signal(request: Request, cluster: SlurmCluster) -> str:
@@ -104,13 +155,31 @@ def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str
     }[cluster.request]
     if option in cluster.directives:
         raise DirectiveError(
-            f"directives.{option} and request: {cluster.request} both ask for accelerators: take the directive out, "
-            "or set request: none"
+            f"directives.{option} and request: {cluster.request} both ask for accelerators",
+            "take the directive out, or set request: none",
         )
     yield option, value, request.cluster_origin
 
 
-def _refuse_decided(cluster: SlurmCluster) -> None:
-    for name in cluster.directives:
-        if name in _DECIDED:
-            raise DirectiveError(f"directives.{name} is decided elsewhere ({_DECIDED[name]}): take it out")
+def _refuse_unfit(name: str, cluster: SlurmCluster) -> None:
+    if name in _DECIDED:
+        raise DirectiveError(f"directives.{name} is decided elsewhere ({_DECIDED[name]})", "take it out")
+    if name in _NOT_FOR_A_JOB:
+        raise DirectiveError(
+            f"directives.{name} would keep sbatch from submitting the job and giving its id", "take it out"
+        )
+    if name in _OPTIONS:
+        return
+    # sbatch takes any unique beginning of an option's name, so another name could be one that is decided elsewhere.
+    whole = sorted(option for option in _OPTIONS if option.startswith(name))
+    if whole:
+        raise DirectiveError(
+            f"directives.{name} is the beginning of {' and '.join(whole)}, and options are given by their full names",
+            f"write {' or '.join(whole)}",
+        )
+    if name not in cluster.plugin_options:
+        raise DirectiveError(
+            f"directives.{name}: sbatch has no option --{name}",
+            f"{did_you_mean(name, sorted(_OPTIONS)) or 'take it out; '}if a plugin of this site adds it, "
+            f"set plugin_options: [{name}] in the cluster file",
+        )

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, FileSystemLoader, PrefixLoader, StrictUndefined, Undefined, nodes, pass_eval_context
+import platformdirs
+from jinja2 import (
+    Environment,
+    FileSystemBytecodeCache,
+    FileSystemLoader,
+    PrefixLoader,
+    StrictUndefined,
+    Undefined,
+    nodes,
+    pass_eval_context,
+)
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.loaders import BaseLoader, ChoiceLoader
 from jinja2.nodes import EvalContext
 from markupsafe import Markup
 
+import trainjob
+from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
-from trainjob.render import quoting
-from trainjob.render.quoting import Shell
-from trainjob.render.sourced import marked, origin_of
+from trainjob.contract.quoting import Shell
+from trainjob.contract.suggest import nearest
+from trainjob.render import reasons
+from trainjob.render.sourced import marked, origin_of, reason
+
+if TYPE_CHECKING:
+    from jinja2.bccache import Bucket
 
 # With these a template would print a value unquoted, or quoted for HTML.
 _NOT_FOR_SHELL = ("safe", "forceescape", "escape", "e", "tojson", "xmlattr", "urlize", "striptags")
@@ -26,11 +44,33 @@ _Printed = Callable[[object], object]
 class TemplateError(UserError):
     """A template (most likely a site's own) can't be rendered."""
 
+    code = "template"
+
+
+class _CompiledTemplates(FileSystemBytecodeCache):
+    """Keeps compiled templates in the user's cache folder: parsing one takes longer than printing it.
+
+    Jinja's own cache, which goes by a template's text. Our release is in the path: it decides how code is made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(str(platformdirs.user_cache_path("trainjob") / "templates" / trainjob.__version__))
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            platformdirs.user_cache_path("trainjob").mkdir(mode=0o700, parents=True, exist_ok=True)
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
+
 
 def make(ours: Path, site: Sequence[Path] = (), *, explain: bool = False) -> Environment:
     """Return the environment over our templates and the site's folders, whose files come first.
 
-    A site's `jobs/local.sh.j2` extends ours by its full name, `trainjob/jobs/local.sh.j2`, and blocks.
+    A site's `jobs/local.sh.j2` extends ours by its full name, `trainjob/jobs/local.sh.j2`, and fills blocks of it.
     Every value is quoted when printed unless it is finished shell: autoescaping makes Jinja treat blocks
     and macros as finished, and `finalize` quotes the rest before Jinja would escape it for HTML.
     """
@@ -41,12 +81,20 @@ def make(ours: Path, site: Sequence[Path] = (), *, explain: bool = False) -> Env
         autoescape=True,
         finalize=_when_printed(printed),
         keep_trailing_newline=True,
+        bytecode_cache=_CompiledTemplates(),
     )
     for name in _NOT_FOR_SHELL:
         environment.filters.pop(name, None)
     environment.filters["join"] = partial(_joined, printed)
     environment.side_by_side = partial(_side_by_side, printed)
+    environment.globals.update({"_" * level: Shell("  " * level) for level in (1, 2, 3)})
+    environment.globals["why"] = reason if explain else _nothing
+    environment.globals["why_option"] = (lambda words: reason(reasons.of_option(str(words)))) if explain else _nothing
     return environment
+
+
+def _nothing(*_arguments: object) -> Shell:
+    return Shell("")
 
 
 def _when_printed(printed: _Printed) -> Callable[[EvalContext, object], object]:
@@ -102,7 +150,7 @@ def _quoted(value: object) -> object:
     if _is_finished(value) or isinstance(value, Undefined):
         return value
     if value is None:
-        raise TemplateError("a template prints a value that is not set: test it with {% if … is not none %} first")
+        raise TemplateError("a template prints a value that is not set", "test it with {% if … is not none %} first")
     return quoting.word(value)
 
 
@@ -110,3 +158,53 @@ def _explained(value: object) -> object:
     origin = origin_of(value)
     printed = _quoted(value)
     return printed if origin is None else Shell(marked(str(printed), origin))
+
+
+def refuse_unknown_blocks(environment: Environment, name: str) -> None:
+    """Raise TemplateError when template `name`, or one it extends, fills a block that its base does not have.
+
+    Jinja drops such a block without a word.
+    """
+    seen = {name}
+    parsed = _parsed(environment, name)
+    while (base := _extended(parsed)) is not None and base not in seen:
+        seen.add(base)
+        # Only a block at the top fills one of the base; those inside it are the template's own.
+        parsed_base = _parsed(environment, base)
+        _refuse(
+            name,
+            [block.name for block in parsed.body if isinstance(block, nodes.Block)],
+            base,
+            _all_blocks(environment, parsed_base),
+        )
+        name, parsed = base, parsed_base
+
+
+def _parsed(environment: Environment, name: str) -> nodes.Template:
+    loader = environment.loader
+    assert loader is not None  # noqa: S101 - ours always has one
+    source, _, _ = loader.get_source(environment, name)
+    return environment.parse(source, name)
+
+
+def _extended(template: nodes.Template) -> str | None:
+    base = template.find(nodes.Extends)
+    # A name that is computed when the template is rendered can't be followed from here.
+    return base.template.value if base and isinstance(base.template, nodes.Const) else None
+
+
+def _all_blocks(environment: Environment, template: nodes.Template) -> set[str]:
+    own = {block.name for block in template.find_all(nodes.Block)}
+    base = _extended(template)
+    return own | _all_blocks(environment, _parsed(environment, base)) if base is not None else own
+
+
+def _refuse(name: str, filled: list[str], base: str, blocks: set[str]) -> None:
+    for block in filled:
+        if block not in blocks:
+            close = nearest(block, sorted(blocks))
+            meant = f"did you mean {close}? It" if close else "it"
+            raise TemplateError(
+                f"template {name} fills block {block}, which {base} does not have",
+                f"{meant} has {', '.join(sorted(blocks))}",
+            )

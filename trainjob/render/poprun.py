@@ -7,47 +7,17 @@ from typing import Any, NamedTuple
 
 from trainjob.cluster import hostlist
 from trainjob.cluster.models import PodCluster, SlurmCluster
+from trainjob.contract import quoting
+from trainjob.contract.quoting import Shell
 from trainjob.plan import poprun as rules
 from trainjob.plan import sdk
-from trainjob.render import quoting
-from trainjob.render.places import place
-from trainjob.render.quoting import Shell
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
-# What a rank on another host needs of the shell that starts poprun; names that aren't set there are passed over.
-FORWARDED = (
-    "PATH",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "OPAL_PREFIX",
-    "CPATH",
-    "VIRTUAL_ENV",
-    "POPLAR_SDK_ENABLED",
-    "POPLAR_ENGINE_OPTIONS",
-    "POPTORCH_CACHE_DIR",
-    "IPUOF_VIPU_API_TIMEOUT",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TRAINJOB_ATTEMPT",
-    "TRAINJOB_COMPILE_ONLY",
-    "TRAINJOB_DATA_DIR",
-    "TRAINJOB_DEVICE",
-    "TRAINJOB_INTERFACE",
-    "TRAINJOB_MAX_UPDATES",
-)
-# The same, of a job that Slurm has started.
-OF_SLURM = (
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NODELIST",
-    "SLURM_RESTART_COUNT",
-)
 # Where the run's own partition gets its name: letters, digits and underscores of the run id.
 OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
-# A run's attempts are one job; so is each task of an array.
+# All attempts of a run are one job, and so is each element of an array.
 _OWN_UNDER_SLURM = "trainjob_%j"
 OWN_CACHE = Shell('"$TRAINJOB_RUN_DIR"/executables')
 
@@ -80,7 +50,9 @@ def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
         **of_the_line(request, cluster),
         "first_host": Sourced(topology.hosts[0].name if len(topology.hosts) > 1 else "127.0.0.1", launch.origin),
         "fixed_port": None if cluster.network.port is None else Sourced(cluster.network.port, launch.origin),
-        "own_partition": cluster.vipu.partition is None and cluster.vipu.allocation is not None,
+        "is_group": True,
+        "allocation": None,
+        "removes_own_partition": False,
     }
 
 
@@ -97,17 +69,19 @@ def of_the_line(request: Request, cluster: PodCluster | SlurmCluster) -> dict[st
         "mpi_interface": None if interface is None else Sourced(interface, launch.origin),
         "mpi_global_args": Sourced(" ".join(cluster.poprun.mpi_global_args), launch.origin),
         "mpi_local_args": Sourced(" ".join(cluster.poprun.mpi_local_args), launch.origin),
-        "forwarded": list(_forwarded(launch)),
-        "poprun_options": list(_options(launch)),
+        # On one host mpirun's children have its environment.
+        "forwards": len(request.plan.topology.hosts) > 1,
+        "forwarded": [Sourced(name, launch.origin) for name in (*environment(request), *cluster.poprun.forward)],
+        "poprun_rows": [row for row in _rows(launch) if row],
         "compile_first": bool(request.job.compile_first),
-        # A task is told to compile and end; a command of the user's own knows by itself what it does.
+        # A task can be told to compile and end; a user's command can't.
         "compiles_ahead": request.job.command is None and bool(request.job.compile_first or request.job.compile_only),
-        "is_task": request.job.command is None,
+        "compile_origin": request.origin("compile_first" if request.job.compile_first else "compile_only"),
     }
 
 
 def _path(launch: _Launch, key: str, path: str | None) -> SourcedShell | None:
-    return None if path is None else place(launch.request, key, path)
+    return None if path is None else launch.request.path(key, path)
 
 
 def _partition(launch: _Launch) -> object | None:
@@ -122,33 +96,33 @@ def _partition(launch: _Launch) -> object | None:
 
 
 def _cache(launch: _Launch) -> SourcedShell | None:
-    asked = launch.cluster.poprun.executable_cache
-    if asked is not None:
-        return _path(launch, "poprun.executable_cache", asked)
+    folder = launch.cluster.poprun.executable_cache
+    if folder is not None:
+        return _path(launch, "poprun.executable_cache", folder)
     if launch.request.job.compile_first or launch.request.job.compile_only:
         return SourcedShell(OWN_CACHE, "the run's own, for what is compiled ahead")
     return None
 
 
-def _forwarded(launch: _Launch) -> Iterator[Sourced]:
-    # On one host mpirun's children have its environment.
-    if len(launch.request.plan.topology.hosts) == 1:
-        return
-    mine = environment(launch.request)
-    asked = dict.fromkeys((*mine, *launch.cluster.poprun.forward), launch.origin)
-    always = (*FORWARDED, *OF_SLURM) if launch.under_slurm else FORWARDED
-    for name, origin in {**dict.fromkeys(always, "for every host"), **asked}.items():
-        yield Sourced(name, origin)
+def _rows(launch: _Launch) -> Iterator[list[Option]]:
+    """Yield lines of options: where and how many, which partition, what else the files say, what mpirun gets."""
+    yield [*_verbosity(launch), *_hosts(launch), *_topology(launch)]
+    yield list(_vipu(launch))
+    yield [*_cluster_file(launch), *_offline(launch)]
+    yield list(_of_mpirun(launch))
 
 
-def _options(launch: _Launch) -> Iterator[Option]:
-    yield from _verbosity(launch)
-    yield from _hosts(launch)
-    yield from _topology(launch)
-    yield from _vipu(launch)
-    yield from _cluster_file(launch)
+def _offline(launch: _Launch) -> Iterator[Option]:
     if launch.request.job.compile_only:
-        yield _option("offline-mode", True, "flag --compile-only")
+        yield _option("offline-mode", True, launch.request.origin("compile_only"))
+
+
+def _of_mpirun(launch: _Launch) -> Iterator[Option]:
+    settings = launch.cluster.poprun
+    if launch.cluster.network.interface is not None or settings.mpi_global_args:
+        yield Option(Shell("--mpi-global-args"), Shell('"$TRAINJOB_MPI_GLOBAL"'))
+    if len(launch.request.plan.topology.hosts) > 1 or settings.mpi_local_args:
+        yield Option(Shell("--mpi-local-args"), Shell('"$TRAINJOB_MPI_LOCAL"'))
 
 
 def _verbosity(launch: _Launch) -> Iterator[Option]:
@@ -162,7 +136,8 @@ def _hosts(launch: _Launch) -> Iterator[Option]:
     if isinstance(launch.cluster, PodCluster):
         yield from _hosts_of_pod(launch.cluster, names, launch.origin)
     elif len(names) > 1:
-        yield Option(Shell("--host"), Shell('"$TRAINJOB_HOSTS"'))
+        shown = Shell(f'"$(hosts_of_job {launch.cluster.poprun.host_list})"')
+        yield Option(Shell("--host"), SourcedShell(shown, launch.origin))
 
 
 def _hosts_of_pod(cluster: PodCluster, names: list[str], origin: str) -> Iterator[Option]:
@@ -186,13 +161,13 @@ def _topology(launch: _Launch) -> Iterator[Option]:
 
 def _vipu(launch: _Launch) -> Iterator[Option]:
     vipu = launch.cluster.vipu
-    said = vipu.model_fields_set
+    written = vipu.stated
     if vipu.server is not None:
         yield _option("vipu-server-host", vipu.server, launch.origin)
-    # poprun has the same defaults: what the file does not say is left to it.
-    if "port" in said:
+    # poprun has the same defaults, so it is left to use them.
+    if "port" in written:
         yield _option("vipu-server-port", vipu.port, launch.origin)
-    if "timeout_s" in said:
+    if "timeout_s" in written:
         yield _option("vipu-server-timeout", vipu.timeout_s, launch.origin)
     yield from _partition_options(launch)
 
@@ -201,18 +176,15 @@ def _partition_options(launch: _Launch) -> Iterator[Option]:
     vipu = launch.cluster.vipu
     if _partition(launch) is not None:
         yield Option(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
+    release = launch.cluster.sdk
+    is_old = release is not None and sdk.release(release.version) < sdk.ALLOCATIONS_FROM
     # Under Slurm the job makes it, before poprun begins.
     if vipu.allocation is not None and not launch.under_slurm:
-        yield _option(_allocation_word(launch.cluster), vipu.allocation, launch.origin)
+        yield _option("vipu-cluster" if is_old else "vipu-allocation", vipu.allocation, launch.origin)
     for name in ("update_partition", "reset_partition", "remove_partition"):
-        asked = getattr(vipu, name)
-        if asked is not None:
-            yield _option(name.replace("_", "-"), asked, launch.origin)
-
-
-def _allocation_word(cluster: PodCluster | SlurmCluster) -> str:
-    is_old = cluster.sdk is not None and sdk.release(cluster.sdk.version) < sdk.ALLOCATIONS_FROM
-    return "vipu-cluster" if is_old else "vipu-allocation"
+        choice = getattr(vipu, name)
+        if choice is not None:
+            yield _option(name.replace("_", "-"), choice, launch.origin)
 
 
 def _cluster_file(launch: _Launch) -> Iterator[Option]:
@@ -230,4 +202,4 @@ def _cluster_file(launch: _Launch) -> Iterator[Option]:
 def _option(name: str, value: object, origin: str) -> Option:
     if isinstance(value, bool):
         value = "yes" if value else "no"
-    return Option(Shell(f"--{name}"), Sourced(value, origin))
+    return Option(Shell(f"--{name}"), Sourced(value, f"--{name}: {origin}"))

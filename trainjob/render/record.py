@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-from trainjob.cluster.job import Job
 from trainjob.contract import tasks
-from trainjob.contract.job import JobRecord, TrainSettings
+from trainjob.contract.batch import Batch
+from trainjob.contract.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
+from trainjob.contract.runtime_settings import RuntimeSettings
+from trainjob.contract.settings import names
+from trainjob.plan import checkpoints
 from trainjob.plan.record import as_record
-from trainjob.plan.values import Batch, Plan
+from trainjob.render import library
 from trainjob.render.request import Request
-
-DEFAULT_TASK = "digits-cnn"
-# Settings that the runtime takes as the job has them.
-_AS_ASKED = (
-    *("momentum", "weight_decay", "warmup_updates", "clip_norm", "reduction", "bucket_mb", "allow_unused_parameters"),
-    *("precision", "eight_bit_io", "workers", "seed", "init_from"),
-    *("checkpoint_every", "keep_checkpoints", "log_every", "stall_timeout_s", "trace"),
-)
 
 
 def job_record(request: Request) -> JobRecord:
     """Return the record whose text is job.json: the same request gives the same text."""
     return JobRecord(
         name=request.plan.name,
-        asked=_asked(request),
+        request=_request(request),
         plan=as_record(request.plan),
-        train=None if request.plan.batch is None else _settings(request.job, request.plan, request.plan.batch),
+        train=None if request.plan.batch is None else _settings(request, request.plan.batch),
         command=request.job.command,
         secrets_file=request.cluster.secrets_file,
         environment=environment(request),
+        library=library.digest(),
     )
 
 
@@ -39,21 +34,16 @@ def environment(request: Request) -> dict[str, str]:
     return dict(sorted({**request.cluster.env, **request.job.env}.items()))
 
 
-def _asked(request: Request) -> dict[str, Any]:
-    return {
-        "cluster": {
-            "name": request.plan.cluster,
-            "from": request.cluster_origin,
-            "file": request.cluster.model_dump(mode="json", exclude_unset=True),
-        },
-        "job": request.job.model_dump(mode="json", exclude_unset=True),
-        "origins": dict(sorted(request.origins.items())),
-    }
+def _request(request: Request) -> RequestRecord:
+    file = request.cluster.as_values(stated_only=True)
+    cluster = ClusterRecord(request.plan.cluster, file, request.cluster_origin)
+    return RequestRecord(cluster, request.job.given(), dict(sorted(request.origins.items())))
 
 
-def _settings(job: Job, plan: Plan, batch: Batch) -> TrainSettings:
-    task = job.task or DEFAULT_TASK
-    facts = tasks.facts(task) or tasks.UNKNOWN
+def _settings(request: Request, batch: Batch) -> TrainSettings:
+    job, plan = request.job, request.plan
+    task = job.task or tasks.DEFAULT_TASK
+    facts, topology = tasks.facts(task) or tasks.UNKNOWN, plan.topology
     return TrainSettings(
         task=task,
         task_options=dict(job.set),
@@ -63,16 +53,12 @@ def _settings(job: Job, plan: Plan, batch: Batch) -> TrainSettings:
         learning_rate=plan.learning_rate or facts.learning_rate,
         schedule=job.schedule or facts.schedule,
         loss_is_summed=job.loss_is_summed or facts.loss_is_summed,
-        **{name: getattr(job, name) for name in _AS_ASKED},
-        **_worked_out(plan, batch),
-    )
-
-
-def _worked_out(plan: Plan, batch: Batch) -> dict[str, Any]:
-    topology = plan.topology
-    return {
-        "engine": plan.engine,
-        "instances": topology.instances,
-        "ipus_per_replica": topology.devices_per_replica if topology.device_word == "IPU" else 0,
+        **{name: getattr(job, name) for name in names(RuntimeSettings)},
+        engine=plan.engine,
+        instances=topology.instances,
+        ipus_per_replica=topology.devices_per_replica if topology.device_word == "IPU" else 0,
+        failure_every_s=checkpoints.failure_every_s(request.cluster, len(topology.hosts)),
+        limit_margin_s=checkpoints.limit_margin_s(request.cluster, job),
         **dataclasses.asdict(batch),
-    }
+        least_instances=None if job.least_hosts is None else job.least_hosts * topology.instances_per_host,
+    )

@@ -10,11 +10,10 @@ from pathlib import Path
 from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import TASKS
+from trainjob.contract.paths import ELEMENTS
 from trainjob.render import environment
 from trainjob.render.context import context
-from trainjob.render.environment import TemplateError
-from trainjob.render.overrides import refuse_unknown_blocks
+from trainjob.render.environment import TemplateError, refuse_unknown_blocks
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
@@ -22,6 +21,7 @@ from trainjob.render.request import Request
 JOBS = {
     "local": ("jobs/local.sh.j2", "job.sh"),
     "slurm": ("jobs/sbatch.sh.j2", "job.sbatch"),
+    "hosts": ("jobs/hosts.sh.j2", "job.sh"),
     "ipu-pod": ("jobs/poprun.sh.j2", "job.sh"),
 }
 
@@ -55,13 +55,13 @@ def render(request: Request, ours: Path, site: Sequence[Path] = ()) -> Rendered:
 
     Raises TemplateError when a template is at fault, QuotingError when a value can't be carried.
     """
-    template, name = _template_of(request)
+    template, name = JOBS[request.cluster.kind]
     script = _script(request, template, ours, site)
     return Rendered(
         files={
             name: File(script.encode(), 0o755),
             "job.json": _record(request),
-            **{f"{TASKS}/{number}/job.json": _record(task) for number, task in request.tasks.items()},
+            **{f"{ELEMENTS}/{number}/job.json": _record(element) for number, element in request.elements.items()},
         },
         script=name,
     )
@@ -73,18 +73,15 @@ def _record(request: Request) -> File:
 
 def explained(request: Request, ours: Path, site: Sequence[Path] = ()) -> str:
     """Return the job script with origin marks in it, for `explain.beside` to take apart."""
-    return _script(request, _template_of(request)[0], ours, site, explain=True)
-
-
-def _template_of(request: Request) -> tuple[str, str]:
-    return JOBS[request.cluster.kind]
+    return _script(request, JOBS[request.cluster.kind][0], ours, site, explain=True)
 
 
 def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
     values = context(request)
     try:
         made = environment.make(ours, site, explain=explain)
-        refuse_unknown_blocks(made, template)
+        if site:
+            refuse_unknown_blocks(made, template)
         return made.get_template(template).render(values)
     except UserError:
         raise

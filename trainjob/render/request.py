@@ -1,4 +1,4 @@
-"""What one rendering is made from."""
+"""What one rendering is made from, and where each of its values came from."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from dataclasses import dataclass, field
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster
+from trainjob.contract import quoting
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import USER_DATA
 from trainjob.plan.values import Plan
+from trainjob.render.sourced import SourcedShell
+
+DEFAULT = "default"
+
+
+class PlaceError(UserError):
+    """A path that means something else where the script runs."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A plan, what was asked for it, and where each asked value came from.
+    """A plan, the job and cluster it was made for, and where each value of the job came from.
 
-    `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that isn't there is a default.
+    `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that is missing is a default.
     `project_folder` is where in the copied project a user's command starts, relative: "." for its top.
-    `tasks` are those of an array by number, each with a job and a plan of its own; `swept` is what they differ in.
-    `runtime` is the module of ours that ranks run when there is no command, and its arguments before RUN_DIR.
+    `elements` are those of an array by number, each with a job and a plan of its own; `swept` is what they differ
+    in. `runtime` is the module of ours that ranks run when there is no command, and its arguments before RUN_DIR.
     """
 
     cluster: Cluster
@@ -27,9 +37,29 @@ class Request:
     plan: Plan
     project_folder: str = "."
     runtime: tuple[str, ...] = ("trainjob.train",)
-    tasks: Mapping[int, Request] = field(default_factory=dict)
+    elements: Mapping[int, Request] = field(default_factory=dict)
     swept: tuple[str, ...] = ()
 
     def origin(self, key: str) -> str:
         """Return where the job's `key` came from."""
-        return self.origins.get(key, "default")
+        return self.origins.get(key, DEFAULT)
+
+    def cluster_key(self, key: str) -> str:
+        """Return where the cluster's `key` came from: a file says only what is written in it."""
+        return self.cluster_origin if key in self.cluster.stated else DEFAULT
+
+    @property
+    def hosts_origin(self) -> str:
+        """Where the number of hosts came from: as few as hold the instances, unless the job says."""
+        if self.job.hosts is not None:
+            return self.origin("hosts")
+        return f"{self.origin('instances')}, {self.cluster_origin}"
+
+    def path(self, key: str, path: str) -> SourcedShell:
+        """Return the cluster file's `path` as a shell word. Raises PlaceError for one that is not whole."""
+        if not path.startswith(("/", "~/", f"{USER_DATA}/")):
+            raise PlaceError(
+                f"{key} is {path} in {self.cluster_origin}, and a script runs in its run directory",
+                "write the whole path, from / or ~/ on",
+            )
+        return SourcedShell(quoting.path(path), self.cluster_origin)

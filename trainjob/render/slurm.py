@@ -2,48 +2,201 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from trainjob.cluster.models import SlurmCluster
-from trainjob.contract.environment import REDIRECTS
+from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
-from trainjob.render import directives, slurm_container, slurm_mpirun, slurm_poprun
+from trainjob.contract.quoting import Shell
+from trainjob.plan.slurm import cpus_per_task
+from trainjob.render import directives, poprun
+from trainjob.render.container import ContainerError
 from trainjob.render.directives import starter_of
+from trainjob.render.record import environment
 from trainjob.render.request import Request
-from trainjob.render.sourced import Sourced
+from trainjob.render.sourced import Sourced, SourcedShell
 
 # The update that a task begins with; a command of the user's own may count nothing.
 _BEGINNING = "update-00000000"
-# Who starts the ranks -> what its part of the script prints.
-_STARTERS = {"srun": slurm_container.context, "poprun": slurm_poprun.context, "mpirun": slurm_mpirun.context}
+# These need a daemon or a user's own storage on each host, and what starts them does not start other hosts.
+_ONE_HOST = ("docker", "podman")
+# Docker numbers the GPUs that it gives anew.
+_GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_SPLITS_MOUNTS = ',"\n'
 
 
 def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm can't be asked."""
-    origin, starter = request.cluster_origin, starter_of(request, cluster)
-    cpus = directives.cpus_per_task(cluster, request.plan.topology.instances_per_host)
+    starter, port = starter_of(request, cluster), cluster.network.port
+    cpus = cpus_per_task(cluster, request.plan.topology.instances_per_host)
+    origin = request.cluster_origin
     return {
-        **_STARTERS[starter](request, cluster),
-        "starter": starter,
+        "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
+        "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),
-        "cpus_per_task": Sourced(cpus, origin),
-        "redirects": list(REDIRECTS),
+        "cpus_per_task": Sourced(cpus, request.cluster_origin),
         "is_sweep": request.job.sweep is not None,
-        # srun takes a word ":" for its own, wherever it stands.
-        "command_of_job": "arguments" in request.swept or ":" in (request.job.command or ()),
-        "preemption": Sourced(cluster.preemption, origin),
+        "preemption": Sourced(cluster.preemption, request.cluster_key("preemption")),
         "max_attempts": Sourced(request.job.max_attempts, request.origin("max_attempts")),
         "first_progress": Sourced("" if request.job.command else _BEGINNING, "the runtime"),
-        "interface": Sourced(_interface(cluster), origin if cluster.network.interface else "default"),
-        "port": Sourced(cluster.network.port or 0, origin if cluster.network.port else "default"),
+        "interface": _interface(request, cluster),
+        "port": None if port is None else Sourced(port, origin),
+        "srun_options": _srun_options(request, cluster),
+        "queues_follow_up": Sourced("1", request.cluster_origin) if cluster.queue_follow_up else None,
+        "login_environment": Sourced("1", request.cluster_origin) if cluster.login_environment else None,
+        "container": None,
+        "partition": None,
+        "removes_own_partition": False,
+        **_STARTERS[starter](request, cluster),
     }
 
 
-def _interface(cluster: SlurmCluster) -> str:
-    asked = cluster.network.interface or ""
-    if any(sign in asked for sign in "/^=,"):
+# What the page itself says to srun, or what would take the ranks' output and place away from the launcher.
+_DECIDED = frozenset(
+    [
+        *("export", "kill-on-bad-exit", "cpus-per-task", "nodes", "ntasks", "ntasks-per-node", "nodelist", "exclude"),
+        *("output", "error", "input", "chdir", "jobid", "multi-prog", "pty", "test-only", "overlap", "interactive"),
+        *("het-group", "bcast", "quit-on-interrupt"),
+    ]
+)
+
+
+def _srun_options(request: Request, cluster: SlurmCluster) -> list[Sourced | SourcedShell]:
+    """Return the site's options of srun, each one word. Raises UserError for those that the page decides."""
+    for name in cluster.srun:
+        if name in _DECIDED:
+            raise UserError(
+                f"srun.{name} is decided by the job script, as the plan and the launcher need it", "take it out"
+            )
+    words = {name: f"--{name}" if value is True else f"--{name}={value}" for name, value in cluster.srun.items()}
+    listed = [Sourced(word, request.cluster_origin) for name, word in words.items() if cluster.srun[name] is not False]
+    return [*_hint(request, cluster), *listed, *_of_range(request)]
+
+
+def _of_range(request: Request) -> list[SourcedShell]:
+    """Return the number of ranks on the hosts that Slurm has given, which releases work out in different ways."""
+    if request.job.least_hosts is None:
+        return []
+    per_node = request.plan.topology.instances_per_host
+    ranks = Shell(f'--ntasks="$((SLURM_JOB_NUM_NODES * {per_node}))"')
+    return [SourcedShell(ranks, request.hosts_origin)]
+
+
+def _hint(request: Request, cluster: SlurmCluster) -> list[Sourced]:
+    """Return the job's hint for srun, which does not take it over from sbatch. Raises UserError."""
+    hint = cluster.directives.get("hint")
+    other = next((name for name in _INSTEAD_OF_HINT if name in cluster.srun), None)
+    # A cluster file that has both means its hint for sbatch alone.
+    if not hint or "hint" in cluster.srun or (other and not request.job.hint):
+        return []
+    if other is not None:
         raise UserError(
-            f"network.interface is {asked}, and under Slurm ranks meet at one interface's address on the first node: "
-            "give the name of one interface that all nodes have, as in ib0"
+            f"hint is {hint}, and srun.{other} is {cluster.srun[other]}: srun takes one of the two",
+            f"take srun.{other} out, or leave the hint to srun: too",
         )
-    return asked
+    return [Sourced(f"--hint={hint}", directives.origin(request, "hint"))]
+
+
+# What srun takes no hint beside.
+_INSTEAD_OF_HINT = ("cpu-bind", "threads-per-core", "ntasks-per-core")
+
+
+def _interface(request: Request, cluster: SlurmCluster) -> Sourced | None:
+    name = cluster.network.interface
+    if name is None:
+        return None
+    if any(sign in name for sign in "/^=,"):
+        raise UserError(
+            f"network.interface is {name}, and under Slurm ranks meet at one interface's address on the first node",
+            "give the name of one interface that all nodes have, as in ib0",
+        )
+    return Sourced(name, request.cluster_origin)
+
+
+def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return what is printed of the container; `container` is its runtime, or None. Raises ContainerError."""
+    settings, origin = cluster.container, request.cluster_origin
+    if settings.runtime == "none" or settings.image is None:
+        return {}
+    hosts = len(request.plan.topology.hosts)
+    if settings.runtime in _ONE_HOST and hosts > 1:
+        raise ContainerError(
+            f"container.runtime is {settings.runtime} and the job takes {hosts} hosts: {settings.runtime} serves one",
+            "Take runtime: apptainer or pyxis, or --hosts 1",
+        )
+    names = [*environment(request), *([] if settings.runtime == "docker" else _GPUS)]
+    return {
+        "container": Sourced(settings.runtime, origin),
+        "image": SourcedShell(quoting.path(settings.image), origin),
+        "mounts": list(_mounts(request, cluster)),
+        "handed_in": [Shell(name) for name in names],
+        "accelerator": Sourced(request.plan.topology.device_word.lower(), origin),
+    }
+
+
+def _mounts(request: Request, cluster: SlurmCluster) -> Iterator[SourcedShell]:
+    paths = {f"container.mounts {path}": path for path in cluster.container.mounts}
+    if cluster.secrets_file:
+        paths["secrets_file"] = cluster.secrets_file
+    for key, path in paths.items():
+        _refuse_unmountable(key, path, cluster.container.runtime)
+        yield request.path(key, path)
+
+
+def _refuse_unmountable(key: str, path: str, runtime: str) -> None:
+    signs = _SPLITS_MOUNTS + (":" if runtime == "pyxis" else "")
+    sign = next((sign for sign in signs if sign in path), None)
+    if sign is not None:
+        raise ContainerError(f"{key} is {path}, and {runtime} splits a mount at {sign!r}", "give a path without it")
+
+
+def _mpirun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return what is printed where the ranks meet through MPI: one mpirun in the job script, over all its nodes."""
+    if cluster.container.runtime != "none":
+        raise ContainerError(
+            f"engine {request.plan.engine} starts its ranks by mpirun, which starts none in containers of their own, "
+            f"and container.runtime is {cluster.container.runtime}",
+            "give --engine ddp",
+        )
+    topology, interface = request.plan.topology, cluster.network.interface
+    per_node = Sourced(f"ppr:{topology.instances_per_host}:node", request.hosts_origin)
+    return {
+        "mpirun": [
+            (Shell("-np"), Sourced(topology.instances, request.origin("instances"))),
+            (Shell("--map-by"), per_node),
+        ],
+        "mpi_interface": None if interface is None else Sourced(interface, request.cluster_origin),
+        "forwarded": [Shell(name) for name in environment(request)],
+    }
+
+
+def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return what is printed where poprun starts the ranks, which may make a partition of its own for them."""
+    if cluster.container.runtime != "none":
+        raise ContainerError(
+            f"container.runtime is {cluster.container.runtime} and nodes.accelerator is ipu: poprun starts ranks by "
+            "the mpirun of the SDK, which starts none in containers of their own",
+            "Take runtime: none, and sdk.venv",
+        )
+    topology, origin = request.plan.topology, request.cluster_origin
+    allocation = _allocation(request, cluster)
+    return {
+        **poprun.of_the_line(request, cluster),
+        "allocation": allocation,
+        "removes_own_partition": allocation is not None and cluster.vipu.remove_partition is not False,
+        "partition_ipus": Sourced(1 << (topology.devices - 1).bit_length(), origin),  # a power of two
+        "gcds": topology.ilds or 1,
+    }
+
+
+def _allocation(request: Request, cluster: SlurmCluster) -> SourcedShell | None:
+    """Return where the job makes its partition; None where it makes none, as when it only compiles."""
+    name = cluster.vipu.allocation
+    if name is None or request.job.compile_only:
+        return None
+    return SourcedShell(quoting.with_job_id(name), request.cluster_origin)
+
+
+# Who starts the ranks -> what its part of the script prints.
+_STARTERS = {"srun": _srun, "mpirun": _mpirun, "poprun": _poprun}

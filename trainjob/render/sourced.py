@@ -1,14 +1,18 @@
-"""Values that remember where they came from, for `--explain`."""
+"""Values that remember where they came from, and what `--explain` shows beside each line of a script."""
 
 from __future__ import annotations
 
-from typing import Self
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Self
 
-from trainjob.render import quoting
-from trainjob.render.quoting import Shell
+from trainjob.contract import quoting
+from trainjob.contract.quoting import Shell
 
-# Stands on both sides of an origin in an explained rendering: the one character that no script can hold.
-MARK = "\0"
+# Stands on both sides of a note in an explained rendering: the one character that no script can hold.
+_MARK = "\0"
+_ORIGIN, _REASON = "=", "?"
+_NOTE = re.compile(f"{_MARK}([{_ORIGIN}{_REASON}])([^{_MARK}]*){_MARK}")
 
 
 class Sourced(str):
@@ -41,11 +45,64 @@ class SourcedShell(Shell):
         return made
 
 
+def naming_its_option(flag: str, value: Sourced | SourcedShell) -> Sourced | SourcedShell:
+    """Return an option's value whose origin names the option, for lines that hold several."""
+    origin = f"{flag}: {value.origin}"
+    return Sourced(value, origin) if isinstance(value, Sourced) else SourcedShell(value, origin)
+
+
 def origin_of(value: object) -> str | None:
     """Return where `value` came from; None when it does not say."""
     return value.origin if isinstance(value, Sourced | SourcedShell) else None
 
 
 def marked(printed: str, origin: str) -> str:
-    """Return what was printed, with its origin between marks."""
-    return f"{printed}{MARK}{quoting.one_line(origin)}{MARK}"
+    """Return what was printed with a note of its origin at the end of each of its lines."""
+    note = _note(_ORIGIN, origin)
+    return printed.replace("\n", f"{note}\n") + note
+
+
+def reason(sentence: str, *origins: object) -> Shell:
+    """Return the note that says why a line is there; the `origins` are texts, or values that know theirs."""
+    named = [origin_of(origin) or str(origin) for origin in origins]
+    return Shell("".join(_note(_ORIGIN, name) for name in named) + _note(_REASON, sentence))
+
+
+def _note(kind: str, text: str) -> str:
+    return f"{_MARK}{kind}{quoting.one_line(text)}{_MARK}"
+
+
+class Explained(NamedTuple):
+    """One line of a script, where its values came from, and why it is there; both are empty for an empty line."""
+
+    line: str
+    origin: str
+    why: str
+
+
+def beside(explained: str) -> Iterator[Explained]:
+    """Yield each line of an explained rendering as it stands in the script, with its origin and its reason."""
+    pending: list[tuple[str, list[str]]] = []
+    for marked_line in explained.split("\n"):
+        notes = _NOTE.findall(marked_line)
+        line = _NOTE.sub("", marked_line)
+        origins = [text for kind, text in notes if kind == _ORIGIN]
+        reasons = [text for kind, text in notes if kind == _REASON]
+        pending.append((line, origins))
+        # A value may span lines: what its last line says holds for all of them.
+        if reasons or not origins:
+            yield from _explained(pending, " ".join(dict.fromkeys(reasons)))
+            pending = []
+    yield from _explained(pending, "")
+
+
+def _explained(lines: list[tuple[str, list[str]]], why: str) -> Iterator[Explained]:
+    for line, origins in lines:
+        if not line.strip() and not origins:
+            yield Explained(line, "", "")
+        elif why:
+            yield Explained(line, ", ".join(dict.fromkeys(origins)) or "every job of this kind", why)
+        else:
+            yield Explained(
+                line, ", ".join(dict.fromkeys(origins)) or "a site's template", "A site's template prints it."
+            )

@@ -1,27 +1,27 @@
-"""What one task of an array has of its own, by comparing what was asked of it with what was asked of all."""
+"""What one task of an array has of its own, by comparing its request with that of the whole array."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from trainjob.cluster.asked import by_setting
+from trainjob.cluster.merging import by_setting
 from trainjob.contract import job as jobs
 from trainjob.contract.paths import RunPaths
 
 
 def own(task: RunPaths) -> dict[str, Any]:
     """Return the settings that differ from the whole array's, by key: learning_rate, set.width, env.NAME, arguments."""
-    return differing(*(jobs.read(paths.job).asked.get("job", {}) for paths in (task, task.whole)))
+    return differing(*(jobs.read(paths.job).request.job for paths in (task, task.whole)))
 
 
 def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the job `one`, as asked, that `whole` has not or otherwise."""
+    """Return the settings of the job `one`, as requested, that `whole` lacks or has with another value."""
     mine, all_of = by_setting(one), by_setting(whole)
-    found = {key: value for key, value in mine.items() if all_of.get(key) != value}
-    if "command" in found:
-        found["arguments"] = found.pop("command")[len(all_of.get("command") or ()) :]
-    return found
+    settings = {key: value for key, value in mine.items() if all_of.get(key) != value}
+    if "command" in settings:
+        settings["arguments"] = settings.pop("command")[len(all_of.get("command") or ()) :]
+    return settings
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Run directories: found, told apart, followed, cancelled, resumed, exported, removed."""
+"""Run directories: found, listed, followed, cancelled, resumed, exported and removed."""

@@ -1,4 +1,4 @@
-"""The tasks of an array: found below their run, and counted together."""
+"""The elements of an array: found below their run, and summed up."""
 
 from __future__ import annotations
 
@@ -8,52 +8,60 @@ from collections.abc import Sequence
 from trainjob.cluster.array import ranges
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import TASKS, RunPaths
+from trainjob.contract.paths import ELEMENTS, RunPaths
 
-# What the whole is called, by the first of these that any task is; while one is active, so is the whole.
+# The state of the whole is the first of these that any element is in: while one is active, so is the whole.
 _ORDER = (
     *(states.RUNNING, states.REQUEUED, states.PENDING),
     *(states.FAILED, states.LOST, states.TIMEOUT, states.CANCELLED, states.STOPPED, states.COMPLETED),
 )
 
 
-def tasks(paths: RunPaths) -> list[RunPaths]:
-    """Return the tasks of an array in the order of their numbers; none where the run is no array."""
-    if paths.task is not None:
+def elements(paths: RunPaths) -> list[RunPaths]:
+    """Return the elements of an array in the order of their numbers; none where the run is no array."""
+    if paths.element is not None:
         return []
     try:
-        found = [RunPaths(folder) for folder in (paths.folder / TASKS).iterdir()]
+        folders = [RunPaths(folder) for folder in (paths.folder / ELEMENTS).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted((one for one in found if one.task is not None), key=lambda one: one.task or 0)
+    return sorted((one for one in folders if one.element is not None), key=lambda one: one.element or 0)
 
 
-def task(paths: RunPaths, number: int) -> RunPaths:
-    """Return one task of an array. Raises UserError where it has none of that number."""
-    known = [one.task for one in tasks(paths) if one.task is not None]
-    if number not in known:
-        has = f"it has tasks {ranges(known)}" if known else "it is no array"
-        raise UserError(f"run {paths.id} has no task {number}: {has}")
-    return paths.of_task(number)
+def numbers_of(elements: Sequence[RunPaths]) -> list[int]:
+    """Return the numbers of these elements."""
+    return [one.element for one in elements if one.element is not None]
+
+
+def element(paths: RunPaths, number: int) -> RunPaths:
+    """Return one element of an array. Raises UserError where it has none of that number."""
+    numbers = numbers_of(elements(paths))
+    if not numbers:
+        raise UserError(f"run {paths.id} is not an array, so it has no element {number}", f"Name the run: {paths.id}")
+    if number not in numbers:
+        raise UserError(f"run {paths.id} has no element {number}", f"it has {ranges(numbers)}")
+    return paths.of_element(number)
 
 
 def refuse_whole(paths: RunPaths, command: str) -> None:
-    """Raise UserError for a whole array, where `command` is for one run."""
-    found = tasks(paths)
-    if found:
-        numbers = ranges([one.task for one in found if one.task is not None])
+    """Raise UserError for a whole array, where `command` takes one run."""
+    of_array = elements(paths)
+    if of_array:
         raise UserError(
-            f"run {paths.id} is an array of tasks {numbers}: name one, as in trainjob {command} {found[0].id}"
+            f"run {paths.id} is an array with elements {ranges(numbers_of(of_array))}",
+            f"Name one of them, as in trainjob {command} {of_array[0].id}",
         )
 
 
 def overall(words: Sequence[str]) -> str:
-    """Return the state of an array whose tasks are in these states."""
+    """Return the state of an array whose elements are in these states."""
     return next(word for word in _ORDER if word in words)
 
 
 def counted(words: Sequence[str]) -> str:
-    """Return how many tasks are in which state: 7 of 10 tasks COMPLETED, 2 RUNNING, 1 PENDING."""
+    """Return how many elements are in which state: 7 of 10 elements COMPLETED, 2 RUNNING, 1 PENDING."""
     counts = Counter(words)
     first, *others = [word for word in (states.COMPLETED, *_ORDER[:-1]) if counts[word]]
-    return ", ".join([f"{counts[first]} of {len(words)} tasks {first}", *(f"{counts[word]} {word}" for word in others)])
+    return ", ".join(
+        [f"{counts[first]} of {len(words)} elements {first}", *(f"{counts[word]} {word}" for word in others)]
+    )

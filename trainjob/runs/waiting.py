@@ -1,61 +1,57 @@
-"""Chains: a run that Slurm starts once others are COMPLETED."""
+"""Chains: a run that its scheduler starts once others are COMPLETED."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_word
 from trainjob.contract.paths import RunPaths
 from trainjob.runs.status import Status, statuses
-from trainjob.submit.base import Submission, read_submission
+from trainjob.submit import backends
+from trainjob.submit.base import Remote, read_submission
 
 
-class Waiting(NamedTuple):
-    """The runs that a new one waits for, and what sbatch is told of them."""
+def to_wait_for(runs: Iterable[RunPaths], cluster: str, backend: str, remote: Remote | None) -> tuple[RunPaths, ...]:
+    """Return which of `runs` a new run of `cluster` has to wait for: all but those that are COMPLETED already.
 
-    runs: tuple[str, ...]
-    options: tuple[str, ...]
-
-
-def after(asked: Iterable[RunPaths], cluster: str, place: tuple[str | None, str | None]) -> Waiting:
-    """Return what it takes to wait until all of `asked` are COMPLETED; those that are need no waiting.
-
-    `place` is the host and user that the new run is handed over by. Raises UserError for a run that the cluster's
-    Slurm doesn't know, and for one that has ended otherwise.
+    `backend` and `remote` say how the new run is submitted. Raises UserError where that back end keeps no queue, for a
+    run that its scheduler does not know, and for one that can't become COMPLETED.
     """
-    found = {paths.id: paths for paths in asked}
-    jobs = {now.id: _job(found[now.id], now, cluster, place) for now in statuses(found.values())}
-    known = {run: job for run, job in jobs.items() if job is not None}
-    options = (f"--dependency=afterok:{':'.join(known.values())}",) if known else ()
-    return Waiting(tuple(known), options)
+    if not backends.get(backend).HAS_SCHEDULER:
+        raise UserError(
+            f"--after needs a scheduler that holds the run back, and cluster {cluster} has none",
+            "Submit this run when the other one has ended",
+        )
+    by_id = {paths.id: paths for paths in runs}
+    return tuple(
+        by_id[now.id] for now in statuses(by_id.values()) if not _is_over(by_id[now.id], now, cluster, backend, remote)
+    )
 
 
-def _job(paths: RunPaths, now: Status, cluster: str, place: tuple[str | None, str | None]) -> str | None:
+def _is_over(paths: RunPaths, now: Status, cluster: str, backend: str, remote: Remote | None) -> bool:
+    """Return whether a run is COMPLETED. Raises UserError where it can't be waited for."""
     submission = read_submission(paths)
     if submission is None:
         raise UserError(
-            f"--after {now.id}: it was submitted by hand. Wait for its job: sbatch --dependency=afterok:JOBID"
+            f"--after {now.id}: it was submitted by hand",
+            "Name its job to sbatch yourself: sbatch --dependency=afterok:JOBID",
         )
-    if submission.backend != "slurm" or _place(submission) != place:
+    has_the_same_queue = backends.get(submission.backend) is backends.get(backend)
+    if not has_the_same_queue or _host_of(submission.remote) != _host_of(remote):
         raise UserError(
-            f"--after {now.id}: it is on cluster {now.cluster}, and the Slurm of {cluster} knows nothing of that. "
-            f"Wait until it has ended (trainjob logs {now.id} --follow), then submit"
+            f"--after {now.id}: it runs on cluster {now.cluster}, and the scheduler of {cluster} does not know it",
+            f"Wait until it has ended (trainjob logs {now.id} --follow), then submit this run",
         )
     if now.state == states.COMPLETED:
-        return None
+        return True
     if now.state not in states.ACTIVE or submission.native is None:
         raise UserError(
-            f"--after {now.id}: it is {now.state}, and what waits for it would wait for ever. "
-            f"Let it go on first: trainjob resume {now.id}"
+            f"--after {now.id}: it is {now.state}, and a run that waits for it would never start",
+            f"Resume it first: trainjob resume {now.id}",
         )
-    # A job that could not be requeued goes on as another one, which only its folder knows.
-    has_begun = now.attempt >= submission.attempt
-    return (read_word(paths.job_id) if has_begun else None) or str(submission.native["job_id"])
+    return False
 
 
-def _place(submission: Submission) -> tuple[str | None, str | None]:
-    remote = submission.remote
+def _host_of(remote: Remote | None) -> tuple[str | None, str | None]:
     return (None, None) if remote is None else (remote.host, remote.user)

@@ -1,1 +1,1 @@
-"""Back ends as modules that fit one Protocol; process.py alone starts subprocesses."""
+"""Submission: run directories, the user's project, and back ends as modules that fit one Protocol."""

@@ -1,4 +1,4 @@
-"""Makes a run directory: whole under its name, or not there at all."""
+"""Creates a run directory: complete under its name, or not at all."""
 
 from __future__ import annotations
 
@@ -7,104 +7,119 @@ import os
 import shutil
 from pathlib import Path
 
-import trainjob
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import sync_folder, write_atomically
 from trainjob.contract.paths import RunPaths
 from trainjob.render.rendered import Rendered
 from trainjob.submit import project as projects
+from trainjob.submit import trust
 from trainjob.submit.project import Project, Selection
 
-# The rooms that run on the cluster: every run carries the code it ran.
-_RUNTIME_ROOMS = ("contract", "data", "train")
+# Whatever the umask: nobody but the owner writes where something is executed from.
+_OWN_MODE = 0o755
 
 
 class FolderError(UserError):
-    """The run directory can't be made."""
+    """The run directory can't be created."""
+
+    code = "run-directory"
 
 
-def create(target: Path, rendered: Rendered, project: Project | None, selection: Selection | None) -> RunPaths:
-    """Return the new run directory `target`, filled beside and moved into place.
+def create(
+    target: Path, rendered: Rendered, project: Project | None, selection: Selection | None, share: str = "none"
+) -> RunPaths:
+    """Return the new run directory `target`, filled under another name and then moved into place.
 
-    Raises FolderError (not writable, disk full, name taken) with nothing left behind.
+    `share` is the cluster file's: who else may read it.
+
+    Raises FolderError (not writable, disk full, name taken) and leaves nothing behind.
     """
     target = Path(os.path.abspath(target))
     staging = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        staging.mkdir()
+        staging.mkdir(mode=0o700)
         _fill(RunPaths(staging), rendered, project, selection)
+        staging.chmod(trust.MODES[share])
         _move(staging, target)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise FolderError(_why(error, target)) from error
+        raise FolderError(*_why(error, target)) from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
     return RunPaths(target)
 
 
-def refuse_what_slurm_misreads(target: Path, script: str) -> None:
-    """Raise FolderError for a folder in which Slurm would look for a job's output under another name."""
-    where = os.path.abspath(target)
-    if script.endswith(".sbatch") and "\\" in where:
-        raise FolderError(f"{where} has a backslash in its path, which Slurm leaves out of it: choose another folder")
-
-
 def _fill(paths: RunPaths, rendered: Rendered, project: Project | None, selection: Selection | None) -> None:
     for folder in (paths.code, paths.logs, paths.checkpoints):
-        folder.mkdir()
+        folder.mkdir(mode=_OWN_MODE)
     _copy_runtime(paths.code / "trainjob")
     if project is not None and selection is not None:
         projects.copy(project, selection, paths.project)
-    write_rendered(paths, rendered)
+    _write_rendered(paths, rendered)
 
 
-def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
-    """Write the rendered files into a run directory, each atomically."""
+def write_again(paths: RunPaths, rendered: Rendered) -> None:
+    """Write the rendered files of an existing run anew, and our runtime with them.
+
+    Another release may have made the run, and a job script refuses a shell library that it was not rendered with.
+    """
+    fresh, old = paths.code / ".trainjob.part", paths.code / ".trainjob.old"
+    for left in (fresh, old):
+        shutil.rmtree(left, ignore_errors=True)
+    _copy_runtime(fresh)
+    if (paths.code / "trainjob").exists():
+        (paths.code / "trainjob").replace(old)
+    fresh.replace(paths.code / "trainjob")
+    shutil.rmtree(old, ignore_errors=True)
+    _write_rendered(paths, rendered)
+
+
+def _write_rendered(paths: RunPaths, rendered: Rendered) -> None:
     for name, file in rendered.files.items():
         (paths.folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(paths.folder / name, file.content, file.mode)
 
 
 def _copy_runtime(target: Path) -> None:
-    source = Path(trainjob.__file__).parent
-    target.mkdir()
-    shutil.copy2(source / "__init__.py", target)
-    for room in _RUNTIME_ROOMS:
-        _copy_room(source / room, target / room)
+    target.mkdir(mode=_OWN_MODE)
+    projects.copy_file(package.folder() / "__init__.py", target / "__init__.py")
+    for name in package.RUNTIME_PACKAGES:
+        _copy_package(package.folder() / name, target / name)
 
 
-def _copy_room(source: Path, target: Path) -> None:
-    # shutil.copytree would gather the errors into one that no longer says "disk full".
-    target.mkdir()
+def _copy_package(source: Path, target: Path) -> None:
+    # shutil.copytree would collect the errors into one that no longer says "disk full".
+    target.mkdir(mode=_OWN_MODE)
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and entry.name != "__pycache__":
-            _copy_room(entry, target / entry.name)
+            _copy_package(entry, target / entry.name)
         elif entry.is_file():
-            shutil.copy2(entry, target)
+            projects.copy_file(entry, target / entry.name)
 
 
 def _move(staging: Path, target: Path) -> None:
     if os.path.lexists(target) and not _is_free_to_take(target):
-        raise FolderError(f"{target} is already there and not an empty folder: choose another one")
+        raise FolderError(f"{target} already exists and is not an empty folder", "choose another name")
     staging.replace(target)
     sync_folder(target.parent)
 
 
 def _is_free_to_take(target: Path) -> bool:
-    # A shell that stands in the folder would be left standing in one that is gone.
+    # A shell whose working folder this is would be left in a folder that no longer exists.
     is_plain = target.is_dir() and not target.is_symlink()
     return is_plain and not any(target.iterdir()) and not target.samefile(".")
 
 
-def _why(error: OSError, target: Path) -> str:
+def _why(error: OSError, target: Path) -> tuple[str, str]:
+    """Return what is wrong, and the cure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space is left for run directory {target}: free some (`trainjob prune`), or set runs_dir elsewhere"
+        return f"no space is left for run directory {target}", "free some (`trainjob prune`), or change runs_dir"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return (
-            f"run directory {target} can't be written ({error.strerror}): set runs_dir to a folder that you may write"
-        )
+        text = f"run directory {target} can't be written ({error.strerror})"
+        return text, "set runs_dir to a folder that you may write"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"run directory {target} can't be made: a part of its path is a file. Set runs_dir to a folder"
-    return f"run directory {target} can't be made: {error.strerror}"
+        return f"run directory {target} can't be created: a part of its path is a file", "Set runs_dir to a folder"
+    return f"run directory {target} can't be created: {error.strerror}", "Set runs_dir to another folder"

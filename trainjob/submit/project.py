@@ -1,4 +1,4 @@
-"""The user's project: where its top is, which of its files a run takes along, and its state in git."""
+"""The user's project: its top folder, which of its files a run copies, and its state in git."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import fnmatch
 import functools
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from trainjob.contract.errors import UserError
-from trainjob.submit import process
+from trainjob.machines import process
+from trainjob.machines.process import Completed
 
-# Never copied, whatever git says: a run directory lies on shared storage and is shown to others.
-# A folder of such a name counts with all that is in it; upper and lower case are the same.
+# Never copied, whatever git says: a run directory lies on shared storage, where others may read it. A folder of such a
+# name is left out with everything in it; case does not matter.
 SECRET_NAMES = (
     *(".env", ".env.*", "*.env", ".netrc", ".pypirc"),
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
 )
-# Folders that no project means when git isn't there to say so.
+# Folders that are no part of a project, where git does not say so.
 _NEVER = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".tox"}
 DATA_FILE_MB = 10
 _TOTAL_MB = 500
@@ -39,23 +41,42 @@ class Project:
         """Return the commit and the difference of the working tree from it; None outside of git."""
         if not self.in_git:
             return {"top": str(self.top), "commit": None, "diff": None}
-        return {"top": str(self.top), "commit": _git_commit(self.top), "diff": _git_diff(self)}
+        commit = _git(["rev-parse", "HEAD"], self.top, check=False)
+        return {
+            "top": str(self.top),
+            "commit": commit.text.strip() if commit.code == 0 else None,
+            "diff": _git_diff(self),
+        }
 
 
-def find(working_folder: Path, asked: Path | None = None, secrets_file: str | None = None) -> Project:
-    """Return the project: `asked`, else the git top level, else the working folder.
+def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Completed:
+    """Return what git left; no program runs that the project's own configuration names."""
+    off = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "core.pager=cat")
+    return process.run(["git", *(word for one in off for word in ("-c", one)), *arguments], folder=folder, check=check)
 
-    `secrets_file` is the cluster's: should it lie in the project, it stays there. Raises UserError when `asked`
-    is no folder, when the project would be the whole home or disk, and where git trusts nobody.
+
+def _without_filters(top: Path) -> list[str]:
+    """Return the options that switch off the filters which the project's own configuration defines.
+
+    `git diff` would run them on each changed file. Those of the user's own configuration, such as Git LFS, stay.
     """
-    if asked is not None and not asked.is_dir():
-        raise UserError(f"--project {asked} is not a folder: give the top folder of your project")
-    here = working_folder.resolve()
-    git_top = _git_top(asked or here)
-    top = asked.resolve() if asked else git_top or here
-    if top in (Path.home().resolve(), Path(top.anchor)) and git_top != top:
-        raise UserError(f"the project would be all of {top}: change into its folder, or give --project FOLDER")
-    start = os.path.relpath(here, top) if here.is_relative_to(top) else "."
+    names = _git(["config", "--local", "--name-only", "-z", "--get-regexp", r"^filter\."], top, check=False)
+    listed = dict.fromkeys(os.fsdecode(names.stdout).split("\0"))
+    return [word for name in listed if name for word in ("-c", f"{name}=")]
+
+
+def find(working_folder: Path, folder: Path | None = None, secrets_file: str | None = None) -> Project:
+    """Return the project: `folder`, else the git top level, else the working folder.
+
+    `secrets_file` is the cluster's, which is not copied even if it lies in the project. Raises UserError when `folder`
+    is not a folder, and where git does not trust it.
+    """
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"--project {folder} is not a folder", "give the top folder of your project")
+    current = working_folder.resolve()
+    git_top = _git_top(folder or current)
+    top = folder.resolve() if folder else git_top or current
+    start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
     return Project(top, start, in_git=git_top is not None, secrets_file=_within(top, secrets_file))
 
 
@@ -68,32 +89,28 @@ def _within(top: Path, secrets_file: str | None) -> str | None:
 
 def _git_top(folder: Path) -> Path | None:
     try:
-        found = process.run(["git", "rev-parse", "--show-toplevel"], folder=folder, check=False)
+        answer = _git(["rev-parse", "--show-toplevel"], folder, check=False)
     except process.CommandError:
         return None
-    if "safe.directory" in found.stderr:
-        # Taken for a plain folder, it would be copied whole.
-        raise UserError(f"git does not trust {folder}, so the project's files can't be listed. {found.stderr.strip()}")
-    return Path(os.fsdecode(found.stdout).removesuffix("\n")) if found.code == 0 else None
-
-
-def _git_commit(top: Path) -> str | None:
-    found = process.run(["git", "rev-parse", "HEAD"], folder=top, check=False)
-    return found.text.strip() if found.code == 0 else None
+    if "safe.directory" in answer.stderr:
+        # Treated as a plain folder, it would be copied as a whole.
+        raise UserError(f"git does not trust {folder}, so the project's files can't be listed", answer.stderr.strip())
+    return Path(os.fsdecode(answer.stdout).removesuffix("\n")) if answer.code == 0 else None
 
 
 def _git_diff(project: Project) -> str | None:
-    # As `git apply` reads it, whatever the user's configuration makes of a diff on a terminal.
-    plain = ["--no-color", "--no-ext-diff", "--no-textconv"]
-    arguments = ["git", "diff", "HEAD", *plain, "--", ".", *_without_secrets(project)]
-    found = process.run(arguments, folder=project.top, check=False)
-    if len(found.stdout) > DATA_FILE_MB * _MB:
-        return f"above {DATA_FILE_MB} MB, so it is not kept"
-    return found.text if found.code == 0 else None
+    # As `git apply` reads it, whatever the user configures for diffs. Whether a submodule is dirty could only
+    # be told by a git that reads the submodule's own configuration.
+    plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
+    arguments = [*_without_filters(project.top), "diff", "HEAD", *plain, "--", ".", *_without_secrets(project)]
+    answer = _git(arguments, project.top, check=False)
+    if len(answer.stdout) > DATA_FILE_MB * _MB:
+        return f"larger than {DATA_FILE_MB} MB, so it is not kept"
+    return answer.text if answer.code == 0 else None
 
 
 def _without_secrets(project: Project) -> Iterator[str]:
-    """Yield git's words for all that stays out of the record, as it stays out of the copy."""
+    """Yield git's path specifications for what is left out of the record, as it is left out of the copy."""
     for name in SECRET_NAMES:
         yield f":(exclude,glob,icase)**/{name}"
         yield f":(exclude,glob,icase)**/{name}/**"
@@ -110,11 +127,15 @@ class Selection:
 
 
 def select(project: Project, *, untracked: bool = False) -> Selection:
-    """Return what of the project a run takes along.
+    """Return which files of the project a run copies.
 
-    In git: what `git ls-files` names, untracked files by choice. Never secrets, nor files above
-    10 MB, which are data. Raises UserError when the rest is above 500 MB.
+    In git: those that `git ls-files` names, untracked files by choice. Never secrets, nor files larger than 10 MB,
+    which count as data. Raises UserError when the rest is larger than 500 MB, or would be the whole home or disk.
     """
+    if not project.in_git and project.top in (Path.home().resolve(), Path(project.top.anchor)):
+        raise UserError(
+            f"the project would be all of {project.top}", "change into its folder, or give --project FOLDER"
+        )
     files: list[str] = []
     left_out: list[tuple[str, str]] = []
     total = 0
@@ -127,8 +148,8 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
             left_out.append((name, reason))
     if total > _TOTAL_MB * _MB:
         raise UserError(
-            f"project {project.top} has {total // _MB} MB of files and a run takes at most {_TOTAL_MB} MB: "
-            "give --project for the part that is code"
+            f"project {project.top} has {total // _MB} MB of files, and a run copies at most {_TOTAL_MB} MB",
+            "give --project for the part that is code",
         )
     return Selection(tuple(files), tuple(left_out))
 
@@ -143,8 +164,8 @@ def _named(project: Project, untracked: bool) -> Iterator[str]:
 
 
 def _listed(top: Path, *which: str) -> Iterator[str]:
-    listed = process.run(["git", "ls-files", "-z", *which], folder=top)
-    # A file in conflict is listed once a side.
+    listed = _git(["ls-files", "-z", *which], top)
+    # A file in conflict is listed once for each side.
     yield from dict.fromkeys(os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
 
 
@@ -157,14 +178,14 @@ def _outside_of_runs(top: Path, names: Iterable[str]) -> Iterator[str]:
 
 def _walked(top: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(top):
-        here = Path(folder)
-        links = [name for name in folders if (here / name).is_symlink()]
-        folders[:] = sorted(name for name in folders if name not in _NEVER and not _is_run(here / name))
-        yield from (os.path.relpath(here / name, top) for name in sorted([*names, *links]))
+        parent = Path(folder)
+        links = [name for name in folders if (parent / name).is_symlink()]
+        folders[:] = sorted(name for name in folders if name not in _NEVER and not _is_run(parent / name))
+        yield from (os.path.relpath(parent / name, top) for name in sorted([*names, *links]))
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether `folder` is a run directory: a run that took earlier runs along would double with each."""
+    """Return whether `folder` is a run directory: if runs copied earlier runs, each would double in size."""
     return (folder / "job.json").is_file() and (folder / "code" / "trainjob").is_dir()
 
 
@@ -175,7 +196,7 @@ def _is_secret(project: Project, name: str) -> bool:
 
 
 def _reason_to_leave_out(project: Project, name: str) -> str | None:
-    """Return why a file stays behind: "" for one that isn't there, None for one that goes along."""
+    """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""
     path = project.top / name
     if not os.path.lexists(path):
         return ""
@@ -188,24 +209,34 @@ def _reason_to_leave_out(project: Project, name: str) -> str | None:
     if not path.is_file():
         return ""
     if path.stat().st_size > DATA_FILE_MB * _MB:
-        return f"above {DATA_FILE_MB} MB, so it counts as data"
+        return f"larger than {DATA_FILE_MB} MB, so it counts as data"
     return None
 
 
 def copy(project: Project, selection: Selection, target: Path) -> None:
     """Copy the selected files below `target`, links as links."""
-    (target / project.start).mkdir(parents=True, exist_ok=True)
+    _make_folder(target / project.start, target)
     for name in selection.files:
         destination = target / name
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _copy_file(project.top / name, destination)
+        _make_folder(destination.parent, target)
+        copy_file(project.top / name, destination)
 
 
-def _copy_file(source: Path, destination: Path) -> None:
+def _make_folder(folder: Path, top: Path) -> None:
+    # `mkdir(parents=True)` would give the folders in between the mode that the umask leaves.
+    for missing in reversed([one for one in (folder, *folder.parents) if one.is_relative_to(top) and not one.exists()]):
+        missing.mkdir(mode=0o755)
+
+
+def copy_file(source: Path, destination: Path) -> None:
+    """Copy a file, or a link as a link, so that only its owner may write the copy. Raises UserError."""
     try:
         shutil.copy2(source, destination, follow_symlinks=False)
+        mode = destination.lstat().st_mode
+        if stat.S_ISREG(mode) and mode & 0o022:
+            destination.chmod(stat.S_IMODE(mode) & ~0o022)
     except (PermissionError, FileNotFoundError) as error:
         if error.filename != os.fspath(source):
             raise
         reason = f"can't be read ({error.strerror})"
-        raise UserError(f"project file {source} {reason}: put it right, and submit again") from None
+        raise UserError(f"project file {source} {reason}", "correct that, and submit again") from None

@@ -1,8 +1,7 @@
-"""`python -m trainjob.train RUN_DIR`: one rank. launch.py starts as many as the plan says."""
+"""`python -m trainjob.train RUN_DIR` is one rank; trainjob.launch starts as many as the plan has."""
 
 from __future__ import annotations
 
-import os
 import sys
 
 from trainjob.contract import exits
@@ -10,7 +9,7 @@ from trainjob.train import stopping
 
 
 def _start() -> int:
-    # Before torch is imported, which takes a second or two in which a request to stop may come.
+    # Before torch is imported, which takes a second or two: a request to stop may come meanwhile.
     stopping.listen()
     try:
         from trainjob.train.main import main
@@ -27,13 +26,5 @@ def _start() -> int:
     return main(sys.argv)
 
 
-def _leave(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of gloo may wait for a rank that is gone, and taking them down at the interpreter's end aborts
-    # one process in a dozen ("terminate called without an active exception").
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    _leave(_start())
+    stopping.leave(_start())

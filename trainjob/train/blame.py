@@ -1,4 +1,4 @@
-"""Whose error is it? A line that says where a user's task failed, after the traceback that says how."""
+"""Describes an unexpected error in one line: which task failed, and where in the user's code."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OURS = str(Path(__file__).resolve().parent.parent)
 
 
 def describe_task_failure(error: BaseException, paths: RunPaths) -> str:
-    """Return one line for an error that nothing of ours expected: the task, the place in its file, the error."""
+    """Return one line for an unexpected error: the task, the place in its file, the error."""
     place = _place_in_project(error, paths) or _place_in_task(error)
     kind, hint = type(error).__name__, getattr(error, _HINT, "")
     if place is None:
-        return "task %s: %s while training%s; its traceback stands above" % (_task(paths), kind, hint)
-    return "task %s raised %s in %s%s; its traceback stands above" % (_task(paths), kind, place, hint)
+        return "task %s: %s during training%s; its traceback is above" % (_task(paths), kind, hint)
+    return "task %s raised %s in %s%s; its traceback is above" % (_task(paths), kind, place, hint)
 
 
 def add_hint(error: BaseException, hint: str) -> None:
-    """Give an error that passes through what its description shall say beside it."""
+    """Attach a hint to an error that passes through, for its description."""
     setattr(error, _HINT, " (%s)" % hint)
 
 
@@ -36,7 +36,7 @@ def _task(paths: RunPaths) -> str:
 
 
 def _place_in_project(error: BaseException, paths: RunPaths) -> Optional[str]:
-    """Return the innermost place in the user's project that the error came through."""
+    """Return the innermost place in the user's project that the error passed."""
     project = str(paths.project.resolve())
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.startswith(project):
@@ -45,7 +45,7 @@ def _place_in_project(error: BaseException, paths: RunPaths) -> Optional[str]:
 
 
 def _place_in_task(error: BaseException) -> Optional[str]:
-    """Return the innermost place outside of this package, torch's own files included."""
+    """Return the innermost place outside of this package; it may be in torch."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(_OURS):
             return "%s (%s, line %s)" % (frame.name, frame.filename, frame.lineno)

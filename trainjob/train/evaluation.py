@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
 from trainjob.train.engines.base import Engine
-from trainjob.train.sources import Source
+from trainjob.train.samples.sources import Source
 from trainjob.train.world import World
 
-# Updates on this many times the held-out samples lie between two evaluations, so that they cost a small part.
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Between two evaluations, training takes at least this many times the held-out samples: evaluating stays cheap.
 _WORTH_IT_AFTER = 2
 
 
@@ -25,10 +28,13 @@ class Evaluated(NamedTuple):
 
 
 def evaluate(engine: Engine, held_out: Source, world: World, beat: Callable[[], None]) -> Evaluated:
-    """Return loss and metrics over `held_out`; each rank takes its part, of equal length give or take one."""
+    """Return loss and metrics over `held_out`. Each rank evaluates a part; the parts differ by at most one sample."""
     start = time.perf_counter()
     engine.before_evaluation()
-    sums = _sums_of_my_part(engine, held_out, world, beat)
+    try:
+        sums = _sums_of_my_part(engine, held_out, world, beat)
+    finally:
+        engine.after_evaluation()
     *values, samples = world.sum(sums)
     loss, *metrics = [value / samples for value in values]
     seconds = time.perf_counter() - start
@@ -44,18 +50,22 @@ def _sums_of_my_part(engine: Engine, held_out: Source, world: World, beat: Calla
     return sums
 
 
-def _parts(engine: Engine, samples: int, world: World) -> Iterator[Tuple[Any, int]]:
-    """Yield samples of this rank's part, as many as are taken at once, and how many of them count."""
+def _parts(engine: Engine, samples: int, world: World) -> Iterator[Tuple[NDArray[np.int64], int]]:
+    """Yield the samples of this rank's part, one batch at a time, and how many of them count."""
     size, longest = engine.evaluation_batch, -(-samples // world.size)
     first, end = samples * world.rank // world.size, samples * (world.rank + 1) // world.size
     for begin in range(first, first + longest, size):
         if begin < end:
             yield np.arange(begin, min(begin + size, end), dtype=np.int64), min(begin + size, end) - begin
         elif engine.evaluates_together:
-            # Others have one sample more: whoever they wait for calls once more, too.
+            # Some ranks have one sample more, and this one must make the same number of calls.
             yield np.zeros(1, dtype=np.int64), 0
 
 
-def is_due(trained_since: int, held_out_samples: int) -> bool:
-    """Return whether an evaluation is worth its time at the end of an epoch: the same on every instance."""
-    return trained_since >= _WORTH_IT_AFTER * held_out_samples
+def is_due(epochs: int, epoch_samples: int, held_out_samples: int) -> bool:
+    """Return whether an evaluation is due after so many whole epochs of the run.
+
+    The answer is the same on every instance, and in every attempt: it does not matter where an attempt began.
+    """
+    every = max(1, -(-_WORTH_IT_AFTER * held_out_samples // epoch_samples))
+    return epochs % every == 0

@@ -1,4 +1,4 @@
-"""One rank of a run, in the order it happens."""
+"""One rank of a run, from its command line to its exit code."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import List, Mapping
+from typing import List, Mapping, Optional
 
 from trainjob.contract import environment, exits
 from trainjob.contract import job as contract_job
 from trainjob.contract.attempts import is_stale
 from trainjob.contract.errors import UserError
 from trainjob.contract.job import TrainSettings
+from trainjob.contract.manifest import MADE_UP, PYTHON_DOCS, find
 from trainjob.contract.paths import RunPaths
+from trainjob.data.staging import Staged, stage
 from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.blame import describe_task_failure
@@ -23,14 +25,17 @@ from trainjob.train.opening import Run, compile_only, open_stage
 from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
 
-# A collective gives up only after the watch has had the time to say which rank is missing.
+# A collective gives up only after the watch has had time to report which rank is missing.
 _LONGER_THAN_A_STALL_S = 60.0
-# Compiling for an IPU takes 6 to 10 minutes, in which nothing beats.
+# Compiling for an IPU takes 6 to 10 minutes, and torch.compile minutes for a large model, without a sign of progress.
 _COMPILING_S = {"ipu": 1800.0}
+_COMPILING_FOR_TORCH_S = 900.0
+# Hosts that have their copy of the data wait for the slowest to meet them.
+_STAGING_S = 6 * 3600.0
 
 
 def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Train as the run directory `argv[1]` says, and return the exit code of this rank."""
+    """Train as the run directory `argv[1]` specifies, and return the exit code of this rank."""
     if len(argv) != 2:
         print("usage: python -m trainjob.train RUN_DIR", file=sys.stderr)  # noqa: T201
         return exits.USAGE
@@ -38,27 +43,57 @@ def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
     try:
         return _run(paths, environ)
     except StaleAttemptError as error:
-        return _fail("%s of this run is over: a newer one has begun" % error, exits.STALE_ATTEMPT)
+        return _fail("%s of this run is over, because a newer one has started" % error, exits.STALE_ATTEMPT)
     except (UserError, contract_job.ContractError) as error:
         return _fail(str(error))
-    except Exception as error:  # noqa: BLE001 - the last one who can say whose error it is
+    except Exception as error:  # noqa: BLE001 - the last place that can name the task at fault
         return _fail_unexpectedly(error, paths, environ)
 
 
 def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
-    settings = _settings(paths)
-    here = worlds.place(environ)
+    settings, code = _settings(paths), exits.USER_OR_CLUSTER_CAN_FIX
+    copy = _staged(settings, environ)
+    if copy is None:
+        return _train(paths, settings, environ)
+    try:
+        code = _train(paths, settings, {**environ, "TRAINJOB_DATA_DIR": str(copy.data_dir)})
+    finally:
+        copy.release(remove=settings.remove_staged and code == exits.DONE)
+    return code
+
+
+def _staged(settings: TrainSettings, environ: Mapping[str, str]) -> Optional[Staged]:
+    """Return this host's copy of the data set; None where none is wanted, or the data set has no files."""
+    is_rehearsal = environment.redirect(environ, "TRAINJOB_PROLOGUE") == "skip"  # which has none of the site's disks
+    if settings.stage is None or is_rehearsal:
+        return None
+    if settings.data is None:
+        raise UserError("the job stages its data set and names none", "give --data NAME, or leave out --stage")
+    folder = environment.redirect(environ, "TRAINJOB_DATA_DIR")
+    data_dir = Path(folder) if folder else None
+    if settings.data in (MADE_UP, PYTHON_DOCS) and find(settings.data, data_dir) is None:
+        return None
+    return stage(settings.data, data_dir, Path(settings.stage).expanduser(), lambda line: print(line, flush=True))  # noqa: T201
+
+
+def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str]) -> int:
+    place = worlds.place(environ)
     attempt = _attempt(environ)
-    _enter_project(paths)
+    if paths.project.is_dir():
+        # So that a user's task finds its files by the same relative paths as in their project.
+        os.chdir(str(paths.project))
     stall_s = settings.stall_timeout_s + _COMPILING_S.get(settings.engine, 0.0)
-    world = engines.join(settings.engine, here, environ, stall_s + _LONGER_THAN_A_STALL_S)
+    if settings.compile:
+        stall_s += _COMPILING_FOR_TORCH_S
+    longest_s = stall_s + _LONGER_THAN_A_STALL_S + (_STAGING_S if settings.stage else 0.0)
+    world = engines.join(settings.engine, place, environ, longest_s)
     with Watch(paths, world, attempt, stall_s) as watch:
         run = Run(paths, settings, attempt, world, environ, watch)
         if environ.get(environment.COMPILE_ONLY):
             return compile_only(run)
-        stage, start = open_stage(run)
-        with contextlib.closing(stage):
-            ending = Loop(stage, start).run()
+        opened, start = open_stage(run)
+        with contextlib.closing(opened):
+            ending = Loop(opened, start).run()
     world.close()
     return exits.CHECKPOINTED if ending == STOPPED else exits.DONE
 
@@ -66,14 +101,10 @@ def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
 def _settings(paths: RunPaths) -> TrainSettings:
     settings = contract_job.read(paths.job).train
     if settings is None:
-        raise UserError("%s is of a command, not of a task: there is nothing to train" % paths.job)
+        raise UserError(
+            "%s describes a command and no task, so there is nothing to train" % paths.job, "start it by its job script"
+        )
     return settings
-
-
-def _enter_project(paths: RunPaths) -> None:
-    # Where ranks work: a user's task finds its files by relative paths, as at home.
-    if paths.project.is_dir():
-        os.chdir(str(paths.project))
 
 
 def _fail(message: str, code: int = exits.USER_OR_CLUSTER_CAN_FIX) -> int:
@@ -87,15 +118,15 @@ def _fail_unexpectedly(error: Exception, paths: RunPaths, environ: Mapping[str, 
     if lost is not None:
         return _fail_without_the_others(lost, paths, _attempt(environ))
     traceback.print_exception(type(error), error, error.__traceback__)
-    # Last, because a status shows the last lines, and a traceback can be longer than these.
+    # After the traceback, because a status shows only the last lines.
     return _fail(describe_task_failure(error, paths))
 
 
 def _fail_without_the_others(lost: str, paths: RunPaths, attempt: int) -> int:
     if is_stale(paths, attempt):
-        return _fail("%s; a newer attempt has begun" % lost, exits.STALE_ATTEMPT)
+        return _fail("%s; a newer attempt has started" % lost, exits.STALE_ATTEMPT)
     hung = who_hung(paths, attempt)
-    return _fail("%s: %s" % (lost, hung or "that rank ended or hangs, its log says why"))
+    return _fail("%s: %s" % (lost, hung or "that rank ended or hangs; its log shows why"))
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

@@ -1,4 +1,4 @@
-"""From a run directory to all that the loop works with, in the order in which things can go wrong."""
+"""Opens a run: from its directory to everything the loop works with."""
 
 from __future__ import annotations
 
@@ -9,28 +9,35 @@ from trainjob.contract import exits
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.trace import NUDGED, SAMPLES
-from trainjob.train import engines, resuming, setup
-from trainjob.train.arithmetic import Arithmetic
-from trainjob.train.batches import trial_inputs
-from trainjob.train.checkpoint import CheckpointWriter, remove_left_behind
-from trainjob.train.choosing import as_source
+from trainjob.train import engines, setup
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.loop import Stage
-from trainjob.train.metrics import Recorder
-from trainjob.train.progress import Progress
-from trainjob.train.schedules import Schedule
-from trainjob.train.sources import Source
+from trainjob.train.records import resuming
+from trainjob.train.records.checkpoint import CheckpointWriter, Crew, remove_left_behind
+from trainjob.train.records.metrics import Recorder, Times
+from trainjob.train.records.profile import profiler
+from trainjob.train.records.progress import Progress
+from trainjob.train.records.trace import Trace, nudge
+from trainjob.train.samples.arithmetic import Arithmetic
+from trainjob.train.samples.batches import trial_inputs
+from trainjob.train.samples.sources import Source
+from trainjob.train.samples.streams import StreamSource, as_source, length_of
+from trainjob.train.schedule import Schedule
 from trainjob.train.stalling import Watch
 from trainjob.train.stopping import Requests
-from trainjob.train.streams import StreamSource, length_of
 from trainjob.train.tasks.base import Task, TaskData
 from trainjob.train.tasks.loading import load
-from trainjob.train.trace import Trace, nudge
 from trainjob.train.world import World
+
+# Before the last checkpoint can be written, the one under way must be durable.
+_TOO_CLOSE = (
+    "WARNING: the checkpoint of update %d took %.0f s until it was on disk, and this job is told to stop %.0f s before "
+    "its time limit: its last checkpoint may come too late. Set time_limit_signal.margin_s to %.0f in the cluster file"
+)
 
 
 class Run(NamedTuple):
-    """What one rank knows before it has opened anything."""
+    """What a rank has before it opens anything."""
 
     paths: RunPaths
     settings: TrainSettings
@@ -41,7 +48,7 @@ class Run(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The task with its data, and the arithmetic that follows from both."""
+    """The task with its data, and the arithmetic that follows from them."""
 
     task: Task
     data: TaskData
@@ -53,7 +60,8 @@ class Opened(NamedTuple):
 
 
 def open_stage(run: Run) -> Tuple[Stage, int]:
-    """Return all that the loop works with, and the number of updates already made. Raises UserError."""
+    """Return everything the loop works with, and the number of updates already made. Raises UserError."""
+    run = run._replace(settings=setup.of_range(run.settings, run.world.size))
     setup.refuse_other_world(run.settings, run.world, run.paths)
     run.watch.doing("opening the task and its data", 0)
     opened = open_task(run)
@@ -66,7 +74,7 @@ def open_stage(run: Run) -> Tuple[Stage, int]:
 
 
 def compile_only(run: Run) -> int:
-    """Compile for the devices of engine ipu, with no device and no other instance; return the exit code."""
+    """Compile for engine ipu, without a device or other instances; return the exit code."""
     if run.settings.engine == "ipu":
         engine: Any = build_engine(run, open_task(run))
         engine.compile()
@@ -74,7 +82,7 @@ def compile_only(run: Run) -> int:
 
 
 def open_task(run: Run) -> Opened:
-    """Return the task that the settings name, its data, and what follows from them; equal on every rank."""
+    """Return the task that the settings name, its data, and what follows from them; the same on every rank."""
     settings = run.settings
     task = load(settings.entry, settings.task_options, run.paths.project)
     data = setup.open_data(task, settings, run.environ, run.world.local_rank)
@@ -83,11 +91,12 @@ def open_task(run: Run) -> Opened:
     setup.agree_on_data(run.world, data, len(train))
     counts = setup.count(settings, train)
     planned = setup.planned_updates(settings, counts)
-    return Opened(task, data, train, held_out, counts, planned, Schedule(settings, planned))
+    schedule = Schedule(settings, planned, counts.updates_per_epoch)
+    return Opened(task, data, train, held_out, counts, planned, schedule)
 
 
 def build_engine(run: Run, opened: Opened) -> Engine:
-    """Return the engine that the settings name, holding the task's model with its first weights."""
+    """Return the engine that the settings name, with the task's model and its initial weights."""
     return engines.build(
         Parts(
             task=opened.task,
@@ -118,6 +127,15 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
     end = setup.end_of_run(opened.planned, run.settings.device_iterations, run.environ)
     requests = Requests(run.paths, run.attempt)
     progress = Progress(run.paths, run.attempt, end, leads, requests)
+    # One rank has nobody to be compared with.
+    times = Times(run.paths.rank_times(run.world.rank), run.attempt) if run.world.size > 1 else None
+    recorder = Recorder(run.paths, run.attempt, leads, progress.line_failed, times)
+
+    def durable(update: int, stood_still_s: float, durable_s: float) -> None:
+        progress.checkpointed(update)
+        _compare_with_limit(run.settings.limit_margin_s, progress, update, durable_s)
+        recorder.checkpoint_line(opened.counts.epoch_of(update), update, stood_still_s, durable_s)
+
     return Stage(
         paths=run.paths,
         settings=run.settings,
@@ -127,25 +145,44 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
         world=run.world,
         engine=engine,
         train=opened.train,
-        # A trace is for comparing updates: evaluating would take most of the time of a few of them.
+        # A trace compares a few updates, and evaluating would take most of the time.
         held_out=None if run.settings.trace else opened.held_out,
         schedule=opened.schedule,
         requests=requests,
-        writer=CheckpointWriter(run.paths, run.settings.keep_checkpoints, requests.refuse_stale, progress.say),
-        recorder=Recorder(run.paths, run.attempt, leads, progress.say),
+        writer=CheckpointWriter(
+            run.paths,
+            run.settings.keep_checkpoints,
+            requests.refuse_stale,
+            progress.checkpoint_failed,
+            durable,
+            _crew(run) if engine.shards else None,
+        ),
+        recorder=recorder,
         progress=progress,
         watch=run.watch,
+        profiler=profiler(run.paths, run.settings, run.world.rank, run.attempt, run.world.device),
     )
+
+
+def _compare_with_limit(margin_s: Optional[float], progress: Progress, update: int, durable_s: float) -> None:
+    if margin_s is not None and 2 * durable_s > margin_s:
+        progress.limit_too_close(_TOO_CLOSE % (update, durable_s, margin_s, 2 * durable_s + 60))
+
+
+def _crew(run: Run) -> Optional[Crew]:
+    """Return those who write a checkpoint in parts: the first group of instances that holds the whole model."""
+    parts, rank = run.settings.shard_group or run.world.size, run.world.rank
+    return Crew(rank, rank if rank < parts else None, parts, run.world.aside()) if run.world.size > 1 else None
 
 
 def _resume(run: Run, stage: Stage) -> int:
     if run.world.rank == 0:
         stage.requests.refuse_stale()
         remove_left_behind(run.paths)
-    start = resuming.resume(run.paths, stage.engine, run.settings, stage.counts, run.world, stage.progress.say)
+    start = resuming.resume(run.paths, stage.engine, run.settings, stage.counts, run.world, stage.progress.passed_over)
     stage.progress.begin(stage.counts.epoch_of(start), start)
     if start == 0 and run.settings.init_from is not None:
-        run.watch.doing("reading the first weights", 0)
+        run.watch.doing("reading the initial weights", 0)
         resuming.initialise(stage.engine, run.settings, Path(run.settings.init_from).expanduser())
     if start == 0 and run.settings.trace == NUDGED:
         nudge(stage.engine.state().model)
@@ -155,7 +192,7 @@ def _resume(run: Run, stage: Stage) -> int:
 
 
 def _first_line(run: Run, start: int, end: int) -> str:
-    first = " with the weights of %s" % run.settings.init_from if run.settings.init_from else ""
+    first = " with the weights in %s" % run.settings.init_from if run.settings.init_from else ""
     origin = "from the checkpoint of update %d" % start if start else "from the beginning" + first
     replicas = "%d replica%s" % (run.settings.replicas, "" if run.settings.replicas == 1 else "s")
     return "task %s, engine %s on %s, %d instance%s, %s to update %d" % (

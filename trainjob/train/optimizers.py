@@ -1,41 +1,205 @@
-"""Optimizers by name."""
+"""Optimizers by name: torch's, LARS and LAMB for large batches, and any class that a job names."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+import inspect
+from pathlib import Path
+from typing import Any, Callable, Dict, List
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.job import TrainSettings
+from trainjob.contract.optimizers import SEVERAL, is_own, optimizer_options
+from trainjob.train.tasks.loading import load_attribute
+
+Groups = List[Dict[str, Any]]
+# Builds from parameter groups, the settings and the optimizer's options.
+Build = Callable[..., torch.optim.Optimizer]
 
 
-def _sgd(parameters: Any, settings: TrainSettings, **how: Any) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    return torch.optim.SGD(parameters, settings.learning_rate, settings.momentum, weight_decay=decay, **how)
+class _LayerWise(torch.optim.Optimizer):
+    """Steps whose length follows the norm of each weight.
 
-
-def _adamw(parameters: Any, settings: TrainSettings, **how: Any) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(parameters, settings.learning_rate, weight_decay=settings.weight_decay, **how)
-
-
-# A new optimizer is a new row.
-BY_NAME: Dict[str, Callable[..., torch.optim.Optimizer]] = {"sgd": _sgd, "adamw": _adamw}
-
-
-def build(parameters: Any, settings: TrainSettings, sparse: bool = False) -> torch.optim.Optimizer:
-    """Return the optimizer that the settings name, over `parameters`; `sparse`: some gradients are. Raises UserError.
-
-    Fused where this torch can: one call for all parameters, in a quarter to a half of the time.
+    A group with `adapted` False takes the plain step: norms and biases, where the task exempts them from weight decay.
     """
-    make = BY_NAME.get(settings.optimizer)
-    if make is None:
-        raise UserError("there is no optimizer %s: known are %s" % (settings.optimizer, ", ".join(sorted(BY_NAME))))
-    listed = list(parameters)
-    if not sparse:
+
+    def __init__(self, groups: Groups, **defaults: Any) -> None:
+        super().__init__(groups, dict(defaults, adapted=True))
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override] # noqa: ARG002 - the engines pass none
+        """Update the weights with their gradients."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._update(weight, weight.grad, self.state[weight], group)
+
+    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], group: Any) -> None:
+        raise NotImplementedError
+
+
+def _quotient(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:
+    """Return numerator ÷ denominator, and 1 where either is 0, as a tensor: a GPU need not be waited for."""
+    usable = (numerator > 0) & (denominator > 0)
+    return torch.where(usable, numerator / denominator, torch.ones_like(numerator))
+
+
+class Lars(_LayerWise):
+    """LARS (You, Gitman and Ginsburg, 2017): v ← m·v + lr·η·‖w‖ ÷ (‖g‖ + β·‖w‖) · (g + β·w); w ← w − v."""
+
+    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], group: Any) -> None:
+        decay = group["weight_decay"]
+        step = gradient.add(weight, alpha=decay).mul_(group["lr"])
+        if group["adapted"]:
+            length = weight.norm()
+            step.mul_(_quotient(group["trust"] * length, gradient.norm() + decay * length))
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(weight)
+        weight.sub_(state["velocity"].mul_(group["momentum"]).add_(step))
+
+
+class Lamb(_LayerWise):
+    """LAMB (You et al., 2020, algorithm 2): Adam's step plus weight decay, scaled to the norm of the weight."""
+
+    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], group: Any) -> None:
+        if not state:
+            state.update(
+                step=torch.zeros((), device="cpu"), mean=torch.zeros_like(weight), square=torch.zeros_like(weight)
+            )
+        state["step"] += 1
+        steps, (beta1, beta2) = int(state["step"]), group["betas"]
+        mean = state["mean"].mul_(beta1).add_(gradient, alpha=1 - beta1) / (1 - beta1**steps)
+        square = state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2) / (1 - beta2**steps)
+        step = mean.div_(square.sqrt_().add_(group["eps"])).add_(weight, alpha=group["weight_decay"])
+        if group["adapted"]:
+            step.mul_(_quotient(weight.norm(), step.norm()))
+        weight.sub_(step, alpha=group["lr"])
+
+
+def _sgd(groups: Groups, settings: TrainSettings, options: Dict[str, Any], **more: Any) -> torch.optim.Optimizer:
+    decay = settings.weight_decay
+    return torch.optim.SGD(groups, settings.learning_rate, settings.momentum, weight_decay=decay, **options, **more)
+
+
+def _adamw(groups: Groups, settings: TrainSettings, options: Dict[str, Any], **more: Any) -> torch.optim.Optimizer:
+    decay = settings.weight_decay
+    return torch.optim.AdamW(groups, settings.learning_rate, weight_decay=decay, **with_betas(options), **more)
+
+
+def _lamb(groups: Groups, settings: TrainSettings, options: Dict[str, Any]) -> torch.optim.Optimizer:
+    return Lamb(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, **with_betas(options))
+
+
+def _lars(groups: Groups, settings: TrainSettings, options: Dict[str, Any]) -> torch.optim.Optimizer:
+    decay = settings.weight_decay
+    return Lars(groups, lr=settings.learning_rate, momentum=settings.momentum, weight_decay=decay, **options)
+
+
+def with_betas(options: Dict[str, Any]) -> Dict[str, Any]:
+    """Return options with beta1 and beta2 as the pair that torch's constructors take."""
+    others = {name: value for name, value in options.items() if name not in ("beta1", "beta2")}
+    return dict(others, betas=(options["beta1"], options["beta2"]))
+
+
+# A new optimizer is a row here and one in contract.optimizers, which has its options.
+OPTIMIZERS: Dict[str, Build] = {"sgd": _sgd, "adamw": _adamw, "lamb": _lamb, "lars": _lars}
+_IMPLEMENTATIONS: Dict[str, Dict[str, bool]] = {
+    "fused": {"fused": True},
+    "foreach": {"foreach": True},
+    "for-loop": {"foreach": False},
+}
+_LAYER_WISE = ("lamb", "lars")
+
+
+def build(groups: Groups, settings: TrainSettings, sparse: bool = False, fuse: bool = True) -> torch.optim.Optimizer:
+    """Return the optimizer that the settings name; `sparse` says that some gradients are. Raises UserError.
+
+    Unless the settings choose, it is fused if `fuse` and if this torch can do that: one call for all parameters takes a
+    quarter to a half of the time.
+    """
+    options = optimizer_options(settings.optimizer, settings.optimizer_options, settings.momentum)
+    if is_own(settings.optimizer):
+        return _of_the_user(groups, settings)
+    if sparse and settings.optimizer in _LAYER_WISE:
+        raise UserError(
+            "optimizer %s takes dense gradients, and this model has sparse ones" % settings.optimizer,
+            "give nn.Embedding sparse=False, or choose another optimizer",
+        )
+    make = OPTIMIZERS[settings.optimizer]
+    if settings.optimizer in _LAYER_WISE:
+        for group in groups:
+            group["adapted"] = "weight_decay" not in group
+    if settings.optimizer_implementation != "auto":
+        return _implemented(make, groups, settings, options, sparse)
+    # torch's fused sgd fails where a parameter gets its first gradient later than others.
+    starts_late = settings.allow_unused_parameters and settings.optimizer == "sgd"
+    if fuse and not sparse and not starts_late and settings.optimizer in SEVERAL:
         try:
-            return make(listed, settings, fused=True)
+            return make(groups, settings, options, fused=True)
         except (TypeError, RuntimeError):
-            # A torch that knows no fused optimizer, or not for this device or these types.
+            # This torch has no fused optimizer, or not for this device or these types.
             pass
-    return make(listed, settings)
+    return make(groups, settings, options)
+
+
+def _implemented(
+    make: Build, groups: Groups, settings: TrainSettings, options: Dict[str, Any], sparse: bool
+) -> torch.optim.Optimizer:
+    """Return the optimizer in the implementation that the settings choose. Raises UserError."""
+    name = settings.optimizer_implementation
+    reason = "some gradients of this model are sparse" if sparse and name != "for-loop" else ""
+    if not reason:
+        try:
+            return make(groups, settings, options, **_IMPLEMENTATIONS[name])
+        except (TypeError, RuntimeError) as error:
+            if name == "for-loop":  # torch < 1.12 has nothing else, and no word for it
+                return make(groups, settings, options)
+            reason = str(error)
+    raise UserError(
+        "torch %s can't make %s steps in its %s implementation here: %s"
+        % (torch.__version__, settings.optimizer, name, reason),
+        "Leave out --optimizer-implementation",
+    )
+
+
+def parameter_groups(model: torch.nn.Module, task: Any) -> Groups:
+    """Return the parameters in one group, or with norms and biases in a second one without weight decay.
+
+    Norms and biases are parameters of one dimension; a task has them exempted by `decays_norms_and_biases = False`.
+    """
+    parameters = list(model.parameters())
+    if getattr(task, "decays_norms_and_biases", True):
+        return [{"params": parameters}]
+    vectors = [weight for weight in parameters if weight.dim() < 2]
+    others = [weight for weight in parameters if weight.dim() >= 2]
+    return [group for group in ({"params": others}, {"params": vectors, "weight_decay": 0.0}) if group["params"]]
+
+
+def _of_the_user(groups: Groups, settings: TrainSettings) -> torch.optim.Optimizer:
+    """Return an optimizer of the class that the settings name, given learning rate, weight decay and its options."""
+    name = settings.optimizer
+    make = load_attribute(name, Path.cwd(), "optimizer")
+    if not callable(make):
+        raise UserError("optimizer %s is not a class but %s" % (name, type(make).__name__), "name a class")
+    accepted = inspect.signature(make).parameters
+    is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+    values: Dict[str, Any] = {"lr": settings.learning_rate, **settings.optimizer_options}
+    if settings.weight_decay or "weight_decay" in accepted:
+        values["weight_decay"] = settings.weight_decay
+    unknown = [] if is_open else [value for value in values if value not in accepted]
+    if unknown:
+        raise UserError("optimizer %s takes no %s" % (name, unknown[0]), "it takes %s" % ", ".join(accepted))
+    optimizer: Any = make(groups, **values)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UserError(
+            "optimizer %s is not a torch.optim.Optimizer but %s" % (name, type(optimizer).__name__),
+            "derive it from torch.optim.Optimizer",
+        )
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise UserError(
+            "optimizer %s calls the model itself, several times in a step (a closure), which no engine does" % name,
+            "Choose one whose step needs no closure",
+        )
+    return optimizer

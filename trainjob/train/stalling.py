@@ -1,8 +1,9 @@
-"""A rank that hangs keeps all others waiting without a word. This is the word: who hangs, in what, since when.
+"""Ends a run in which a rank hangs, and reports which one, in what, and for how long.
 
-A thread of every rank looks whether its training goes on. When it has not for the set time, the rank writes down what
-it is in the middle of and ends: at once where it waits for nobody, so that the run is said to have failed where it
-did; else after a moment, naming the ranks that wait for nobody and those that no longer answer.
+A rank that hangs would keep all others waiting silently. So a thread of every rank checks that training makes progress.
+When it has made none for the stall timeout, the rank records what it is doing and ends. A rank that waits for nobody
+ends at once, so that the failure is attributed to it; the others end a moment later and name the ranks that were not
+waiting, or that no longer respond.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ import time
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional
 
-from trainjob.contract import exits
-from trainjob.contract.files import read_json, write_json
-from trainjob.contract.paths import RunPaths
-from trainjob.train.world import World
+import torch
 
-# How long ranks that wait give the others to write down what they do: not all clocks began at the same instant.
+from trainjob.contract import exits
+from trainjob.contract.environment import STACKS
+from trainjob.contract.files import read_json, read_word, write_atomically, write_json
+from trainjob.contract.paths import RunPaths
+from trainjob.train.world import World, flight_recorder
+
+# Ranks that wait give the others this long to record what they are doing: not all timers started together.
 _GIVEN_TO_OTHERS_S = 3.0
+# Launchers look for requests once a second; one whose host is frozen never does.
+_GIVEN_TO_LAUNCHERS_S = 5.0
 
 
 class Stalled(NamedTuple):
-    """What a rank that does not go on is in the middle of. `update` is counted from 1; 0: before the first."""
+    """What a rank without progress is doing. `update` is counted from 1; 0 means before the first."""
 
     rank: int
     doing: str
@@ -40,7 +46,7 @@ class Stalled(NamedTuple):
 
 
 class Watch:
-    """Ends this rank when its training has not gone on for `limit_s` seconds. Used as a context."""
+    """Ends this rank when its training has made no progress for `limit_s` seconds. Used as a context."""
 
     def __init__(self, paths: RunPaths, world: World, attempt: int, limit_s: float) -> None:
         self._paths = paths
@@ -51,20 +57,20 @@ class Watch:
         self.doing("starting", 0)
 
     def __enter__(self) -> "Watch":
-        """Begin to look."""
+        """Start watching."""
         threading.Thread(target=self._look, name="trainjob-watch", daemon=True).start()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._over.set()
 
     def doing(self, what: str, update: int) -> None:
-        """Note what this rank begins to do."""
+        """Note what this rank starts to do."""
         self._doing, self._update, self._since = what, update, time.monotonic()
 
     def beat(self) -> None:
-        """Note that what this rank does goes on."""
+        """Note that this rank makes progress."""
         self._since = time.monotonic()
 
     def _look(self) -> None:
@@ -74,30 +80,50 @@ class Watch:
                 self._end(Stalled(self._world.rank, self._doing, self._update, seconds, self._world.waits))
 
     def _end(self, mine: Stalled) -> None:
+        _keep_flight_record(self._paths, mine.rank)
         self._write_down(mine)
+        self._keep_stacks(mine)
         if mine.waits:
             time.sleep(_GIVEN_TO_OTHERS_S)
             _say(self._who_hangs(mine))
         else:
-            _say("%s, and the others wait for it; where it is:" % (mine,))
+            _say("%s, and the others wait for it. Its stack:" % (mine,))
             faulthandler.dump_traceback(sys.stderr)
-        # The main thread is beyond reach, and an exit code is all that launch.py needs.
+        # The main thread can't be reached, and the launcher needs only an exit code.
         os._exit(exits.USER_OR_CLUSTER_CAN_FIX)
+
+    def _keep_stacks(self, mine: Stalled) -> None:
+        """Have the launchers of all ranks write down the stacks: the end of one rank ends the others."""
+        if STACKS not in os.environ:  # without our launcher, nobody would answer
+            return
+        request, prefix = self._paths.stacks_request, "stall-%d-" % self._attempt
+        if not (read_word(request) or "").startswith(prefix):
+            try:
+                write_atomically(request, "%s%d-%d\n" % (prefix, mine.rank, os.getpid()))
+            except OSError as error:
+                _say("%s; no stacks can be kept: %s" % (mine, error))
+                return
+        files = [self._paths.rank_stacks(rank) for rank in range(self._world.size)]
+        deadline = time.monotonic() + _GIVEN_TO_LAUNCHERS_S
+        while time.monotonic() < deadline and not (
+            all(_word_of(file).startswith(prefix) for file in files) and all(map(self._read, range(self._world.size)))
+        ):
+            time.sleep(0.1)
 
     def _write_down(self, mine: Stalled) -> None:
         try:
             write_json(_file(self._paths, mine.rank), dict(mine._asdict(), attempt=self._attempt))
         except OSError as error:
-            _say("%s; what it does can't be written down: %s" % (mine, error))
+            _say("%s; this can't be recorded: %s" % (mine, error))
 
     def _who_hangs(self, mine: Stalled) -> str:
         others = [(rank, self._read(rank)) for rank in range(self._world.size) if rank != mine.rank]
-        silent = ["rank %d does not answer: it is frozen, or its host is" % rank for rank, found in others if not found]
-        busy = [str(found) for _, found in others if found and not found.waits]
+        silent = ["rank %d does not respond: it or its host is frozen" % rank for rank, other in others if not other]
+        busy = [str(other) for _, other in others if other and not other.waits]
         culprits = "; ".join(busy + silent)
-        return "nothing has gone on for %.0f s (--stall-timeout): %s" % (
+        return "no progress for %.0f s (--stall-timeout-s): %s" % (
             mine.seconds,
-            culprits or "all ranks wait for each other, so the network between them does not carry",
+            culprits or "all ranks wait for each other, so the network between them is at fault",
         )
 
     def _read(self, rank: int) -> Optional[Stalled]:
@@ -105,9 +131,9 @@ class Watch:
 
 
 def who_hung(paths: RunPaths, attempt: int) -> str:
-    """Return which ranks of `attempt` were found hanging by themselves, as clauses; empty where none was."""
-    found = [_read(path, attempt) for path in sorted(paths.logs.glob("stalled-*.json"))]
-    return "; ".join(str(stalled) for stalled in found if stalled and not stalled.waits)
+    """Return which ranks of `attempt` hung without waiting for others, as clauses; empty if none did."""
+    records = [_read(path, attempt) for path in sorted(paths.logs.glob("stalled-*.json"))]
+    return "; ".join(str(stalled) for stalled in records if stalled and not stalled.waits)
 
 
 def _file(paths: RunPaths, rank: int) -> Path:
@@ -119,6 +145,23 @@ def _read(path: Path, attempt: int) -> Optional[Stalled]:
     if not isinstance(fields, dict) or fields.pop("attempt", None) != attempt:
         return None
     return Stalled(**fields)
+
+
+def _word_of(file: Path) -> str:
+    fields = read_json(file)
+    return str(fields.get("word")) if isinstance(fields, dict) else ""
+
+
+def _keep_flight_record(paths: RunPaths, rank: int) -> None:
+    """Write down torch's record of the last collectives, where this torch keeps one."""
+    recorder = flight_recorder()
+    if recorder is None or not torch.distributed.is_initialized():
+        return
+    try:
+        # The name that torch's own torchfrtrace expects: a prefix and the rank.
+        write_atomically(paths.logs / ("flight-record-%d" % rank), recorder.dump())
+    except (OSError, RuntimeError) as error:
+        _say("torch's flight record can't be kept: %s" % error)
 
 
 def _say(line: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 from typing import Any, Iterable, Iterator, List, NamedTuple, TypeVar
 
 from trainjob.contract.attempts import is_stale
 from trainjob.contract.paths import RunPaths
 
-# Files are looked at this often: often enough for a person, rarely enough for shared storage.
+# How often files are checked: soon enough for a person, rarely enough for shared storage.
 _LOOK_EVERY_SECONDS = 0.2
 _received: List[int] = []
 
@@ -17,26 +19,27 @@ Value = TypeVar("Value")
 
 
 class StaleAttemptError(Exception):
-    """A newer attempt of this run has begun: this one must write nothing more."""
+    """A newer attempt of this run has started, so this one must not write anything more."""
 
 
-class Asked(NamedTuple):
-    """What this rank knows to be asked of the run."""
+class Pending(NamedTuple):
+    """Whether the run is to stop, and whether a newer attempt has started, as far as this rank knows."""
 
     stop: bool
     stale: bool
 
 
 def listen() -> None:
-    """Turn USR1 and TERM into a request to checkpoint and stop. Called first of all, before torch is imported."""
+    """Turn USR1 and TERM into a request to checkpoint and stop. Call it before torch is imported."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, _receive)
 
 
-def begin_unasked(values: Iterable[Value]) -> Iterator[Value]:
-    """Return an iterator over `values` whose processes, begun with it, never see USR1: Slurm sends it to all of a step.
+def without_usr1(values: Iterable[Value]) -> Iterator[Value]:
+    """Return an iterator over `values` whose worker processes block USR1, which Slurm sends to all processes of a step.
 
-    A mask outlives exec as a handler does not: one that is spawned would be ended by it.
+    Workers start with the iterator and inherit the mask. Unlike a handler it survives exec, so that it also protects
+    workers that are spawned.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
     try:
@@ -50,25 +53,34 @@ def _receive(number: int, frame: Any) -> None:  # noqa: ARG001 - the form of a s
 
 
 class Requests:
-    """Looks for requests, cheaply enough to be asked after every block."""
+    """Looks for requests, cheaply enough to do so after every block."""
 
     def __init__(self, paths: RunPaths, attempt: int) -> None:
         self._paths = paths
         self._attempt = attempt
         self._next_look = 0.0
-        self._asked = Asked(False, False)
+        self._seen = Pending(False, False)
 
-    def now(self) -> Asked:
-        """Return what is asked. Files may be seen up to 0.2 s late, signals never."""
+    def now(self) -> Pending:
+        """Return what is requested. Files may be noticed up to 0.2 s late, signals never."""
         if time.monotonic() >= self._next_look:
             self._look()
-        return Asked(True, self._asked.stale) if _received else self._asked
+        return Pending(True, self._seen.stale) if _received else self._seen
 
     def _look(self) -> None:
-        self._asked = Asked(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
+        self._seen = Pending(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
         self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def refuse_stale(self) -> None:
-        """Raise StaleAttemptError where a newer attempt has begun: asked right before anything lasting is written."""
+        """Raise StaleAttemptError if a newer attempt has started. Call it right before writing anything that lasts."""
         if is_stale(self._paths, self._attempt):
             raise StaleAttemptError("attempt %d" % self._attempt)
+
+
+def leave(code: int) -> None:
+    """End this process with `code` at once."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # gloo's threads may still wait for a rank that is gone. Ending them with the interpreter aborts one process in a
+    # dozen ("terminate called without an active exception").
+    os._exit(code)

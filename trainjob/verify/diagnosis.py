@@ -84,12 +84,12 @@ def _displaced(evidence: Evidence, number: int) -> Finding:
     in_place = {ours for ours, theirs in pairs if ours == theirs}
     known = {theirs for _, theirs in pairs}
     again, moved = (sum(sample in others for sample in strays) for others in (in_place, known))
-    where = f"from update {number} on, {len(strays)} samples are not where one instance has them"
+    where = f"from update {number} on, {len(strays)} samples differ from those of one instance at the same place"
     if again > _AGAIN * len(strays):
-        return _padded(f"{where}; {again} of these are seen at their own place as well")
+        return _padded(f"{where}; {again} of these also appear at their own place")
     if moved > _MOVED * len(strays):
-        return _ordered_otherwise(f"{where}; it takes {moved} of these at another time")
-    return _other_values(f"{where}; it takes {moved} of these at all")
+        return _ordered_otherwise(f"{where}; one instance takes {moved} of these at another time")
+    return _other_values(f"{where}; one instance takes {moved} of these at all")
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -113,18 +113,18 @@ def _shared(evidence: Evidence) -> list[int]:
 def _uneven(number: int, sizes: Sequence[int]) -> Finding:
     return Finding(
         "uneven-batch",
-        "the instances' batches are not equally large, and a mean of their means is not the mean",
+        "the batches of the instances differ in size, so the mean of their means is not the mean",
         f"update {number}: micro batches of {', '.join(str(size) for size in sizes)} samples",
-        "A data set must give every sample it is asked for, on every rank; --remainder drops or pads the last batch",
+        "Make the data set return every requested sample, on every rank; --remainder drops or pads the last batch",
     )
 
 
 def _padded(figures: str) -> Finding:
     return Finding(
         "padding",
-        "instances see samples again to fill their share",
+        "instances repeat samples to fill up their share",
         figures,
-        "Let the runtime divide the data: a Dataset must not pad or repeat by rank",
+        "Let the runtime divide the data; a Dataset must not pad or repeat samples by rank",
     )
 
 
@@ -133,17 +133,17 @@ def _ordered_otherwise(figures: str) -> Finding:
         "sample-order",
         "the same samples come in another order",
         figures,
-        "A Dataset must give sample i for index i on every rank, whatever was asked before",
+        "Make the Dataset return sample i for index i on every rank, whatever was requested before",
     )
 
 
 def _other_values(figures: str) -> Finding:
     return Finding(
         "sample-values",
-        "samples have other values: the data set, or the stream its augmentation draws from, depends on the rank",
+        "samples have different values: the data set, or the random numbers of its augmentation, depend on the rank",
         figures,
-        "Draw from torch, numpy or random as the runtime seeds them for each sample, not from a generator of its own; "
-        "--updates of a whole epoch would show samples that are only in another order",
+        "Draw from torch, numpy or random, which the runtime seeds for each sample, not from a generator of your own; "
+        "--updates of a whole epoch would show samples that only come in another order",
     )
 
 
@@ -153,9 +153,9 @@ def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
         return
     averaged = any(evidence.several.ranks_end_equal(number) for number in evidence.several.updates)
     text = (
-        "each instance steps with gradients of its own, and the weights are averaged now and then"
+        "each instance steps with its own gradients, and the weights are averaged from time to time"
         if averaged
-        else "each instance steps with gradients of its own, and in these updates nothing brings their weights together"
+        else "each instance steps with its own gradients, and nothing synchronises the weights in these updates"
     )
     different = len(set(first.gradient_digests))
     yield Finding(
@@ -172,10 +172,12 @@ def _scaled(evidence: Evidence) -> Iterator[Finding]:
         return
     if abs(first.gradient_factor - 1.0) > evidence.tolerance:
         yield _summed(
-            f"{evidence.instances} instances' gradients are {first.gradient_factor:.6g} × one's", first.update
+            f"{evidence.instances} instances' gradients are {first.gradient_factor:.6g} × those of one", first.update
         )
     elif _losses_are_a_multiple(evidence):
-        yield _summed("clipping makes the gradients equal, and one loss is the other × the instances", first.update)
+        yield _summed(
+            "clipping makes the gradients equal, and one loss is the other × the number of instances", first.update
+        )
 
 
 def _losses_are_a_multiple(evidence: Evidence) -> bool:
@@ -190,9 +192,9 @@ def _losses_are_a_multiple(evidence: Evidence) -> bool:
 def _summed(figures: str, number: int) -> Finding:
     return Finding(
         "mean-against-sum",
-        "the gradients point the same way and have another length: one side sums where the other takes the mean",
+        "the gradients have the same direction and another length: one side sums where the other takes the mean",
         f"update {number}: {figures}",
-        "Divide the loss by the samples of the micro batch alone; the runtime divides by micro batches and replicas",
+        "Divide the loss only by the samples of the micro batch; the runtime divides by micro batches and replicas",
     )
 
 
@@ -201,8 +203,8 @@ def _random_stream(evidence: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         "dropout-stream",
-        "the model draws random numbers that the seed of a micro batch does not decide, or counts its own calls",
-        "the same micro batch, seeded the same, gave other outputs the second time",
+        "the model draws random numbers that do not depend on the seed of the micro batch, or counts its own calls",
+        "the same micro batch with the same seed gave different outputs the second time",
         "Draw from torch's default generator (nn.Dropout does); the runtime seeds it for every micro batch",
     )
 
@@ -211,9 +213,9 @@ def _batch_norm(evidence: Evidence) -> Iterator[Finding]:
     if "SyncBatchNorm" in evidence.several.layers:
         yield Finding(
             "batch-norm-synchronised",
-            "SyncBatchNorm takes its statistics over all instances' micro batches, one instance over each alone",
+            "SyncBatchNorm computes statistics over the micro batches of all instances, and one instance over each",
             f"layers: {', '.join(evidence.several.layers)}",
-            "Use BatchNorm, whose statistics are a micro batch's in both",
+            "Use BatchNorm, which computes its statistics over one micro batch in both cases",
         )
 
 
@@ -223,10 +225,10 @@ def _buffers(evidence: Evidence) -> Iterator[Finding]:
         first = evidence.first
         yield Finding(
             "batch-norm-not-synchronised",
-            "training reads buffers that differ between instances: running statistics of each instance's own samples",
-            f"update {first.update}: buffers are {first.buffers:.2g} apart; left as one micro batch makes them, they "
-            "change what the next gives",
-            "Normalise with the micro batch's own statistics while training, as nn.BatchNorm does",
+            "training reads buffers that differ between instances: the running statistics of their own samples",
+            f"update {first.update}: buffers are {first.buffers:.2g} apart; what one micro batch "
+            "leaves in them changes the output of the next",
+            "Normalise with the statistics of the micro batch while training, as nn.BatchNorm does",
         )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
 from trainjob.contract.paths import RunPaths
 from trainjob.report.report import report
-from trainjob.runs.experiment import Workbench
+from trainjob.requests.workbench import Workbench
 from trainjob.verify.instances import Verdict
 from trainjob.verify.instances import verify as verify_instances
 
@@ -52,24 +52,17 @@ class ImageVerdict:
         return {"ok": self.good, "versions": self.versions, "checks": checks}
 
 
-def verify_image(workbench: Workbench, say: Callable[[str], None]) -> ImageVerdict:
+def verify_image(workbench: Workbench) -> ImageVerdict:
     """Return what came of training the bench's job as two ranks, and of comparing two with one.
 
-    `say` is told what is tried. Raises UserError, with the end of the failing rank's log, when ranks don't get
+    Raises UserError, with the end of the failing rank's log, when ranks don't get
     to their end.
     """
-    return ImageVerdict(_versions(), tuple(_checks(workbench, say)))
+    return ImageVerdict(_versions(), (_trains(workbench), _trains_as_one(workbench)))
 
 
 def _versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in ("trainjob", "torch", "numpy")}
-
-
-def _checks(workbench: Workbench, say: Callable[[str], None]) -> Iterator[Check]:
-    say(f"training {_EPOCHS} epochs with {INSTANCES} ranks")
-    yield _trains(workbench)
-    say(f"training {_UPDATES} updates with {INSTANCES} ranks, and with one")
-    yield _trains_as_one(workbench)
 
 
 def _trains(workbench: Workbench) -> Check:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
+from trainjob.contract.measures import PLAIN_STEP
 from trainjob.contract.paths import RunPaths
+from trainjob.contract.settings import flag
+from trainjob.contract.trace import NUDGED
 from trainjob.render.request import Request
-from trainjob.runs.experiment import Workbench
+from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
-from trainjob.verify.compare import TOLERANCE, Difference, differences
-from trainjob.verify.control import Control
+from trainjob.verify.compare import TOLERANCE, Difference, difference, differences
 from trainjob.verify.diagnosis import AMPLIFIED, Evidence, Finding, diagnose
+from trainjob.verify.traces import Trace
 
 PRECISION = {"float64": "64.64", "float32": "32.32"}
 
@@ -32,6 +37,7 @@ class Verdict:
     differences: Sequence[Difference]
     findings: Sequence[Finding]
     runs: Sequence[RunPaths]
+    faster: Sequence[str] = ()  # settings with which N instances trained, and the one did not
 
     @property
     def equal(self) -> bool:
@@ -54,6 +60,7 @@ class Verdict:
             "tolerance": self.tolerance,
             "judged": self.judged,
             "stream": self.stream,
+            "faster": list(self.faster),
             "updates": [one.as_json() for one in self.differences],
             "null_because": {name: _WHY_NULL.get(name, _NAN) for one in self.differences for name in one.missing},
             "findings": [one.as_json() for one in self.findings],
@@ -71,12 +78,16 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
     traced = (traces.read(runs[0]), traces.read(runs[1]))
     found = tuple(differences(*traced))
     if not found:
-        raise UserError(f"runs {runs[0].id} and {runs[1].id} have no update in common: look at their logs")
+        raise UserError(
+            f"runs {runs[0].id} and {runs[1].id} have no update in common", f"read their logs: {runs[0].folder}"
+        )
     tolerance = TOLERANCE[dtype]
     apart = [difference for difference in found if is_apart(difference, dtype)]
     control = Control(workbench, one, traced[1])
     evidence = Evidence(*traced, instances, apart, tolerance, control.difference)
-    findings = diagnose(evidence) if apart else []
+    findings = [*_by_setting(workbench, one, traced[1], several.job, dtype)] if apart else []
+    if apart and not findings:
+        findings = diagnose(evidence)
     return Verdict(
         instances=instances,
         engine=several.plan.engine,
@@ -84,6 +95,7 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         tolerance=tolerance,
         judged=JUDGED[dtype],
         stream=traced[1].stream,
+        faster=tuple(faster(several.job)),
         differences=found,
         findings=findings,
         runs=(*runs, *control.runs),
@@ -119,7 +131,31 @@ def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> t
     batch = several.plan.batch
     assert batch is not None  # noqa: S101 - only a command has none
     alone = {"micro_batch": batch.micro_batch, "accumulation": batch.accumulation * instances, "global_batch": None}
-    return several, workbench.vary(**shared, **alone, instances=1, replicas=None, engine="single")
+    whole = {"shard_group": None, "offload": False, "engine": "single"}
+    plain = {name: PLAIN_STEP[name] for name in faster(several.job)}
+    return several, workbench.vary(**shared, **alone, **whole, **plain, instances=1, replicas=None)
+
+
+def faster(job: Job) -> list[str]:
+    """Return the names of the settings by which a job's steps are made faster, beside what is chosen by itself."""
+    return [name for name, plain in PLAIN_STEP.items() if getattr(job, name) not in (plain, "auto")]
+
+
+def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtype: str) -> Iterator[Finding]:
+    """Yield each setting for faster steps with which one instance alone already trains otherwise than without."""
+    for name in faster(job):
+        changed = dataclasses.replace(alone, job=alone.job.changed(**{name: getattr(job, name)}))
+        run = workbench.run(changed)
+        trace = traces.read(run)
+        apart = [difference for difference in differences(trace, one) if is_apart(difference, dtype)]
+        if apart:
+            yield Finding(
+                "faster-steps",
+                f"one instance with {flag(name)} trains otherwise than without it",
+                f"update {apart[0].update}: gradients {apart[0].gradients:.1e} apart, "
+                f"parameters {apart[0].parameters:.1e}",
+                f"Leave out {flag(name)}, or report the difference to torch",
+            )
 
 
 def is_apart(difference: Difference, dtype: str, tolerance: float | None = None) -> bool:
@@ -130,3 +166,25 @@ def is_apart(difference: Difference, dtype: str, tolerance: float | None = None)
     gradients = 0.0 if math.isnan(difference.gradients) else difference.gradients
     figures = (gradients, difference.parameters, difference.loss)
     return not all(figure <= tolerance for figure in figures)
+
+
+class Control:
+    """One instance once more, its first weights moved by their last bit: what the task makes of rounding alone.
+
+    Where N instances differ from one by no more, nothing is shown. It trains when it is first needed; `runs` is empty
+    until then.
+    """
+
+    def __init__(self, workbench: Workbench, alone: Request, one: Trace) -> None:
+        self._workbench = workbench
+        self._request = dataclasses.replace(alone, job=alone.job.changed(trace=NUDGED))
+        self._one = one
+        self._trace: Trace | None = None
+        self.runs: list[RunPaths] = []
+
+    def difference(self, update: int) -> Difference:
+        """Return how far `update` of one instance moves with the last bits. Raises UserError when the run fails."""
+        if self._trace is None:
+            self.runs.append(self._workbench.run(self._request))
+            self._trace = traces.read(self.runs[0])
+        return difference(self._trace.update(update), self._one.update(update))

@@ -10,26 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainjob.contract import checkpoints, states
+from trainjob.contract import attempts, checkpoints, states
 from trainjob.contract.checkpoints import Checkpoint
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json_lines
+from trainjob.contract.files import JsonLines
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.trace import TracePaths
+from trainjob.machines import processes
 from trainjob.plan.engines import gives_same_bits
-from trainjob.render.rendered import Rendered
+from trainjob.render.request import Request
+from trainjob.requests.prepared import rendered
+from trainjob.requests.workbench import Workbench, wait
 from trainjob.runs import resume as resuming
-from trainjob.runs.experiment import Workbench, completed, wait
 from trainjob.runs.status import status
+from trainjob.submit import backends
 from trainjob.submit.base import read_submission
-from trainjob.submit.folder import write_rendered
-from trainjob.submit.local import processes_of
+from trainjob.submit.folder import write_again
 from trainjob.verify import traces
 from trainjob.verify.compare import relative
 from trainjob.verify.instances import PRECISION
 from trainjob.verify.traces import Trace
 
-_POLL_S = 0.005
+_POLL_S, _BETWEEN_QUESTIONS_S = 0.005, 0.5
 
 
 WAYS = ("signal", "kill")
@@ -90,7 +92,7 @@ class Ordeal:
     """What a run is put through."""
 
     instances: int
-    other_instances: int | None  # the run goes on with these after its first interruption
+    other_instances: int | None  # the run continues with these after its first interruption
     updates: int
     checkpoint_every: int
     interruptions: int
@@ -108,8 +110,9 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
     workbench.refuse_command()
     if ordeal.other_instances is not None and ordeal.dtype != "float64":
         raise UserError(
-            f"another number of instances sums in another order, which in {ordeal.dtype} moves weights as a mistake "
-            "would: leave --dtype out"
+            f"another number of instances sums in another order, which in {ordeal.dtype} moves weights as far as a "
+            "mistake would",
+            "leave --dtype out",
         )
     request = workbench.vary(
         instances=ordeal.instances,
@@ -121,18 +124,29 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
         env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
         **{"precision": PRECISION[ordeal.dtype], **ordeal.settings},
     )
+    if ordeal.other_instances is not None:
+        _refuse_other_instances(workbench, request, ordeal.other_instances)
     whole = workbench.run(request)
     broken = workbench.begin(request)
     done = _interrupt(workbench, broken, ordeal)
-    completed(wait(broken))
+    workbench.refuse_incomplete(wait(broken, workbench.say))
     bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
     return _compared(request.plan.engine, ordeal, done, whole, broken, bitwise=bitwise)
 
 
+def _refuse_other_instances(workbench: Workbench, request: Request, instances: int) -> None:
+    """Raise UserError, before anything is trained, for a number of instances that can't share the global batch."""
+    batch = request.plan.batch
+    assert batch is not None  # noqa: S101 - commands were refused
+    resuming.refuse_uneven(batch.micro_batch, batch.accumulation * batch.replicas, instances)
+    kept = {"micro_batch": batch.micro_batch, "global_batch": batch.global_batch, "accumulation": None}
+    workbench.vary(**kept, instances=instances)
+
+
 def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
     chance = random.Random(ordeal.seed)  # noqa: S311 - where to interrupt is no secret
-    # Not in the last quarter: a small net's is over before a signal has reached every rank.
-    last = max(ordeal.interruptions, ordeal.updates * 3 // 4)
+    # In the first half: a small net's updates are made before a signal has reached every rank of a busy machine.
+    last = max(ordeal.interruptions, ordeal.updates // 2)
     targets = sorted(chance.sample(range(1, last + 1), ordeal.interruptions))
     done: list[Interruption] = []
     for number, target in enumerate(targets):
@@ -141,58 +155,57 @@ def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[In
         if seen is None:
             break
         _strike(paths, way, chance)
-        if wait(paths).state == states.COMPLETED:
+        if wait(paths, workbench.say).state == states.COMPLETED:
             break
-        instances = _go_on(workbench, paths, ordeal, first=number == 0)
+        instances = _go_on(paths, ordeal, first=number == 0)
         done.append(Interruption(way, seen, instances))
+        workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
     if not done:
-        raise UserError(f"run {paths.id} ended before it could be interrupted: give more --updates")
+        raise UserError(f"run {paths.id} ended before it could be interrupted", "give more --updates")
     return done
 
 
 def _until(paths: RunPaths, update: int) -> int | None:
     """Return the update that this attempt has made once it is at least `update`; None when it ended before."""
+    submission = read_submission(paths)
+    assert submission is not None  # noqa: S101 - it was submitted above
+    asked_at = 0.0
+    # progress.json is written once a second, the trace with every update.
+    trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
     while True:
-        now = status(paths)
-        if now.state not in states.ACTIVE:
-            return None
-        reached = _reached(paths, now.attempt)
-        if reached >= update:
-            return reached
+        reached.update((line["attempt"], line["update"]) for line in trace.new())
+        # What an earlier attempt has reached says nothing of one whose script has not begun yet.
+        attempt = attempts.current(paths)
+        if attempt >= submission.attempt and reached.get(attempt, 0) >= update:
+            return reached[attempt]
+        if time.monotonic() - asked_at > _BETWEEN_QUESTIONS_S:
+            if not _is_active(paths):
+                return None
+            asked_at = time.monotonic()
         time.sleep(_POLL_S)
 
 
-def _reached(paths: RunPaths, attempt: int) -> int:
-    # progress.json is written once a second, the trace with every update.
-    lines = read_json_lines(TracePaths(paths).rank(0))
-    return max((line["update"] for line in lines if line["attempt"] == attempt), default=0)
+def _is_active(paths: RunPaths) -> bool:
+    # Starts a process, which takes as long as several updates of a small net.
+    return status(paths).state in states.ACTIVE
 
 
 def _strike(paths: RunPaths, way: str, chance: random.Random) -> None:
     submission = read_submission(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     if way == "signal" and submission.native is not None:
-        os.kill(submission.native["pid"], signal.SIGUSR1)
+        backends.get(submission.backend).interrupt(submission.native)
         return
-    ranks = [pid for pid in processes_of(paths) if _is_rank(pid)]
+    ranks = sorted(processes.ranks_of(str(paths.folder)))
     for pid in chance.sample(ranks, min(1, len(ranks))):
         os.kill(pid, signal.SIGKILL)
 
 
-def _is_rank(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as stream:
-            return b"\0RANK=" in b"\0" + stream.read()
-    except OSError:
-        return False
-
-
-def _go_on(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, first: bool) -> int:
+def _go_on(paths: RunPaths, ordeal: Ordeal, *, first: bool) -> int:
     other = ordeal.other_instances
     if other is not None:
         instances = other if first else ordeal.instances
-        rendered: Rendered = workbench.render(resuming.with_instances(paths, instances))
-        write_rendered(paths, rendered)
+        write_again(paths, rendered(resuming.with_instances(paths, instances)))
     resuming.resume(paths)
     return ordeal.instances if other is None else instances
 
@@ -220,12 +233,12 @@ def _last_checkpoint(paths: RunPaths) -> Checkpoint:
     """Return the checkpoint that a complete run ends with."""
     found = checkpoints.newest_sound(paths.checkpoints, lambda _warning: None)
     if found is None:
-        raise UserError(f"run {paths.id} has no sound checkpoint left in {paths.checkpoints}: run this again")
+        raise UserError(f"run {paths.id} has no sound checkpoint left in {paths.checkpoints}", "run this command again")
     return found
 
 
 def _parameters(checkpoint: Checkpoint, trace: Trace) -> dict[str, traces.Array]:
-    return {name: values for name, values in traces.tensors_of(checkpoint.model) if name not in trace.buffers}
+    return {name: values for name, values in traces.tensors_of(*checkpoint.model) if name not in trace.buffers}
 
 
 def _samples_of(trace: Trace) -> list[tuple[tuple[str, ...], ...]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json, read_json_lines
 from trainjob.contract.paths import RunPaths
+from trainjob.contract.safetensors import pieces
 from trainjob.contract.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
 
 if TYPE_CHECKING:
@@ -70,12 +69,16 @@ class Trace:
             loss=self.losses.get(number),
             samples=self.samples(number),
             gradient_digests=tuple(line[number]["gradients"] for line in self.lines if number in line),
-            parameter_digests=tuple(line[number]["parameters"] for line in self.lines if number in line),
+            parameter_digests=self.parameter_digests(number),
         )
+
+    def parameter_digests(self, number: int) -> tuple[str, ...]:
+        """Return the digest of the weights after update `number`, by rank."""
+        return tuple(line[number]["parameters"] for line in self.lines if number in line)
 
     def ranks_end_equal(self, number: int) -> bool:
         """Return whether every rank has the same weights after update `number`."""
-        return len({line[number]["parameters"] for line in self.lines if number in line}) == 1
+        return len(set(self.parameter_digests(number))) == 1
 
     def samples(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Return the digests of one update's samples by micro batch, without reading its tensors."""
@@ -90,7 +93,9 @@ def read(paths: RunPaths) -> Trace:
     model = read_json(files.model)
     lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
     if not isinstance(model, dict) or not any(lines):
-        raise UserError(f"run {paths.id} left no trace to compare: it ended before its first update")
+        raise UserError(
+            f"run {paths.id} left no trace to compare: it ended before its first update", "give more --updates"
+        )
     updates = tuple(sorted({number for of_rank in lines for number in of_rank}))
     losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
     flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
@@ -111,17 +116,15 @@ def _named(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def tensors_of(path: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the tensors of a safetensors file by name, as float64."""
+def tensors_of(*paths: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of a safetensors file, or of the parts of a model, by name, as float64."""
     import numpy as np
 
     # Mapped, not read: of a large model only what is compared at the moment is in memory.
-    content = np.memmap(path, dtype=np.uint8, mode="r")
-    (length,) = struct.unpack("<Q", content[:8].tobytes())
-    header = json.loads(content[8 : 8 + length].tobytes())
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = (8 + length + offset for offset in entry["data_offsets"])
-        values = content[begin:end].view(_TYPES[entry["dtype"]]).reshape(entry["shape"])
-        yield name, values.astype(np.float64, copy=False)
+    contents = {path: np.memmap(path, dtype=np.uint8, mode="r") for path in paths}
+    for name, listed in pieces(paths).items():
+        parts = []
+        for path, place, _ in listed:
+            values = contents[path][place.start : place.start + place.size].view(_TYPES[place.dtype])
+            parts.append(values.reshape(place.shape).astype(np.float64, copy=False))
+        yield name, parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -6,25 +6,26 @@ from __future__ import annotations
 import pytest
 
 from trainjob.contract import states
+from trainjob.machines.slurm import commands, partitions
+from trainjob.machines.slurm.partitions import Nodes
 from trainjob.submit.base import Liveness
-from trainjob.submit.slurm import accounting, commands, partitions, queue
-from trainjob.submit.slurm.partitions import Nodes
+from trainjob.submit.slurm import queue
 
 SQUEUE = """\
-3|3|N/A|PENDING|Resources|2026-11-21T12:42:05|/shared/runs/3nru-sleep
-2|2|N/A|RUNNING|None|2026-11-21T12:32:04|/shared/runs/kf|zw
-7|6|4|PENDING|JobArrayTaskLimit|N/A|/shared/runs/swee
-1|1|N/A|COMPLETED|None|2026-11-21T12:31:55|/shared/runs/e45o
+3|3|N/A|PENDING|Resources|2026-11-21T12:42:05|0:00|10:00|10:00||/shared/runs/3nru-sleep
+2|2|N/A|RUNNING|None|2026-11-21T12:32:04|1:05|10:00|8:55|n[1-2]|/shared/runs/kf|zw
+7|6|4|PENDING|JobArrayTaskLimit|N/A|0:00|10:00|10:00||/shared/runs/swee
+1|1|N/A|COMPLETED|None|2026-11-21T12:31:55|0:03|10:00|9:57|n1|/shared/runs/e45o
 """
 SINFO = """\
-gpu*|up|2:00:00|2|8|16384|gpu:4|1-2
-short|up|10:00|2|8|16384|gpu:4|1
+gpu*|up|2:00:00|2|8|16384|gpu:4|1-2|1
+short|up|10:00|2|8|16384|gpu:4|1|1
 """
 # As Slurm's manual describes the fields, from sites with typed GRES, sockets and several kinds of node.
 SINFO_OF_A_SITE = """\
-main*|up|infinite|4|64|512000+|gpu:a100:4(S:0-1),nvme:1|1-infinite
-main*|up|infinite|2|128|1024000|gpu:h100:8(S:0-3)|1-infinite
-down|down|1-00:00:00|1|64|512000|(null)|1-infinite
+main*|up|infinite|4|64|512000+|gpu:a100:4(S:0-1),nvme:1|1-infinite|1
+main*|up|infinite|2|128|1024000|gpu:h100:8(S:0-3)|1-infinite|1
+down|down|1-00:00:00|1|64|512000|(null)|1-infinite|1
 """
 
 
@@ -40,12 +41,25 @@ def test_squeue_is_read_and_a_folder_may_hold_the_sign_between_fields() -> None:
 def test_why_a_job_waits_is_said_plainly() -> None:
     waiting, _, array, _ = queue.parse(SQUEUE)
     assert queue.waits(waiting) == "waits for nodes to become free (Resources); may start at 2026-11-21 12:42:05"
-    assert queue.waits(array) == "waits for earlier tasks of its array (JobArrayTaskLimit)"
-    chained = next(queue.parse("4|4|N/A|PENDING|Dependency|N/A|/x"))
+    assert queue.waits(array) == "waits for earlier elements of its array (JobArrayTaskLimit)"
+    chained = next(queue.parse("4|4|N/A|PENDING|Dependency|N/A|0:00|1:00|1:00||/x"))
     assert queue.waits(chained, ["3nru-sleep"]) == "waits for run 3nru-sleep to be COMPLETED (Dependency)"
     assert queue.waits(chained) == "waits for the job that it depends on (Dependency)"
-    unknown = next(queue.parse("1|1|N/A|PENDING|SomethingNew|N/A|/x"))
+    unknown = next(queue.parse("1|1|N/A|PENDING|SomethingNew|N/A|0:00|1:00|1:00||/x"))
     assert queue.waits(unknown) == "waits: SomethingNew"
+
+
+def test_a_job_has_its_id_its_nodes_and_its_times() -> None:
+    waiting, running, element, _ = queue.parse(SQUEUE)
+    assert queue.answer([waiting]).scheduler == {"job_id": "3", "time_limit": "10:00"}
+    assert queue.answer([waiting, running]).scheduler == {
+        "job_id": "2",
+        "nodes": "n[1-2]",
+        "elapsed": "1:05",
+        "time_limit": "10:00",
+        "time_left": "8:55",
+    }
+    assert queue.answer([element]).scheduler["job_id"] == "6_4"
 
 
 @pytest.mark.parametrize(
@@ -65,14 +79,14 @@ def test_why_a_job_waits_is_said_plainly() -> None:
     ],
 )
 def test_the_jobs_of_a_run_make_one_answer(words: list[str], liveness: Liveness, state: str | None) -> None:
-    lines = [f"{number}|{number}|N/A|{word}|None|N/A|/x" for number, word in enumerate(words, 1)]
+    lines = [f"{number}|{number}|N/A|{word}|None|N/A|0:01|1:00|0:59|n1|/x" for number, word in enumerate(words, 1)]
     found = queue.answer(list(queue.parse("\n".join(lines))))
     assert (found.liveness, found.state) == (liveness, state)
 
 
 def test_accounting_is_read_and_steps_are_passed_over() -> None:
     said = "41|COMPLETED\n42|CANCELLED by 1000\n42.batch|CANCELLED\n43_7|TIMEOUT\nsacct: error\n||\n"
-    assert accounting.parse(said) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000"), ("43_7", "TIMEOUT")]
+    assert queue.parse_accounting(said) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000"), ("43_7", "TIMEOUT")]
     assert queue.ended("CANCELLED by 1000").state == states.CANCELLED
     assert queue.ended("CANCELLED+").state == states.CANCELLED
 

@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trainjob.rehearse.slurm import root
 from trainjob.rehearse.slurm.description import SCHEDULER, Description, Partition
 
 FIRST_PORT = 17001
 # Below the folder of one private Slurm: a file system in memory that ends with it.
 PRIVATE = "private"
+JOB_ENVIRONMENT = "job-environment"  # what the TaskProlog prints
+MOUNTED = ("release", "root", "plugins")  # where another release's files are mounted
+# Name in the folder -> the file beside this module that it is a copy of.
+PROGRAMS = {"task-prolog": "task_prolog.sh", "accounting": "accounting.sh"}
+_FIRST_WITH_CGROUP_PLUGINS = (23, 2)
+
+
+def files(description: Description, folder: Path, release_root: Path | None, installed: str) -> dict[str, str]:
+    """Return what is written into `folder`: every file by its name.
+
+    `release_root` is None for the Slurm of this machine, whose release is `installed`.
+    """
+    settings = {
+        "devices": " ".join(_device_names(description)),
+        "root": release_root or "",
+        "accounting": "1" if description.accounting else "",
+        "slurmd": slurmd(release_root),
+    }
+    found = {
+        "slurm.conf": slurm_conf(description, folder),
+        "gres.conf": gres_conf(description, folder),
+        "hosts": f"127.0.0.1 localhost login {' '.join(description.node_names)}\n",
+        "settings": _assignments(settings),
+        JOB_ENVIRONMENT: "",
+    }
+    if description.accounting:
+        found |= {"accounting.conf": slurmdbd_conf(folder), "associations": _associations(description)}
+    if _takes_cgroup_plugins(description.release or installed):
+        found["cgroup.conf"] = "CgroupPlugin=disabled\n"
+    if release_root is not None:
+        user = root.our_user()
+        ours = f"{user.pw_name}:x:{user.pw_uid}:{user.pw_gid}::{user.pw_dir}:/bin/sh\n"
+        found["passwd"] = ours if user.pw_uid else ""
+    return found
+
+
+def slurmd(release_root: Path | None) -> str:
+    """Return the command, as words of a shell, that starts a node's daemon."""
+    if release_root is None:
+        return "slurmd"
+    programs = shlex.quote(str(release_root / "trainjob"))
+    return f"{programs}/slurmd -d {programs}/slurmstepd"
+
+
+def _assignments(values: Mapping[str, object]) -> str:
+    return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
+
+
+def _takes_cgroup_plugins(release: str) -> bool:
+    return tuple(int(word) for word in release.split(".")) >= _FIRST_WITH_CGROUP_PLUGINS
 
 
 def slurm_conf(description: Description, folder: Path) -> str:
     """Return slurm.conf. Every path lies below `folder`, every port in a network namespace of its own."""
-    lines = [f"{name}={value}" for name, value in {**_settings(folder), **description.settings}.items()]
+    ours = {**_settings(folder), **_site(description, folder)}
+    lines = [f"{name}={value}" for name, value in {**ours, **description.settings}.items()]
     if description.gres:
         lines.append(f"GresTypes={description.gres}")
     if description.licenses:
@@ -45,9 +98,8 @@ def _settings(folder: Path) -> dict[str, str]:
         # The nodes share one host, which has neither their CPUs, nor their memory, nor control groups to give.
         "SlurmdParameters": "config_overrides",
         "ProctrackType": "proctrack/linuxproc",
-        "TaskPlugin": "task/none",
-        "JobAcctGatherType": "jobacct_gather/none",
-        "AccountingStorageType": "accounting_storage/none",
+        # What a job finds in its environment besides what its site gives it.
+        "TaskProlog": f"{folder}/task-prolog",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_CPU_Memory",
         "MpiDefault": "none",
@@ -64,8 +116,56 @@ def _settings(folder: Path) -> dict[str, str]:
     }
 
 
+_ACCOUNT = "rehearsal"
+
+
+def _site(description: Description, folder: Path) -> dict[str, str]:
+    """Return what differs from one site to the next."""
+    settings = {"TaskPlugin": f"task/{description.task_plugin}"}
+    if description.release:
+        settings["PluginDir"] = f"{folder}/plugins"
+    if description.default_mb_per_cpu is not None:
+        settings["DefMemPerCPU"] = str(description.default_mb_per_cpu)
+    if not description.accounting:
+        return {
+            **settings,
+            "JobAcctGatherType": "jobacct_gather/none",
+            "AccountingStorageType": "accounting_storage/none",
+        }
+    return {
+        **settings,
+        "JobAcctGatherType": "jobacct_gather/linux",
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": "localhost",
+        # With munge this is the socket of a munged other than the host's.
+        "AccountingStoragePass": f"{folder / PRIVATE}/munge/socket",
+        "AccountingStorageEnforce": "associations,limits,qos",
+    }
+
+
+def slurmdbd_conf(folder: Path) -> str:
+    """Return slurmdbd.conf: a database that root reaches by its socket, without a password."""
+    private = folder / PRIVATE
+    settings = {
+        "DbdHost": "localhost",
+        "SlurmUser": "root",
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={private}/munge/socket",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "localhost",
+        "StorageUser": "root",
+        "StorageLoc": "slurm_acct_db",
+        "PidFile": f"{private}/slurmdbd.pid",
+        "LogFile": f"{private}/slurmdbd.log",
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
 def _nodes(description: Description) -> Iterator[str]:
+    threads = description.threads_per_core
     resources = f"CPUs={description.cpus} RealMemory={description.memory_mb}"
+    if threads > 1:
+        resources += f" Sockets=1 CoresPerSocket={description.cpus // threads} ThreadsPerCore={threads}"
     if description.gres:
         resources += f" Gres={description.gres}:{_typed(description)}{description.gres_count}"
     if description.features:
@@ -98,11 +198,18 @@ def gres_conf(description: Description, folder: Path) -> str:
     return f"Name={description.gres}{kind} File={files}\n"
 
 
-def device_names(description: Description) -> list[str]:
+def _device_names(description: Description) -> list[str]:
     """Return the names of the device files: a node's accelerators, which all nodes here share."""
     return [f"{description.gres}{number}" for number in range(description.gres_count)] if description.gres else []
 
 
-def hosts_file(description: Description) -> str:
-    """Return what /etc/hosts says inside: every node by its name."""
-    return f"127.0.0.1 localhost login {' '.join(description.node_names)}\n"
+def _associations(description: Description) -> str:
+    """Return sacctmgr's words, a line each, that let the user submit with the cluster file's account and QOS."""
+    account, user = description.account or _ACCOUNT, root.our_user().pw_name
+    lines = [f"add account {account} cluster=trainjob"]
+    lines += [f"add qos {description.qos}"] if description.qos else []
+    qos = f" qos=normal,{description.qos}" if description.qos else ""
+    lines += [
+        f"add user {name} account={account} defaultaccount={account}{qos}" for name in dict.fromkeys(("root", user))
+    ]
+    return "".join(f"{line}\n" for line in lines)

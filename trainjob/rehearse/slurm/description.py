@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Description:
     nodes: int = 2
     daemons: int | None = None  # nodes that get a daemon; the others are DOWN. None: all
     cpus: int = 4
+    threads_per_core: int = 1
     memory_mb: int = 16 * _MB_PER_GB
     gres: str | None = None  # gpu, ipu
     gres_type: str | None = None
@@ -47,6 +49,12 @@ class Description:
     partitions: Sequence[Partition] = (Partition(DEFAULT_PARTITION),)
     features: Sequence[str] = ()
     licenses: str | None = None
+    release: str | None = None  # of releases.SUITES. None: the installed Slurm
+    task_plugin: str = "none"  # none | affinity: who binds tasks to CPUs. affinity: no more CPUs than this machine has
+    accounting: bool = False  # slurmdbd and a database, with the account and QOS that the cluster file names
+    account: str | None = None
+    qos: str | None = None
+    default_mb_per_cpu: int | None = None  # of a job that asks for no memory. None: all of a node's
     settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
 
     @property
@@ -60,14 +68,20 @@ class Description:
         return self.node_names[: self.daemons]
 
 
-def twin_of(cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60) -> Description:
-    """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits."""
+def twin_of(
+    cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60, *, release: str | None = None, accounting: bool = False
+) -> Description:
+    """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits.
+
+    Of another release than the installed one if given. With `accounting` where this machine can have it.
+    """
     nodes = cluster.nodes
     mode, user_signal = _PREEMPTION[cluster.preemption]
     return Description(
         nodes=nodes.count,
         daemons=min(nodes.count, nodes_needed + _SPARE_NODES),
         cpus=nodes.cpus,
+        threads_per_core=nodes.threads_per_core,
         memory_mb=_PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB,
         gres=None if nodes.accelerator == "cpu" else nodes.accelerator,
         gres_type=nodes.type,
@@ -75,8 +89,18 @@ def twin_of(cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60) -> Desc
         partitions=_partitions(cluster, mode, grace_s),
         features=_words(cluster, "constraint"),
         licenses=_text(cluster, "licenses"),
+        release=release,
+        task_plugin="affinity" if binds(cluster) and nodes.cpus <= (os.cpu_count() or 1) else "none",
+        accounting=accounting,
+        account=_text(cluster, "account"),
+        qos=_text(cluster, "qos"),
         settings={"SlurmctldParameters": "preempt_send_user_signal"} if user_signal else {},
     )
+
+
+def binds(cluster: SlurmCluster) -> bool:
+    """Return whether the site's Slurm binds tasks to CPUs."""
+    return cluster.slurm.task_plugin != "none"
 
 
 def _partitions(cluster: SlurmCluster, mode: str, grace_s: int) -> tuple[Partition, ...]:

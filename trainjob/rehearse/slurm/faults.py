@@ -7,19 +7,20 @@ import signal
 from pathlib import Path
 
 from trainjob.cluster import times
-from trainjob.contract.environment import RANK
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.machines import processes
 from trainjob.rehearse.slurm import configuration
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.private import PrivateSlurm
-from trainjob.submit import local
+
+_NODE = Path(__file__).with_name("node.sh")
 
 
 def kill_daemon(slurm: PrivateSlurm, node: str) -> None:
     """Kill a node's slurmd and nothing else: its slurmstepd and ranks live on, as they do on a real node."""
     pid_file = slurm.folder / configuration.PRIVATE / f"slurmd-{node}.pid"
-    slurm.run_as_root(["sh", "-c", f"kill -KILL $(cat {pid_file})"])
+    slurm.run_as_root(["pkill", "-KILL", "--pidfile", str(pid_file)])
 
 
 def give_up(slurm: PrivateSlurm, node: str) -> None:
@@ -29,13 +30,13 @@ def give_up(slurm: PrivateSlurm, node: str) -> None:
 
 def start_daemon(slurm: PrivateSlurm, node: str) -> None:
     """Bring a node back whose slurmd was killed."""
-    slurm.run_as_root(["unshare", "--uts", "sh", "-c", f"hostname {node} && exec slurmd -N {node}"])
+    slurm.run_as_root(["unshare", "--uts", "sh", str(_NODE), str(slurm.folder), node])
 
 
 def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
     """Have the time limit of a job that runs end in one to two minutes; the script keeps the one it asks for."""
-    asked = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
-    ran_s = times.seconds(asked.text.strip()) or 0
+    reply = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
+    ran_s = times.seconds(reply.text.strip()) or 0
     # Limits are whole minutes, and one that is over already would end the job without a signal.
     _set_limit(slurm, job, str(ran_s // 60 + 2))
 
@@ -51,9 +52,9 @@ def _set_limit(slurm: PrivateSlurm, job: str, limit: str) -> None:
 
 def preempt(slurm: PrivateSlurm, seconds: int = 5) -> str:
     """Return the id of a more urgent job that takes all nodes away for a while."""
-    asked = [f"--nodes={len(slurm.description.nodes_at_work)}", "--exclusive", "--output=/dev/null", "--time=1"]
-    where = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", f"--wrap=sleep {seconds}"]
-    return slurm.run_as_root(["sbatch", "--parsable", *asked, *where]).text.strip()
+    size = [f"--nodes={len(slurm.description.nodes_at_work)}", "--exclusive", "--output=/dev/null", "--time=1"]
+    job = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", f"--wrap=sleep {seconds}"]
+    return slurm.run_as_root(["sbatch", "--parsable", *size, *job]).text.strip()
 
 
 def requeue(slurm: PrivateSlurm, job: str) -> None:
@@ -69,21 +70,21 @@ def start_soon(slurm: PrivateSlurm, job: str) -> None:
 
 def kill_rank(paths: RunPaths, rank: int) -> None:
     """Kill one rank. Raises UserError where it does not run."""
-    mark = f"{RANK}={rank}"
-    found = [pid for pid in ranks_of(paths) if mark in _environment(pid)]
-    if not found:
-        raise UserError(f"run {paths.id}: rank {rank} does not run here")
-    for pid in found:
+    leaders = [pid for pid, its_rank in _rank_leaders(paths).items() if its_rank == rank]
+    if not leaders:
+        raise UserError(f"run {paths.id}: rank {rank} does not run here", "rehearse again: it ended before the fault")
+    for pid in leaders:
         os.kill(pid, signal.SIGKILL)
 
 
 def ranks_of(paths: RunPaths) -> list[int]:
-    """Return the processes of all ranks of a run, on whichever node: the launcher starts each as a session's first."""
-    return [pid for pid in local.processes_of(paths) if _leads(pid) and _is_rank(pid)]
+    """Return the processes of all ranks of a run, on whichever node."""
+    return sorted(_rank_leaders(paths))
 
 
-def _is_rank(pid: int) -> bool:
-    return any(pair.startswith(f"{RANK}=") for pair in _environment(pid))
+def _rank_leaders(paths: RunPaths) -> dict[int, int]:
+    # The launcher starts each rank as the first process of a session; what the rank starts has its environment, too.
+    return {pid: rank for pid, rank in processes.ranks_of(str(paths.folder)).items() if _leads(pid)}
 
 
 def _leads(pid: int) -> bool:
@@ -91,10 +92,3 @@ def _leads(pid: int) -> bool:
         return os.getsid(pid) == pid
     except ProcessLookupError:
         return False
-
-
-def _environment(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []

@@ -1,35 +1,44 @@
-"""IPUs under a private Slurm: stand-ins for poprun and vipu, and the V-IPU partitions that a site's Slurm has ready."""
+"""IPUs under a private Slurm: stand-ins for poprun and vipu, sbatch's --ipus, and a V-IPU partition for each job."""
 
 from __future__ import annotations
 
 import getpass
-import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster
+from trainjob.contract import quoting
+from trainjob.contract.errors import UserError
+from trainjob.machines import process
 from trainjob.rehearse import pod_environment
-from trainjob.rehearse.slurm import ipus_option
-from trainjob.rehearse.slurm.mpi import LOOPBACK
+from trainjob.rehearse.slurm import root
 from trainjob.rehearse.standins.pod import mpirun, server
-from trainjob.render import quoting
+
+# Open MPI ignores the loopback interface, and the network of a private Slurm has no other.
+LOOPBACK = {f"OMPI_MCA_{layer}_tcp_if_include": "lo" for layer in ("oob", "btl")}
+# sbatch's --ipus comes from Graphcore's own plugin; ours takes the option and does nothing.
+_OPTION_SOURCE = Path(__file__).with_name("ipus_option.c")
+# Its copies tell by their names which of the two they are.
+_JOB_PARTITION = Path(__file__).with_name("job_partition.sh")
+_JOB_PARTITION_NAMES = {"Prolog": "prolog", "Epilog": "epilog"}
 
 
 def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]) -> dict[str, str]:
-    """Return what sbatch must hand on for the stand-ins in `place`, a folder of its own, which is made ready."""
+    """Return what sbatch must pass on to the job for the stand-ins, which are written to the folder `place`."""
     ipus = cluster.nodes.count * cluster.nodes.accelerators
     made = pod_environment.environment(place, cluster, ipus, redirects)
-    # Nodes of a private Slurm have names and daemons of their own: mpirun reaches them.
+    # Real mpirun reaches the nodes of a private Slurm: they have names and daemons of their own.
     own = {name: made[name] for name in ("PATH", "PYTHONPATH", server.FOLDER)}
     return {**own, mpirun.HOSTS: "real", **LOOPBACK}
 
 
-def settings(place: Path, cluster: SlurmCluster, job_ipus: int) -> dict[str, str]:
-    """Return slurm.conf's settings by which Slurm takes --ipus and makes each job its partition, where the site's does.
+def settings(place: Path, cluster: SlurmCluster, job_ipus: int, release: str | None = None) -> dict[str, str]:
+    """Return the lines of slurm.conf for --ipus and for a partition made with each job, as the cluster file has them.
 
-    Raises UserError where that takes a compiler and there is none.
+    Raises UserError if a C compiler is needed and missing.
     """
-    option = ipus_option.settings(place) if cluster.request == "ipus" else {}
+    option = _option(place, release) if cluster.request == "ipus" else {}
     return {**option, **_partition_of_each_job(place, cluster, job_ipus)}
 
 
@@ -37,19 +46,43 @@ def _partition_of_each_job(place: Path, cluster: SlurmCluster, job_ipus: int) ->
     partition = cluster.vipu.partition
     if partition is None or "%j" not in partition or cluster.vipu.allocation:
         return {}
-    name = quoting.with_job_id(partition)
-    scripts = {
-        "Prolog": f"get partition {name} || vipu create partition {name} --size {job_ipus} --reconfigurable",
-        "Epilog": f"get partition {name} && vipu remove partition {name}; exit 0",
-    }
-    for what, words in scripts.items():
-        _write(place / what.lower(), place, f"vipu {words}")
-    return {what: str(place / what.lower()) for what in scripts}
+    exports = {server.FOLDER: str(place / "vipu"), server.USER: getpass.getuser()}
+    values = {"programs": str(place / "bin"), "name": quoting.with_job_id(partition), "ipus": job_ipus}
+    lines = [f"export {name}={quoting.word(value)}\n" for name, value in exports.items()]
+    lines += [f"{name}={quoting.word(value)}\n" for name, value in values.items()]
+    (place / "job-partition").write_text("".join(lines))
+    for script in _JOB_PARTITION_NAMES.values():
+        shutil.copyfile(_JOB_PARTITION, place / script)
+        (place / script).chmod(0o755)
+    return {setting: str(place / script) for setting, script in _JOB_PARTITION_NAMES.items()}
 
 
-def _write(path: Path, place: Path, line: str) -> None:
-    who = {server.FOLDER: str(place / "vipu"), server.USER: getpass.getuser()}
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in who.items())
-    programs = shlex.quote(str(place / "bin"))
-    path.write_text(f"#!/bin/sh\n{exports}PATH={programs}:$PATH\n({line}) >/dev/null 2>&1\n")
-    path.chmod(0o755)
+def _option(place: Path, release: str | None) -> dict[str, str]:
+    """Return the setting that loads the plugin, compiled into `place`. Raises UserError without a compiler."""
+    compiler = shutil.which("cc", path=process.search_path())
+    if compiler is None:
+        raise UserError(
+            "the cluster requests IPUs with sbatch's --ipus. A stock Slurm accepts that option only with a plugin, and "
+            "this machine has no C compiler to build one",
+            "On Debian or Ubuntu: sudo apt-get install gcc libc6-dev; or rehearse with request: gres, which requests "
+            "the same number",
+        )
+    plugin, table = place / "ipus.so", place / "plugstack.conf"
+    words = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        f"-DSLURM_VERSION={_version(release)}",
+        "-o",
+        str(plugin),
+        str(_OPTION_SOURCE),
+    ]
+    process.run(words)
+    table.write_text(f"required {plugin}\n")
+    return {"PlugStackConfig": str(table)}
+
+
+def _version(release: str | None) -> str:
+    """Return Slurm's version as its plugins write it: 22.05.8 is 0x160508. Slurm compares no more than the release."""
+    numbers = f"{release}.0" if release else root.installed_version()
+    return "0x" + "".join(f"{int(number):02x}" for number in numbers.split(".")) if numbers else "0"

@@ -1,78 +1,125 @@
-"""Rehearses a slurm cluster's job: a private Slurm, plain sbatch, the fault if one is asked for, a verdict."""
+"""Rehearses a job for a Slurm cluster: a private Slurm, plain sbatch, the fault if one is injected, a verdict."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.machines import process
 from trainjob.plan.words import quantity
-from trainjob.rehearse.base import Clock, Rehearsal, Verdict
-from trainjob.rehearse.slurm import faults, folders, ipus, mpi
-from trainjob.rehearse.slurm.description import Description, twin_of
+from trainjob.rehearse import gpus
+from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, Verdict
+from trainjob.rehearse.slurm import faults, folders, ipus, releases, root
+from trainjob.rehearse.slurm.description import Description, binds, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.trials import TRIALS, Trial
 from trainjob.rehearse.slurm.watching import Scene, last_words, wait_for
 from trainjob.runs import arrays
-from trainjob.submit import folder, process
+from trainjob.submit import folder
 
 _POLL_S = 0.1
 _AT_WORK_WITHIN_S = 600.0
-# After a job has come back, so many more updates show that it goes on.
+# A job that was restarted has to make this many more updates.
 _ENOUGH_UPDATES = 5
-_NOT_THE_SAME = "what Slurm was given is not what was rendered"
+NOT_THE_SAME = "the files given to Slurm differ from the rendered ones"
 
 
-def rehearse(asked: Rehearsal) -> Verdict:
-    """Return how the job ended under a private Slurm, of which nothing is left.
+def rehearse(rehearsal: Rehearsal) -> Verdict:
+    """Return how the job ended under a private Slurm, which is removed afterwards.
 
-    Raises UserError when the machine lacks what that takes, or the job ends before the fault could strike.
+    Raises UserError if the machine can't run one, or if the job ends before the fault is injected.
     """
-    cluster = asked.request.cluster
+    cluster = rehearsal.request.cluster
     if not isinstance(cluster, SlurmCluster):
         raise TypeError(cluster.kind)
-    if asked.inject and asked.request.tasks:
-        raise UserError(f"--inject {asked.inject} befalls one job: leave --array and --sweep out")
+    if rehearsal.inject and rehearsal.request.elements:
+        raise UserError(f"--inject {rehearsal.inject} works on a single job", "Leave out --array and --sweep")
     clock = Clock()
-    with _stage(asked, cluster) as (description, environment), private_slurm(description) as slurm:
+    with stage(rehearsal, cluster) as place, private_slurm(place.description, rehearsal.say) as slurm:
         clock.done("Slurm up")
-        asked.say(f"a private Slurm is up: {_nodes(description)}")
-        if asked.redirects.get("TRAINJOB_DEVICE") == "cpu":
-            _say_what_is_not_there(asked, cluster)
-        scene = _submitted(asked, cluster, slurm, environment)
+        rehearsal.say(f"a private Slurm is up: {_nodes(place.description)}")
+        _say_what_differs(rehearsal, cluster, place.description)
+        if rehearsal.has_gpus:
+            rehearsal.say(f"stand-in GPUs: {cluster.nodes.accelerators} per node; their work is done on the CPU")
+        elif rehearsal.redirects.get("TRAINJOB_DEVICE") == "cpu":
+            _say_what_is_simulated(rehearsal, cluster)
+        scene = submit(rehearsal, cluster, slurm, place.environment)
         clock.done("submitted")
-        asked.say(f"job.sbatch is submitted with plain sbatch, as job {scene.job}")
-        same_bytes = _holds_the_same_bytes(asked, scene)
-        _follow(asked, scene, clock)
+        rehearsal.say(f"job.sbatch is submitted with plain sbatch, as job {scene.job}")
+        same_bytes = holds_the_same_bytes(rehearsal, scene)
+        _follow(rehearsal, scene, clock)
         clock.done("ended")
-        verdict = _verdict(asked, scene, clock, same_bytes=same_bytes)
+        verdict = _verdict(rehearsal, scene, clock, same_bytes=same_bytes)
+        if place.gpus is not None:
+            verdict = dataclasses.replace(verdict, gpus=gpus.Usage.read(place.gpus).lines())
     clock.done("taken down")
     return verdict
 
 
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """The Slurm to start, and the environment that sbatch needs besides the redirects."""
+
+    description: Description
+    environment: dict[str, str]
+    gpus: Path | None = None  # where ranks with stand-in GPUs leave their summaries
+
+
 @contextlib.contextmanager
-def _stage(asked: Rehearsal, cluster: SlurmCluster) -> Iterator[tuple[Description, dict[str, str]]]:
-    """Yield the Slurm that is needed, and what sbatch sees beside what is redirected."""
-    topology = asked.request.plan.topology
-    description = twin_of(cluster, len(topology.hosts))
-    if ipu_place(cluster) is None:
-        yield description, {"PATH": process.search_path(), **mpi.LOOPBACK}
-        return
-    with folders.new_folder() as place:
-        environment = ipus.environment(place, cluster, asked.redirects)
-        settings = {**description.settings, **ipus.settings(place, cluster, topology.devices)}
-        yield dataclasses.replace(description, settings=settings), environment
-
-
-def _say_what_is_not_there(asked: Rehearsal, cluster: SlurmCluster) -> None:
+def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
+    """Yield what the job of a rehearsal needs of its Slurm."""
+    topology = rehearsal.request.plan.topology
+    release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
+    accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
+    description = twin_of(cluster, len(topology.hosts), release=release, accounting=accounting)
     if ipu_place(cluster) is not None:
-        asked.say("poprun, vipu, poptorch and popdist stand in for the site's: instances train on CPU")
+        with folders.new_folder() as place:
+            environment = ipus.environment(place, cluster, rehearsal.redirects)
+            settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
+            yield Stage(dataclasses.replace(description, settings=settings), environment)
+    elif rehearsal.has_gpus:
+        torch = gpus.make_ready(rehearsal.redirects["TRAINJOB_PYTHON"])
+        with folders.new_folder() as place:
+            python = rehearsal.redirects["TRAINJOB_PYTHON"]
+            environment = gpus.environment(place, cluster.nodes.accelerators, cluster.nodes.type, python, torch)
+            yield Stage(description, {**environment, **ipus.LOOPBACK}, place)
+    else:
+        path = process.search_path(rehearsal.redirects["TRAINJOB_PYTHON"])
+        yield Stage(description, {"PATH": path, **ipus.LOOPBACK})
+
+
+def _say_what_differs(rehearsal: Rehearsal, cluster: SlurmCluster, description: Description) -> None:
+    site = cluster.slurm
+    if description.release:
+        rehearsal.say(f"it is Slurm {description.release}")
+    elif site.version and (release := releases.release_of(site.version)) not in (None, root.installed_release()):
+        rehearsal.say(
+            f"the site has Slurm {site.version}, not the one installed here: --slurm {release} rehearses on it"
+        )
+    if binds(cluster) and description.task_plugin == "none":
+        rehearsal.say(
+            f"the site binds tasks to CPUs (task/{site.task_plugin}), and this machine has fewer than the "
+            f"{cluster.nodes.cpus} of a node: tasks are not bound"
+        )
+    if site.accounting and not description.accounting:
+        rehearsal.say(
+            "the site has accounting, and slurmdbd or MariaDB is not installed here: accounts are not checked"
+        )
+
+
+def _say_what_is_simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> None:
+    if ipu_place(cluster) is not None:
+        rehearsal.say("stand-ins replace poprun, vipu, poptorch and popdist: instances train on the CPU")
     elif cluster.nodes.accelerator != "cpu":
-        asked.say(f"its {cluster.nodes.accelerator}s are only counted: ranks train on CPU, over gloo")
+        rehearsal.say(
+            f"its {cluster.nodes.accelerator}s are allocated by count only: ranks train on the CPU, over gloo"
+        )
 
 
 def _nodes(description: Description) -> str:
@@ -80,74 +127,73 @@ def _nodes(description: Description) -> str:
     return f"{description.nodes} nodes{resource}, {len(description.nodes_at_work)} of them with a daemon"
 
 
-def _submitted(asked: Rehearsal, cluster: SlurmCluster, slurm: PrivateSlurm, environment: dict[str, str]) -> Scene:
-    project = asked.project if asked.selection is not None else None
-    paths = folder.create(asked.folder, asked.rendered, project, asked.selection)
-    topology = asked.request.plan.topology
-    sent = slurm.run(
-        ["sbatch", "--parsable", asked.rendered.script],
-        folder=paths.folder,
-        environment=_environment(asked, environment),
-    )
+def submit(
+    rehearsal: Rehearsal,
+    cluster: SlurmCluster,
+    slurm: PrivateSlurm,
+    environment: Mapping[str, str],
+    *,
+    nodes: int | None = None,
+) -> Scene:
+    """Return the job, submitted with plain sbatch from its new run directory; with `nodes`, on fewer than planned."""
+    project = rehearsal.project if rehearsal.selection is not None else None
+    paths = folder.create(rehearsal.folder, rehearsal.rendered, project, rehearsal.selection)
+    topology = rehearsal.request.plan.topology
+    # Not by sbatch's environment: the script's own --export=NONE stands, as on a cluster.
+    slurm.set_job_environment({**rehearsal.redirects, **environment})
+    options = [] if nodes is None else [f"--nodes={nodes}"]
+    sent = slurm.run(["sbatch", "--parsable", *options, rehearsal.rendered.script], folder=paths.folder)
+    hosts = len(topology.hosts)
     return Scene(
         slurm=slurm,
         paths=paths,
         job=sent.text.strip().split(";")[0],
         cluster=cluster,
-        instances=topology.instances,
-        hosts=len(topology.hosts),
-        trains=not asked.request.job.command,
+        instances=topology.instances if nodes is None else topology.instances // hosts * nodes,
+        hosts=nodes or hosts,
+        trains=not rehearsal.request.job.command,
     )
 
 
-def _environment(asked: Rehearsal, environment: dict[str, str]) -> dict[str, str]:
-    """Return what sbatch sees. The script says --export=NONE, and that must stay as it is.
-
-    SBATCH_EXPORT stands above a script's own --export, and these names alone come through: sbatch's command line
-    stays plain, and a follow-up that the script submits inherits the same. PATH, because on a cluster the prologue,
-    which is skipped here, makes it what a user's command needs.
-    """
-    chosen = {**asked.redirects, **environment}
-    return {**chosen, "SBATCH_EXPORT": ",".join((*chosen, "SBATCH_EXPORT"))}
-
-
-def _holds_the_same_bytes(asked: Rehearsal, scene: Scene) -> bool:
-    """Return whether the script that Slurm holds, and the files beside it, are what was rendered."""
+def holds_the_same_bytes(rehearsal: Rehearsal, scene: Scene) -> bool:
+    """Return whether Slurm's copy of the script, and the files of the run directory, are byte for byte as rendered."""
     held = scene.slurm.run(["scontrol", "write", "batch_script", scene.job, "-"]).stdout
-    script = asked.rendered.files[asked.rendered.script].content
-    # Slurm ends what it writes with one more newline, by version.
-    files = asked.rendered.files.items()
+    script = rehearsal.rendered.files[rehearsal.rendered.script].content
+    # Some versions of Slurm add a newline.
+    files = rehearsal.rendered.files.items()
     return held.rstrip(b"\n") == script.rstrip(b"\n") and all(
         (scene.paths.folder / name).read_bytes() == file.content for name, file in files
     )
 
 
-def _tasks(asked: Rehearsal, scene: Scene) -> list[Scene]:
-    """Return the tasks of an array, each as a job of its own; none where the job is no array."""
-    return [dataclasses.replace(scene, paths=scene.paths.of_task(number)) for number in asked.request.tasks]
+def _elements(rehearsal: Rehearsal, scene: Scene) -> list[Scene]:
+    """Return the elements of an array, each seen as a job of its own; none if the job is not an array."""
+    return [dataclasses.replace(scene, paths=scene.paths.of_element(number)) for number in rehearsal.request.elements]
 
 
-def _follow(asked: Rehearsal, scene: Scene, clock: Clock) -> None:
-    tasks = _tasks(asked, scene)
-    if tasks:
-        wait_for(scene, lambda: any(task.attempt for task in tasks), "a task started", _AT_WORK_WITHIN_S)
+def _follow(rehearsal: Rehearsal, scene: Scene, clock: Clock) -> None:
+    elements = _elements(rehearsal, scene)
+    if elements:
+        wait_for(
+            scene, lambda: any(element.attempt for element in elements), "an array element started", _AT_WORK_WITHIN_S
+        )
         clock.done("started")
         _until_it_ends(scene)
         return
     wait_for(scene, lambda: scene.attempt >= 1, "it started", _AT_WORK_WITHIN_S)
     clock.done("started")
-    trial = TRIALS[asked.inject] if asked.inject else None
+    trial = TRIALS[rehearsal.inject] if rehearsal.inject else None
     if trial is not None or scene.trains:
         wait_for(scene, scene.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
         clock.done("all ranks at work")
-        asked.say(f"{quantity(scene.instances, 'rank')} at work on {quantity(scene.hosts, 'node')}")
+        rehearsal.say(f"{quantity(scene.instances, 'rank')} at work on {quantity(scene.hosts, 'node')}")
     if trial is None:
         _until_it_ends(scene)
         return
-    asked.say(f"injected: {asked.inject}; expected: {trial.expected(scene.cluster)}")
+    rehearsal.say(f"injected: {rehearsal.inject}; expected: {trial.expected(scene.cluster)}")
     trial.strike(scene)
     clock.done("injected")
-    _through_the_trial(asked, scene, trial, clock)
+    _through_the_trial(rehearsal, scene, trial, clock)
 
 
 def _until_it_ends(scene: Scene) -> None:
@@ -155,47 +201,47 @@ def _until_it_ends(scene: Scene) -> None:
         time.sleep(_POLL_S)
 
 
-def _through_the_trial(asked: Rehearsal, scene: Scene, trial: Trial, clock: Clock) -> None:
+def _through_the_trial(rehearsal: Rehearsal, scene: Scene, trial: Trial, clock: Clock) -> None:
     comes_back, helped = trial.comes_back(scene.cluster), False
     while words := scene.queue():
         if comes_back and not helped and "PENDING" in words:
-            _help_back(asked, scene)
+            _help_back(rehearsal, scene)
             helped = True
         if comes_back and scene.attempt > 1 and scene.is_at_work():
             clock.done("back at work")
-            _stop_when_enough(asked, scene)
+            _stop_when_enough(rehearsal, scene)
         time.sleep(_POLL_S)
 
 
-def _help_back(asked: Rehearsal, scene: Scene) -> None:
-    # Slurm has a requeued job wait two minutes, and keeps the limit that the trial has shortened.
-    if asked.inject == "timeout":
-        limit = asked.request.job.time_limit or scene.cluster.time_limit or "UNLIMITED"
+def _help_back(rehearsal: Rehearsal, scene: Scene) -> None:
+    # Slurm holds a requeued job back for two minutes, and keeps the time limit that the trial shortened.
+    if rehearsal.inject == "timeout":
+        limit = rehearsal.request.job.time_limit or scene.cluster.time_limit or "UNLIMITED"
         faults.set_limit_back(scene.slurm, scene.job, limit)
     faults.start_soon(scene.slurm, scene.job)
 
 
-def _stop_when_enough(asked: Rehearsal, scene: Scene) -> None:
-    if scene.trains and "TRAINJOB_MAX_UPDATES" not in asked.redirects:
+def _stop_when_enough(rehearsal: Rehearsal, scene: Scene) -> None:
+    if scene.trains and "TRAINJOB_MAX_UPDATES" not in rehearsal.redirects:
         now = scene.update()
         if now is not None and now >= scene.began_at() + _ENOUGH_UPDATES:
             scene.paths.stop.touch()
 
 
-def _not_all_completed(tasks: Sequence[Scene]) -> str | None:
-    wrong = [task for task in tasks if task.state != states.COMPLETED]
-    return f"task {wrong[0].paths.task} is {wrong[0].state}. {last_words(wrong[0])}" if wrong else None
+def _not_all_completed(elements: Sequence[Scene]) -> str | None:
+    wrong = [element for element in elements if element.state != states.COMPLETED]
+    return f"array element {wrong[0].paths.element} is {wrong[0].state}. {last_words(wrong[0])}" if wrong else None
 
 
-def _verdict_of_tasks(scene: Scene, clock: Clock, tasks: Sequence[Scene], *, same: bool) -> Verdict:
-    words = [task.state for task in tasks]
-    problem = _not_all_completed(tasks) if same else _NOT_THE_SAME
+def _verdict_of_array(scene: Scene, clock: Clock, elements: Sequence[Scene], *, same: bool) -> Verdict:
+    words = [element.state for element in elements]
+    problem = _not_all_completed(elements) if same else NOT_THE_SAME
     return Verdict(
         passed=problem is None,
-        outcome=problem or f"COMPLETED in {len(tasks)} of {len(tasks)} tasks",
-        expected="all tasks are COMPLETED",
+        outcome=problem or f"COMPLETED: {quantity(len(elements), 'array element')}",
+        expected="all array elements are COMPLETED",
         state=arrays.overall(words),
-        attempts=max(task.attempt for task in tasks),
+        attempts=max(element.attempt for element in elements),
         update=None,
         same_bytes=same,
         seconds=clock.steps,
@@ -203,19 +249,19 @@ def _verdict_of_tasks(scene: Scene, clock: Clock, tasks: Sequence[Scene], *, sam
     )
 
 
-def _verdict(asked: Rehearsal, scene: Scene, clock: Clock, *, same_bytes: bool) -> Verdict:
-    tasks = _tasks(asked, scene)
-    if tasks:
-        return _verdict_of_tasks(scene, clock, tasks, same=same_bytes)
-    trial = TRIALS[asked.inject] if asked.inject else None
+def _verdict(rehearsal: Rehearsal, scene: Scene, clock: Clock, *, same_bytes: bool) -> Verdict:
+    elements = _elements(rehearsal, scene)
+    if elements:
+        return _verdict_of_array(scene, clock, elements, same=same_bytes)
+    trial = TRIALS[rehearsal.inject] if rehearsal.inject else None
     problem = trial.problem(scene) if trial else _not_completed(scene)
     if not same_bytes:
-        problem = _NOT_THE_SAME
-    outcome = f"{problem}. {last_words(scene)}" if problem else _told(asked, scene)
+        problem = NOT_THE_SAME
+    outcome = f"{problem}. {last_words(scene)}" if problem else _summary(rehearsal, scene)
     return Verdict(
         passed=problem is None,
         outcome=outcome,
-        expected=trial.expected(scene.cluster) if trial else "it is COMPLETED",
+        expected=trial.expected(scene.cluster) if trial else "the job is COMPLETED",
         state=scene.state,
         attempts=scene.attempt,
         update=scene.update(),
@@ -226,10 +272,10 @@ def _verdict(asked: Rehearsal, scene: Scene, clock: Clock, *, same_bytes: bool) 
 
 
 def _not_completed(scene: Scene) -> str | None:
-    return None if scene.state == states.COMPLETED else f"it is {scene.state}"
+    return None if scene.state == states.COMPLETED else f"the job is {scene.state}"
 
 
-def _told(asked: Rehearsal, scene: Scene) -> str:
+def _summary(rehearsal: Rehearsal, scene: Scene) -> str:
     words = [scene.state]
     if scene.update():
         words.append(f"after {scene.update()} updates")
@@ -237,8 +283,8 @@ def _told(asked: Rehearsal, scene: Scene) -> str:
         words.append(f"in {scene.attempt} attempts")
         if scene.trains:
             words.append(f"(the last began at update {scene.began_at()})")
-    if asked.inject == "rank-death" and scene.failure:
+    if rehearsal.inject == "rank-death" and scene.failure:
         words.append(f"and rank {scene.failure.rank} is named, exit code {scene.failure.exit_code}")
-    if asked.inject in ("cancel", "preempt") and scene.attempt == 1:
+    if rehearsal.inject in ("cancel", "preempt") and scene.attempt == 1:
         words.append(f"with a checkpoint of update {scene.checkpoint()}")
     return " ".join(words)

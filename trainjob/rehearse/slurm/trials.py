@@ -1,4 +1,4 @@
-"""What --inject does to a job, and what has to come of it. A new trial is a new row of TRIALS."""
+"""The faults of --inject, and what has to follow from each. A new fault is a new row of TRIALS."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trainjob.contract import states
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.watching import Scene, wait_for
 
-# Slurm looks at time limits every 30 s; a busy machine may be late.
+# Slurm checks time limits every 30 s, and later on a busy machine.
 _SIGNAL_WITHIN_S = 300.0
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault: what is done, what has to come of it, and what is wrong with what came (None: nothing)."""
+    """One fault: how it is injected, what is expected, and what differs from that afterwards (None: nothing)."""
 
     strike: Callable[[Scene], None]
     expected: Callable[[SlurmCluster], str]
@@ -30,10 +30,10 @@ class Trial:
 
 
 def _let_time_run_out(scene: Scene) -> None:
-    # A short job would end before Slurm looks at its limit: its ranks are held until they have been told.
+    # A short job would end before Slurm checks its limit: pause the ranks until they have been signalled.
     with _held(scene) as ranks:
         faults.let_time_run_out(scene.slurm, scene.job)
-        wait_for(scene, lambda: any(map(_has_been_told, ranks)), "the time-limit signal came", _SIGNAL_WITHIN_S)
+        wait_for(scene, lambda: any(map(_has_been_signalled, ranks)), "the time-limit signal came", _SIGNAL_WITHIN_S)
 
 
 @contextmanager
@@ -49,8 +49,8 @@ def _held(scene: Scene) -> Iterator[list[int]]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def _has_been_told(pid: int) -> bool:
-    """Return whether a held rank has a USR1 waiting, or holds no more: Slurm lets go of what it signals, by site."""
+def _has_been_signalled(pid: int) -> bool:
+    """Return whether a paused rank has a pending USR1, or runs again: some sites' Slurm continues what it signals."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -65,7 +65,7 @@ def _preempt(scene: Scene) -> None:
 
 
 def _fail_a_node(scene: Scene) -> None:
-    # The last node: rank 0 and the job script live on, and see what a lost node looks like.
+    # The last node: rank 0 and the job script survive, and see the loss of a node.
     node = scene.nodes()[-1]
     faults.kill_daemon(scene.slurm, node)
     faults.give_up(scene.slurm, node)
@@ -81,37 +81,37 @@ def _cancel(scene: Scene) -> None:
 
 def _came_back(scene: Scene) -> str | None:
     if scene.attempt < 2:
-        return f"it did not come back: it is {scene.state} after attempt {scene.attempt}"
+        return f"the job was not restarted: it is {scene.state} after attempt {scene.attempt}"
     if scene.state not in (states.COMPLETED, states.STOPPED):
-        return f"it came back, and attempt {scene.attempt} is {scene.state}"
+        return f"the job was restarted, and attempt {scene.attempt} is {scene.state}"
     return None
 
 
 def _named_the_rank(scene: Scene) -> str | None:
     failed, rank = scene.failure, scene.instances - 1
     if scene.state != states.FAILED or failed is None:
-        return f"it is {scene.state}, and {'no rank is' if failed is None else f'rank {failed.rank} is'} named"
+        return f"the job is {scene.state}, and {'no rank' if failed is None else f'rank {failed.rank}'} is named"
     return None if failed.rank == rank else f"rank {failed.rank} is named, and rank {rank} was killed"
 
 
 def _was_cancelled(scene: Scene) -> str | None:
     if scene.state != states.CANCELLED:
-        return f"it is {scene.state}"
-    return None if scene.checkpoint() or not scene.trains else "it left no checkpoint"
+        return f"the job is {scene.state}"
+    return None if scene.checkpoint() or not scene.trains else "the job left no checkpoint"
 
 
 def _was_preempted(scene: Scene) -> str | None:
     if scene.cluster.preemption != "cancel":
         return _came_back(scene)
     if scene.state not in (states.STOPPED, states.CANCELLED):
-        return f"it is {scene.state}"
-    return None if scene.checkpoint() or not scene.trains else "it left no checkpoint"
+        return f"the job is {scene.state}"
+    return None if scene.checkpoint() or not scene.trains else "the job left no checkpoint"
 
 
-_BACK = "it checkpoints, comes back, and goes on as attempt 2"
+_BACK = "the job checkpoints, is restarted, and continues as attempt 2"
 _PREEMPTED = {
     "requeue": _BACK,
-    "cancel": "it ends, and leaves a checkpoint",
+    "cancel": "the job ends and leaves a checkpoint",
     "user-signal": _BACK,
 }
 TRIALS: dict[str, Trial] = {
@@ -123,8 +123,10 @@ TRIALS: dict[str, Trial] = {
         lambda cluster: cluster.preemption != "cancel",
     ),
     "node-failure": Trial(
-        _fail_a_node, lambda _: "it comes back on nodes that live, as attempt 2", _came_back, lambda _: True
+        _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back, lambda _: True
     ),
-    "rank-death": Trial(_kill_a_rank, lambda _: "it is FAILED, and the rank that died is named", _named_the_rank),
-    "cancel": Trial(_cancel, lambda _: "it is CANCELLED, leaves a checkpoint, and stays so", _was_cancelled),
+    "rank-death": Trial(_kill_a_rank, lambda _: "the job is FAILED, and the rank that died is named", _named_the_rank),
+    "cancel": Trial(
+        _cancel, lambda _: "the job is CANCELLED, leaves a checkpoint, and is not restarted", _was_cancelled
+    ),
 }

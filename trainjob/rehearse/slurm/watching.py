@@ -1,4 +1,4 @@
-"""A job under a private Slurm as a rehearsal sees it: its files, and the queue."""
+"""A rehearsed job under a private Slurm: its files, and the queue."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.private import PrivateSlurm
 
 _POLL_S = 0.1
+_CURE = "Correct what these lines name, and rehearse again"
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Scene:
 
     @property
     def state(self) -> str:
-        """The job's own word."""
+        """The state that the job script wrote."""
         return read_word(self.paths.state) or "PENDING"
 
     @property
@@ -47,7 +48,7 @@ class Scene:
         return failure.read(self.paths)
 
     def update(self) -> int | None:
-        """Return how far the newest attempt is; None where it has not said so."""
+        """Return the last update of the newest attempt; None before it has reported one."""
         return self._progress().get("update")
 
     def _progress(self) -> dict[str, Any]:
@@ -56,11 +57,11 @@ class Scene:
 
     def checkpoint(self) -> int:
         """Return the update of the newest checkpoint; 0 where there is none."""
-        found = checkpoints.folders(self.paths.checkpoints)
-        return checkpoints.update_of(found[0]) if found else 0
+        newest_first = checkpoints.folders(self.paths.checkpoints)
+        return checkpoints.update_of(newest_first[0]) if newest_first else 0
 
     def began_at(self) -> int:
-        """Return the update from which the newest attempt went on; 0 from the beginning."""
+        """Return the update at which the newest attempt resumed; 0 if it started from the beginning."""
         return int(self._progress().get("began_at", 0))
 
     def is_at_work(self) -> bool:
@@ -70,33 +71,33 @@ class Scene:
         return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
 
     def queue(self) -> list[str]:
-        """Return Slurm's word for each of our jobs that waits, runs, or is being ended."""
-        asked = self.slurm.run(["squeue", "--noheader", "--format=%T %P"])
-        return [line.split()[0] for line in asked.text.splitlines() if line.split()[1] != PREEMPTING_PARTITION]
+        """Return Slurm's state of each of our jobs that is pending, running or completing."""
+        reply = self.slurm.run(["squeue", "--noheader", "--format=%T %P"])
+        return [line.split()[0] for line in reply.text.splitlines() if line.split()[1] != PREEMPTING_PARTITION]
 
     def nodes(self) -> list[str]:
-        """Return the nodes that the job has, in order."""
-        asked = self.slurm.run(["squeue", "--noheader", f"--jobs={self.job}", "--format=%N"])
-        return self.slurm.run(["scontrol", "show", "hostnames", asked.text.strip()]).text.split()
+        """Return the nodes of the job, in order."""
+        reply = self.slurm.run(["squeue", "--noheader", f"--jobs={self.job}", "--format=%N"])
+        return self.slurm.run(["scontrol", "show", "hostnames", reply.text.strip()]).text.split()
 
 
-def wait_for(scene: Scene, found: Callable[[], object], what: str, limit_s: float) -> None:
-    """Return when `found` says so. Raises UserError when the job ends or `limit_s` passes before."""
+def wait_for(scene: Scene, holds: Callable[[], object], what: str, limit_s: float, *, poll_s: float = _POLL_S) -> None:
+    """Wait until `holds()`. Raises UserError if the job ends first, or after `limit_s`."""
     deadline = time.monotonic() + limit_s
-    while not found():
+    while not holds():
         if time.monotonic() > deadline:
-            raise UserError(f"{what}: not within {limit_s:g} s. {last_words(scene)}")
-        # Asked once more: it may have come, and the job ended, since we looked.
-        if not scene.queue() and not found():
-            raise UserError(f"the job is {scene.state} before {what}. {last_words(scene)}")
-        time.sleep(_POLL_S)
+            raise UserError(f"{what}: not within {limit_s:g} s. {last_words(scene)}\n", _CURE)
+        # Check again: both may have happened since, the event and then the job's end.
+        if not scene.queue() and not holds():
+            raise UserError(f"the job is {scene.state} before {what}. {last_words(scene)}\n", _CURE)
+        time.sleep(poll_s)
 
 
 def last_words(scene: Scene) -> str:
-    """Return what the first failing rank, or else the job script, said last."""
+    """Return the last output of the first rank that failed, or else of the job script."""
     failed = scene.failure
     lines = failed.tail if failed else tail_of_attempt(scene.paths.scheduler_log)
     who = f"rank {failed.rank}" if failed else "the job script"
     if not lines:
-        return f"It left no output. Slurm's own logs end so:\n{scene.slurm.logs()}"
+        return f"It left no output. The last lines of Slurm's own logs:\n{scene.slurm.logs()}"
     return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])

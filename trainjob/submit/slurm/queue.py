@@ -1,21 +1,25 @@
-"""squeue, asked once for everything of ours, and its words made plain."""
+"""What Slurm knows of jobs: squeue, asked once for all of them, and sacct for those that squeue has forgotten."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainjob.contract import states
-from trainjob.contract.paths import TASKS
+from trainjob.contract import package, states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import ELEMENTS
+from trainjob.machines.machine import Machine
+from trainjob.machines.slurm import commands
+from trainjob.machines.slurm.commands import ControllerDownError
 from trainjob.submit.base import Answer, Liveness
-from trainjob.submit.machine import Machine
-from trainjob.submit.slurm import commands
 
-# The run directory last: it alone may hold the sign that parts the fields.
-_FORMAT = "%A|%F|%K|%T|%r|%S|%Z"
-_FIELDS = 7
-# A user's own jobs, with those that have ended a moment ago; their number is no matter for the controller.
-_SQUEUE = 'exec squeue --noheader --array --states=all --user="$(id -un)" --format="$1"'
+# The run directory last: it alone may contain the character that separates the fields.
+_FORMAT = "%A|%F|%K|%T|%r|%S|%M|%l|%L|%N|%Z"
+_FIELDS = 11
+
+# A job, or an element of an array; neither a step nor a part of a heterogeneous job.
+_ACCOUNTED_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
 
 _ENDED_STATES: dict[str, str | None] = {
     "COMPLETED": None,
@@ -29,22 +33,22 @@ _ENDED_STATES: dict[str, str | None] = {
     "NODE_FAIL": states.LOST,
     "REVOKED": states.LOST,
 }
-_ENDED_WORDS = {
+_ENDED_NOTES = {
     "TIMEOUT": "Slurm ended it at its time limit",
     "DEADLINE": "Slurm ended it at its deadline",
     "CANCELLED": "cancelled in Slurm",
-    "PREEMPTED": "preempted by a more urgent job, and not requeued",
-    "OUT_OF_MEMORY": "a node's memory did not suffice: ask for more (directives.mem), or for fewer instances a node",
+    "PREEMPTED": "preempted by a job of higher priority, and not requeued",
+    "OUT_OF_MEMORY": "a node ran out of memory: ask for more (directives.mem), or for fewer instances per node",
     "BOOT_FAIL": "a node could not be started",
     "NODE_FAIL": "a node failed, and the job was not requeued",
-    "COMPLETED": "Slurm calls the job COMPLETED, and the run directory has not heard of it",
+    "COMPLETED": "Slurm calls the job COMPLETED, but its run directory does not say so",
 }
 _WAITS_FOR = {
-    "Priority": "others come first",
+    "Priority": "because other jobs have priority",
     "Resources": "for nodes to become free",
-    "None": "to be looked at by the scheduler",
+    "None": "for the scheduler to consider it",
     "Dependency": "for the job that it depends on",
-    "DependencyNeverSatisfied": "for ever, for the job that it depends on has failed: cancel it",
+    "DependencyNeverSatisfied": "forever, because the job that it depends on has failed: cancel it",
     "BeginTime": "for its start time (after a requeue Slurm waits two minutes)",
     "JobHeldUser": "because its user holds it: scontrol release",
     "JobHeldAdmin": "because an administrator holds it: ask them",
@@ -52,24 +56,24 @@ _WAITS_FOR = {
     "Reservation": "for a reservation to begin",
     "PartitionDown": "for its partition, which is down",
     "PartitionInactive": "for its partition, which takes no jobs now",
-    "PartitionNodeLimit": "for ever: it asks for more nodes than its partition allows",
-    "PartitionTimeLimit": "for ever: it asks for more time than its partition allows",
+    "PartitionNodeLimit": "forever: it asks for more nodes than its partition allows",
+    "PartitionTimeLimit": "forever: it asks for more time than its partition allows",
     "AssocGrpGRES": "until your group uses fewer accelerators",
     "QOSMaxGRESPerUser": "until you use fewer accelerators",
     "QOSMaxJobsPerUserLimit": "until fewer of your jobs run",
-    "JobArrayTaskLimit": "for earlier tasks of its array",
+    "JobArrayTaskLimit": "for earlier elements of its array",
     "Licenses": "for licences",
-    "BadConstraints": "for ever: no node has what it asks for",
-    "launch failed requeued held": "and is held: its nodes could not start it (scontrol show job)",
+    "BadConstraints": "forever: no node has what it asks for",
+    "launch failed requeued held": "and is held, because its nodes could not start it (scontrol show job)",
 }
 _NEVER = ("N/A", "NONE", "")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One line of squeue. `id` is a job's own number, `array_id` that of its array, which is the same without one.
+    """One line of squeue. `id` is a job's own number; `array_id` that of its array, or its own.
 
-    `index` is the number of a task of an array, "N/A" of other jobs. `folder` is where sbatch was called.
+    `index` is the number of an element of an array, "N/A" for other jobs. `folder` is where sbatch was called.
     """
 
     id: str
@@ -78,17 +82,29 @@ class Job:
     state: str
     reason: str
     start: str
+    elapsed: str
+    time_limit: str
+    time_left: str
+    nodes: str
     folder: str
 
     @property
     def name(self) -> str:
-        """What Slurm's commands call this very job: a task of an array by both numbers."""
+        """What Slurm's commands call this very job: an element of an array by both numbers."""
         return f"{self.array_id}_{self.index}" if self.index.isdecimal() else self.array_id
 
     @property
     def run_folder(self) -> str:
-        """The job's run directory: a task's is below the one of its array."""
-        return f"{self.folder}/{TASKS}/{self.index}" if self.index.isdecimal() else self.folder
+        """The job's run directory: that of an element lies below that of its array."""
+        return f"{self.folder}/{ELEMENTS}/{self.index}" if self.index.isdecimal() else self.folder
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The job's id, nodes and times, as far as Slurm gives them."""
+        times = {} if self.state == "PENDING" else {"elapsed": self.elapsed, "time_left": self.time_left}
+        every = {"job_id": self.name, "nodes": self.nodes, "time_limit": self.time_limit, **times}
+        order = ("job_id", "nodes", "elapsed", "time_limit", "time_left")
+        return {key: every[key] for key in order if every.get(key) not in (None, "INVALID", "NOT_SET", *_NEVER)}
 
     @property
     def has_ended(self) -> bool:
@@ -96,39 +112,68 @@ class Job:
         return self.state in _ENDED_STATES
 
 
-def jobs(machine: Machine) -> list[Job]:
-    """Return all jobs of ours that Slurm still knows. Raises as commands.call does."""
-    asked = commands.call(machine, ["sh", "-c", _SQUEUE, "sh", _FORMAT], program="squeue")
-    return list(parse(asked.text))
+def jobs(machine: Machine, timeout_s: float) -> list[Job]:
+    """Return all jobs of this user that squeue lists. Raises as commands.call does, and for an answer that is none."""
+    return jobs_in(listing(machine, timeout_s), machine)
+
+
+def listing(machine: Machine, timeout_s: float) -> str:
+    """Return what squeue prints of this user's jobs. Raises as commands.call does."""
+    command = package.program_command(__file__, "squeue", _FORMAT)
+    return commands.call(machine, command, program="squeue", timeout_s=timeout_s).text
+
+
+def jobs_in(text: str, machine: Machine) -> list[Job]:
+    """Return the jobs in what squeue has printed. Raises ControllerDownError where none of it is an answer."""
+    found = list(parse(text))
+    if text.strip() and not found:
+        raise unreadable("squeue", machine, text)
+    return found
+
+
+def unreadable(program: str, machine: Machine, text: str) -> ControllerDownError:
+    """Return the error of a site whose command exits with 0 and prints something else than was asked for."""
+    shown = text.strip().splitlines()[0][:80]
+    return ControllerDownError(f"{program} on {machine.name} should list jobs, but printed {shown!r}", is_lost=False)
 
 
 def parse(text: str) -> Iterator[Job]:
-    """Yield the jobs in what squeue has printed; lines that are none are passed over."""
+    """Yield the jobs in the output of squeue; other lines are ignored."""
     for line in text.splitlines():
         fields = line.strip().split("|", _FIELDS - 1)
-        if len(fields) == _FIELDS and fields[0].isdigit():
+        if len(fields) == _FIELDS and fields[0].isdigit() and fields[1].isdigit() and fields[3].isupper():
             yield Job(*fields)
 
 
-def answer(found: list[Job], after: Sequence[str] = ()) -> Answer:
-    """Return what Slurm says of a run whose jobs (tasks of an array, attempts) are `found`, at least one.
+def answer(jobs: list[Job], after: Sequence[str] = ()) -> Answer:
+    """Return what Slurm says of a run that has these jobs (elements of an array, attempts), at least one.
 
     `after` are the runs that it was told to wait for.
     """
-    at_work = [job for job in found if not job.has_ended]
+    at_work = [job for job in jobs if not job.has_ended]
     if not at_work:
-        last = max(found, key=lambda job: int(job.id))
+        last = max(jobs, key=lambda job: int(job.id))
         return ended(last.state)
-    waiting = [job for job in at_work if job.state == "PENDING"]
-    if len(waiting) == len(at_work):
-        return Answer(Liveness.ALIVE, states.PENDING, waits(waiting[0], after))
-    return Answer(Liveness.ALIVE, note=_suspended(at_work[0]))
+    running = [job for job in at_work if job.state != "PENDING"]
+    if not running:
+        return Answer(Liveness.ALIVE, states.PENDING, waits(at_work[0], after), at_work[0].facts)
+    note = "Slurm has suspended it" if running[0].state == "SUSPENDED" else None
+    return Answer(Liveness.ALIVE, note=note, scheduler=running[0].facts)
+
+
+def is_end(state: str) -> bool:
+    """Return whether a job in Slurm's `state`, as accounting writes it, has ended."""
+    return _word(state) in _ENDED_STATES
+
+
+def _word(state: str) -> str:
+    return state.split()[0].rstrip("+") if state.strip() else ""
 
 
 def ended(state: str) -> Answer:
-    """Return what it means that a job has ended in Slurm's `state` while its files do not say so."""
-    word = state.split()[0].rstrip("+") if state.strip() else ""
-    note = _ENDED_WORDS.get(word, f"Slurm calls the job {word}")
+    """Return what it means that a job has ended in Slurm's `state` although its files do not say so."""
+    word = _word(state)
+    note = _ENDED_NOTES.get(word, f"Slurm calls the job {word}")
     return Answer(Liveness.GONE, _ENDED_STATES.get(word), note)
 
 
@@ -145,9 +190,27 @@ def _waits_for_runs(reason: str, after: Sequence[str]) -> str | None:
     if after and reason == "Dependency":
         return f"for {named} to be COMPLETED"
     if after and reason == "DependencyNeverSatisfied":
-        return f"for ever, for {named} ended otherwise than COMPLETED: cancel it"
+        return f"forever, because {named} did not become COMPLETED: cancel it"
     return None
 
 
-def _suspended(job: Job) -> str | None:
-    return "Slurm has suspended it" if job.state == "SUSPENDED" else None
+def accounted_states(machine: Machine, job_ids: Sequence[str], timeout_s: float) -> dict[str, str]:
+    """Return the state of each job that accounting knows; nothing where it is off, fails or hangs."""
+    words = [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        "--format=JobID,State",
+        f"--jobs={','.join(job_ids)}",
+    ]
+    try:
+        return dict(parse_accounting(commands.call(machine, words, timeout_s=timeout_s).text))
+    except UserError:
+        return {}
+
+
+def parse_accounting(text: str) -> list[tuple[str, str]]:
+    """Return job ids and states from the output of sacct."""
+    pairs = [line.strip().split("|", 1) for line in text.splitlines() if "|" in line]
+    return [(job_id, state) for job_id, state in pairs if _ACCOUNTED_JOB.fullmatch(job_id) and state]

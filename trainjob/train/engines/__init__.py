@@ -1,4 +1,4 @@
-"""Engines: how instances train one model together. Chosen by the plan, never by probing what can be imported."""
+"""Engines: how instances train one model together. The plan chooses one; nothing probes what can be imported."""
 
 from __future__ import annotations
 
@@ -9,34 +9,39 @@ from trainjob.contract.errors import UserError
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.world import Place, World
 
-# A new engine is a module with `build(parts) -> Engine`, and a row.
+# A new engine is a module with `build(parts) -> Engine`, and a row here.
 MODULES: Dict[str, str] = {
-    "single": "trainjob.train.engines.single",
+    "single": "trainjob.train.engines.plain",
     "ddp": "trainjob.train.engines.ddp",
-    "naive": "trainjob.train.engines.naive",
+    "fsdp": "trainjob.train.engines.fsdp",
+    "naive": "trainjob.train.engines.plain",
     "horovod": "trainjob.train.engines.horovod",
-    "parameter-averaging": "trainjob.train.engines.parameter_averaging",
-    "ipu": "trainjob.train.engines.ipu",
+    "parameter-averaging": "trainjob.train.engines.plain",
+    "ipu": "trainjob.train.engines.ipu.engine",
 }
 
-# Engines whose ranks meet otherwise than by torch.distributed: modules with `join`, as trainjob.train.world has it.
+# What trains in the place of any engine that takes --sum-order fixed.
+FIXED_ORDER = "trainjob.train.engines.fixed_order"
+
+# Modules with a `join` of their own, for engines whose ranks don't meet through torch.distributed.
 WORLDS: Dict[str, str] = {
     "horovod": "trainjob.train.engines.horovod_world",
-    "ipu": "trainjob.train.engines.ipu_world",
+    "ipu": "trainjob.train.engines.ipu.world",
 }
 
 
-def join(engine: str, here: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
-    """Return the world in which instances of `engine` train, once all of it is there. Raises UserError."""
+def join(engine: str, place: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
+    """Return the world in which instances of `engine` train, once all ranks have joined. Raises UserError."""
     module = importlib.import_module(WORLDS.get(engine, "trainjob.train.world"))
-    world: World = module.join(here, environ, timeout_seconds)
+    world: World = module.join(place, environ, timeout_seconds)
     return world
 
 
 def build(parts: Parts) -> Engine:
-    """Return the engine that the settings name, holding the model. Raises UserError."""
+    """Return the engine that the settings name, with its model. Raises UserError."""
     name = parts.settings.engine
     if name not in MODULES:
-        raise UserError("there is no engine %s: known are %s" % (name, ", ".join(sorted(MODULES))))
-    engine: Engine = importlib.import_module(MODULES[name]).build(parts)
+        raise UserError("there is no engine %s" % name, "choose one of %s" % ", ".join(sorted(MODULES)))
+    module = FIXED_ORDER if parts.settings.sum_order == "fixed" else MODULES[name]
+    engine: Engine = importlib.import_module(module).build(parts)
     return engine

@@ -1,94 +1,142 @@
-"""What an engine is: it consumes blocks of updates and gives the loss and the metrics of each."""
+"""The Protocol of engines: they consume blocks of updates and return the loss and the metrics of each."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Generator, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Callable, Dict, Generator, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 import torch
 
 from trainjob.contract.job import TrainSettings
-from trainjob.train.arithmetic import Arithmetic
-from trainjob.train.batches import Block
+from trainjob.train.records.state import State
+from trainjob.train.records.trace import Trace
+from trainjob.train.samples.arithmetic import Arithmetic
+from trainjob.train.samples.batches import Block
+from trainjob.train.samples.nested import Nested
+from trainjob.train.samples.sources import Source
 from trainjob.train.tasks.base import Task
-from trainjob.train.trace import Trace
-from trainjob.train.world import World
+from trainjob.train.world import Later, World
 
 
 class Parts(NamedTuple):
-    """What an engine is built of."""
+    """Everything an engine is built from."""
 
     task: Task
     model: torch.nn.Module
-    normalise: Optional[Callable[[Any, torch.dtype], Any]]
+    normalise: Optional[Callable[[Nested, torch.dtype], Nested]]
     settings: TrainSettings
     counts: Arithmetic
     world: World
     learning_rate: Callable[[int], float]  # of an update
-    trial: Tuple[Any, Any]  # inputs and targets of one micro batch, equal on every rank and in every attempt
-    trace: Optional[Trace] = None  # told of every update, where a run is to be compared
+    trial: Tuple[Nested, Nested]  # inputs and targets of one micro batch, the same on all ranks in all attempts
+    trace: Optional[Trace] = None  # records every update, if the run is to be compared
 
 
 class Flags(NamedTuple):
-    """What this rank has to tell the others with its next block."""
+    """What a rank signals to the others with its next block: stop, and that a newer attempt has started."""
 
     stop: bool = False
     stale: bool = False
 
 
 class Outcome(NamedTuple):
-    """What a block gave, agreed over all instances."""
+    """The result of a block, reduced over all instances."""
 
     loss: List[float]  # of each update: the mean over the global batch
     metrics: List[Dict[str, float]]  # of each update
-    flags: Flags  # set where any rank set them
+    flags: Flags  # set if any rank set them
 
 
 class Pending(Protocol):
-    """A block that was trained and whose outcome the instances are still agreeing on."""
+    """A trained block whose outcome is still being reduced over the instances."""
 
     def read(self) -> Outcome:
-        """Return the outcome, waiting for it where it is not there yet."""
-
-
-class State(NamedTuple):
-    """Everything that training changes. Tensors are the engine's own: copy before the next block."""
-
-    model: Dict[str, Any]
-    optimizer: Dict[str, Any]  # "parameter:what" → tensor
-    precision: Dict[str, Any]  # the gradient scaler's, where there is one
+        """Return the outcome, waiting for it if necessary."""
 
 
 class Engine(Protocol):
-    """Holds the model and changes it."""
+    """Holds the model and trains it."""
 
-    communication_seconds: float  # since the start: waiting for other instances while nothing else was done
-    evaluates_together: bool  # whether all instances must call `evaluate` equally often
+    communication_seconds: float  # since the start: spent waiting for other instances and doing nothing else
+    evaluates_together: bool  # whether all instances must call `evaluate` the same number of times
+    shards: bool  # whether each instance holds a part of the state, and writes it
 
-    def blocks(self, source: Any, start: int, end: int) -> Generator[Block, None, None]:
-        """Yield this instance's blocks for updates `start` to `end`, in order; closing it ends what makes them."""
+    def blocks(self, source: Source, start: int, end: int) -> Generator[Block, None, None]:
+        """Yield this instance's blocks for updates `start` to `end`, in order; closing it ends what prepares them."""
 
     @property
     def evaluation_batch(self) -> int:
-        """Samples that `evaluate` takes at once, at most."""
+        """The most samples that `evaluate` takes at once."""
 
     def train(self, block: Block, flags: Flags) -> Pending:
-        """Make the updates of `block`. Returns at once where the outcome can follow later."""
+        """Make the updates of `block`. Returns without waiting for the outcome if that can follow later."""
 
-    def evaluate(self, inputs: Any, targets: Any) -> List[float]:
-        """Return the loss and each metric of some held-out samples, means over them; no weight changes."""
+    def evaluate(self, inputs: Nested, targets: Nested) -> List[float]:
+        """Return the means of the loss and of each metric over some held-out samples; changes no weight."""
 
     @property
     def metric_names(self) -> List[str]:
-        """Names of what `evaluate` gives after the loss."""
+        """Names of the values that `evaluate` returns after the loss."""
 
     def before_evaluation(self) -> None:
-        """Make what is no gradient (running statistics) equal on all instances."""
+        """Make buffers, such as running statistics, equal on all instances."""
+
+    def after_evaluation(self) -> None:
+        """Undo what `before_evaluation` did for the evaluation alone."""
 
     def state(self) -> State:
-        """Return all that a checkpoint holds."""
+        """Return everything that a checkpoint holds."""
 
     def load(self, state: State) -> None:
-        """Take up training from `state`. Raises UserError where it is not of this model."""
+        """Continue training from `state`. Raises UserError if it belongs to another model."""
 
     def is_finite(self) -> bool:
-        """Return whether no weight is infinite or not a number: only such a state is worth keeping."""
+        """Return whether all weights are finite: no other state is worth keeping."""
+
+
+# A number, or a tensor of no dimensions, which a GPU may still be computing.
+Number = Union[float, torch.Tensor]
+
+
+class Reporter(Protocol):
+    """The engine, as far as an outcome needs it."""
+
+    parts: Parts
+    metric_names: List[str]
+    communication_seconds: float
+
+
+def as_vector(values: Sequence[Number], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return numbers as one vector."""
+    if device.type == "cpu":
+        return torch.tensor([float(value) for value in values], dtype=dtype)
+    return torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in values])
+
+
+class Known:
+    """An outcome in which no other instance takes part."""
+
+    def __init__(self, engine: Reporter, sums: Sequence[Number], flags: Flags) -> None:
+        self._engine, self._sums, self._flags = engine, sums, flags
+
+    def read(self) -> Outcome:
+        """Return the means over all micro batches of the update."""
+        count = self._engine.parts.counts.micro_batches
+        return outcome(self._engine, [float(value) / count for value in self._sums], self._flags)
+
+
+class Shared:
+    """An outcome that is still being reduced: `sums` ÷ `parts` are the means over the global batch."""
+
+    def __init__(self, engine: Reporter, sums: Later, parts: int) -> None:
+        self._engine, self._sums, self._parts = engine, sums, parts
+
+    def read(self) -> Outcome:
+        """Return the means over all micro batches of the update, and the flags that any rank set."""
+        *sums, stop, stale = self._sums.read()
+        self._engine.communication_seconds += self._sums.waited
+        return outcome(self._engine, [value / self._parts for value in sums], Flags(stop > 0, stale > 0))
+
+
+def outcome(engine: Reporter, means: List[float], flags: Flags) -> Outcome:
+    """Return the outcome of one update from the means of its loss and metrics."""
+    return Outcome([means[0]], [dict(zip(engine.metric_names, means[1:]))], flags)

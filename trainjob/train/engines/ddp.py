@@ -1,18 +1,18 @@
-"""torch's DistributedDataParallel: gradients are averaged in buckets while the backward pass goes on."""
+"""torch's DistributedDataParallel: gradients are averaged in buckets during the backward pass."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, ContextManager, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, List, Optional, Tuple
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainjob.train.engines.base import Engine, Flags, Parts, Pending
-from trainjob.train.engines.outcome import Shared, as_vector
+from trainjob.train.engines.base import Engine, Flags, Number, Parts, Pending, Shared, as_vector
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.trial import kept_buffers, restore_buffers
+from trainjob.train.samples.nested import Nested
 from trainjob.train.world import Later
 
 
@@ -21,23 +21,23 @@ def build(parts: Parts) -> Engine:
     return DdpEngine(parts)
 
 
-class WithTold(nn.Module):
-    """A model, and beside it a parameter whose gradient is what this instance tells the others.
+class WithMessage(nn.Module):
+    """A model with one more parameter, whose gradient carries this instance's message to the others.
 
-    Loss, metrics and flags so travel in a gradient bucket, which is reduced anyway: a collective of their own takes
-    a sixth of the time of a small net's update (measured), even where nobody waits for it.
+    Loss, metrics and flags thus travel in a gradient bucket, which is reduced anyway. A collective of their own would
+    take a sixth of the time of a small net's update (measured), even if nobody waited for it.
     """
 
     def __init__(self, model: nn.Module, numbers: int) -> None:
         super().__init__()
         first = next(model.parameters())
         self.model = model
-        self.told = nn.Parameter(torch.zeros(numbers, dtype=first.dtype, device=first.device))
+        self.message = nn.Parameter(torch.zeros(numbers, dtype=first.dtype, device=first.device))
 
-    def forward(self, inputs: Any) -> Tuple[Any, Any]:
-        """Return the model's outputs, and the parameter."""
-        # A view: DDP looks for used parameters behind the outputs, and would not find one that is an output itself.
-        return self.model(inputs), self.told.view_as(self.told)
+    def forward(self, inputs: Nested) -> Tuple[Nested, torch.Tensor]:
+        """Return the model's outputs, and the message."""
+        # A view, because DDP searches behind the outputs for used parameters and misses one that is itself an output.
+        return self.model(inputs), self.message.view_as(self.message)
 
 
 class DdpEngine(TorchEngine):
@@ -45,82 +45,82 @@ class DdpEngine(TorchEngine):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self._with_told = WithTold(self.model, 1 + len(self.metric_names) + len(Flags()))
+        self._with_message = WithMessage(self.model, 1 + len(self.metric_names) + len(Flags()))
         self._ddp = DistributedDataParallel(
-            self._with_told,
+            self._with_message,
             bucket_cap_mb=parts.settings.bucket_mb,
             gradient_as_bucket_view=True,
             find_unused_parameters=parts.settings.allow_unused_parameters,
         )
-        self._told: Any = None
+        self._message = torch.empty(0)
         self._last_gradient_at = 0.0
-        self._settle_buckets()
+        self.micro_batches_of_message = parts.counts.micro_batches_per_instance
+        self.settle_buckets()
 
     def loss_scale(self) -> float:
-        """DDP divides by the number of instances: undone where the sum is asked for."""
+        """Return the scale of the loss. DDP divides by the number of instances, which a sum has to undo."""
         scale = super().loss_scale()
         return scale if self.settings.reduction == "mean" else scale * self.world.size
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs: Nested) -> Nested:
         """Return the model's outputs for one micro batch."""
-        outputs, self._told = self._ddp(inputs)
+        outputs, self._message = self._ddp(inputs)
         return outputs
 
     def holding_back(self) -> Optional[ContextManager[Any]]:
-        """Nothing is reduced before the last micro batch of an update."""
+        """Return the context in which nothing is reduced, for all micro batches of an update but the last."""
         return self._ddp.no_sync()
 
-    def backward(self, loss: Any, last: bool) -> None:
-        """Add the gradients; after the last micro batch, wait for the buckets still under way."""
+    def backward(self, loss: torch.Tensor, last: bool) -> None:
+        """Add the gradients; after the last micro batch, wait for the buckets in progress."""
         if not last:
             loss.backward()
             return
         self._last_gradient_at = 0.0
-        # No optimizer holds this parameter, so nobody else forgets what the update before has told.
-        self._with_told.told.grad = None
-        torch.autograd.backward([loss, self._told], [None, self._tell()])
+        # No optimizer holds this parameter, so nothing else clears the message of the previous update.
+        self._with_message.message.grad = None
+        torch.autograd.backward([loss, self._message], [None, self._message_gradient()])
         if self._last_gradient_at:
-            # All that is left once the last gradient is there is waiting for the other instances.
+            # After the last gradient, all that remains is waiting for the other instances.
             self.communication_seconds += time.perf_counter() - self._last_gradient_at
         self.world.waits = False
 
-    def _tell(self) -> Any:
-        """Return what this instance tells the others: sums of loss and metrics, and flags."""
+    def _message_gradient(self) -> torch.Tensor:
+        """Return this instance's message: sums of loss and metrics, and the flags."""
         values = [*self._sums, float(self._flags.stop), float(self._flags.stale)]
         return as_vector(values, self.dtype, self.device)
 
-    def share(self, sums: List[Any], flags: Flags) -> Pending:  # noqa: ARG002 - told with the gradients
-        """Return the outcome, which came with the gradients as means over the instances."""
-        mean: Any = self._with_told.told.grad
-        # A copy: the next update's backward pass overwrites the bucket.
-        return Shared(self, Later(self.world, mean.clone()), self.parts.counts.micro_batches_per_instance)
+    def share(self, sums: List[Number], flags: Flags) -> Pending:  # noqa: ARG002 - sent with the gradients
+        """Return the outcome, which arrived with the gradients."""
+        reduced = self._with_message.message.grad
+        assert reduced is not None  # noqa: S101 - the backward pass has set it
+        # A copy, because the next backward pass overwrites the bucket.
+        return Shared(self, Later(self.world, reduced.clone()), self.micro_batches_of_message)
 
-    def _settle_buckets(self) -> None:
+    def settle_buckets(self) -> None:
         """Let DDP put its buckets into their final order before the first update.
 
-        DDP orders its buckets by the first backward pass, and so sums gradients in another order from the second on.
-        A resumed run would sum its first update differently from the run it continues; after this pass neither does.
+        DDP orders its buckets by the first backward pass, and from the second on sums gradients in that order. Without
+        this pass, the first update of a resumed run would be summed differently from that of the run it continues.
         """
         buffers = kept_buffers(self.model)
-        arrived: List[Any] = []
-        hooks = [weight.register_hook(_note(arrived, weight)) for weight in _trained(self.model)]
+        arrived: List[torch.Tensor] = []
+        hooks = [
+            weight.register_hook(_note(arrived, weight)) for weight in self.model.parameters() if weight.requires_grad
+        ]
         inputs, targets = self.trial_batch()
         loss = self.parts.task.loss(self.forward(inputs), targets)
-        torch.autograd.backward([loss, self._told], [None, torch.zeros_like(self._told)])
+        torch.autograd.backward([loss, self._message], [None, torch.zeros_like(self._message)])
         for hook in hooks:
             hook.remove()
         arrived[-1].register_hook(self._note_last_gradient)
         restore_buffers(self.model, buffers)
         self.model.zero_grad(set_to_none=True)
 
-    def _note_last_gradient(self, gradient: Any) -> None:  # noqa: ARG002 - torch hands it to every hook
+    def _note_last_gradient(self, gradient: torch.Tensor) -> None:  # noqa: ARG002 - torch passes it to every hook
         self._last_gradient_at = time.perf_counter()
         self.world.waits = True
 
 
-def _trained(model: Any) -> List[Any]:
-    return [weight for weight in model.parameters() if weight.requires_grad]
-
-
-def _note(arrived: List[Any], weight: Any) -> Any:
+def _note(arrived: List[torch.Tensor], weight: torch.Tensor) -> Callable[[torch.Tensor], None]:
     return lambda _gradient: arrived.append(weight)

@@ -1,7 +1,7 @@
 """Horovod's DistributedOptimizer: gradients are reduced in the background, in the order in which they are ready.
 
-What Horovod joins into one message depends on timing, and so does the last bit of a sum of three or more: a resumed
-run equals an uninterrupted one within the float64 tolerance, not bit for bit.
+Which gradients Horovod fuses into one message depends on timing, and with three or more ranks so does the last bit of a
+sum. A resumed run therefore equals an uninterrupted one within the float64 tolerance, but not bit for bit.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from trainjob.train.engines.base import Engine, Parts, State
+from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.engines.horovod_world import HorovodWorld
-from trainjob.train.engines.state import model_tensors, optimizer_tensors
 from trainjob.train.engines.step import TorchEngine
+from trainjob.train.records.state import State, model_tensors, optimizer_tensors
 
 
 def build(parts: Parts) -> Engine:
     """Return the engine; all ranks must build it together."""
     if isinstance(parts.world, HorovodWorld):
         return HorovodEngine(parts, parts.world.horovod)
-    return TorchEngine(parts)  # alone: there is nobody to reduce with
+    return TorchEngine(parts)  # a single rank has nothing to reduce
 
 
 class HorovodEngine(TorchEngine):
@@ -31,9 +31,9 @@ class HorovodEngine(TorchEngine):
         self._take_the_first_ranks_state()
 
     def build_optimizer(self, sparse: bool) -> Any:
-        """Return the optimizer, with Horovod around it: it begins to reduce in the last backward pass of an update.
+        """Return the optimizer, wrapped by Horovod, which starts reducing in the last backward pass of an update.
 
-        Horovod adds gradients up over the passes and divides by the ranks alone; the loss was divided by the passes.
+        Horovod sums gradients over the passes and divides by the ranks alone; the loss is divided by the passes.
         """
         horovod = self._horovod
         return horovod.DistributedOptimizer(
@@ -44,7 +44,7 @@ class HorovodEngine(TorchEngine):
         )
 
     def reduce_gradients(self) -> None:
-        """Wait for the gradients that are still under way."""
+        """Wait for the gradients still being reduced."""
         start = time.perf_counter()
         self.world.waits = True
         self.optimizer.synchronize()
@@ -54,22 +54,22 @@ class HorovodEngine(TorchEngine):
             self._leave_out_unused()
 
     def _leave_out_unused(self) -> None:
-        # Horovod gives a parameter that was not used a gradient of zeros, by which weight decay would change it.
+        # Horovod gives an unused parameter a gradient of zeros, with which weight decay would change it.
         for weight in self.model.parameters():
             if weight.grad is not None and not bool(weight.grad.any()):
                 weight.grad = None
 
     def step(self) -> None:
-        """Change the weights by the reduced gradients, which clipping may have shortened."""
+        """Update the weights with the reduced gradients, which may have been clipped."""
         with self.optimizer.skip_synchronize():
             super().step()
 
     def load(self, state: State) -> None:
-        """Take up training from `state`, as rank 0 has it."""
+        """Continue training from `state`, as rank 0 has it."""
         super().load(state)
         self._take_the_first_ranks_state()
 
     def _take_the_first_ranks_state(self) -> None:
-        # Equal already, by the seed or by the checkpoint: Horovod's own rule is not to count on it.
+        # They are equal already, by the seed or by the checkpoint, but Horovod advises not to rely on that.
         self.world.synchronise(list(model_tensors(self.model).values()))
         self.world.synchronise(list(optimizer_tensors(self.optimizer, self.model).values()))

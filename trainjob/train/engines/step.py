@@ -1,30 +1,37 @@
-"""One weight update with torch, as every engine but the IPU's makes it: micro batches, gradients, step."""
+"""One weight update with torch, for every engine but the IPU's: micro batches, gradients, step."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Generator, List, Optional
+from typing import Any, Callable, ContextManager, Generator, List, Optional, Tuple
 
 import torch
 
-from trainjob.train import nested, precision
-from trainjob.train.batches import Block
-from trainjob.train.batches import blocks as gathered
-from trainjob.train.draws import micro_batch_seed
-from trainjob.train.engines.base import Flags, Parts, Pending, State
-from trainjob.train.engines.outcome import Known, Shared, as_vector
-from trainjob.train.engines.state import load_model, load_optimizer, model_tensors, optimizer_tensors
+from trainjob.train.engines import precision
+from trainjob.train.engines.average import Average
+from trainjob.train.engines.base import Flags, Known, Number, Parts, Pending, Shared, as_vector
+from trainjob.train.engines.compiling import compile_modules, inputs_channels_last, store_channels_last
 from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, refuse_unused, try_out
+from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
-from trainjob.train.trace import Trace
+from trainjob.train.optimizers import parameter_groups
+from trainjob.train.records.state import State, load_model, load_optimizer, model_tensors, optimizer_tensors
+from trainjob.train.records.trace import Trace
+from trainjob.train.samples import nested
+from trainjob.train.samples.batches import Block
+from trainjob.train.samples.batches import blocks as gathered
+from trainjob.train.samples.draws import micro_batch_seed
+from trainjob.train.samples.nested import Nested
+from trainjob.train.samples.sources import Source
 
-# Without a backward pass no activations are kept, so that eight micro batches fit where one does.
+# Without a backward pass no activations are kept, so eight micro batches fit where one does.
 _EVALUATED_AT_ONCE = 8
 
 
 class TorchEngine:
-    """A training of one process. Engines of several override what differs: the hooks below."""
+    """Training in one process. Engines for several processes override the hooks below."""
 
     evaluates_together = False
+    shards = False
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -33,57 +40,79 @@ class TorchEngine:
         self.trace = parts.trace
         self.device = parts.world.device
         self.dtype = precision.floating_type(parts.settings.precision)
-        self.model = parts.model.to(self.device, self.dtype)
-        self.numerics = precision.build(parts.settings.precision, self.model, self.device)
+        self.model = self.place(parts.model)
+        self.numerics = self.build_numerics()
         self.communication_seconds = 0.0
         self.metric_names: List[str] = []
         self._seed_device = _seeder(self.device)
-        self._sums: List[Any] = []
+        self._sums: List[Number] = []
         self._flags = Flags()
+        self._channels_last = parts.settings.memory_format == "channels-last"
         self._on_cpu = self.device.type == "cpu"
         self.model.train()
         tried = self._try_out()
+        if parts.settings.compile:
+            compile_modules(self.compiled_modules(), self.world)
         self.optimizer = self.build_optimizer(tried.sparse)
         self._weights = list(self.model.parameters())
-        looks = parts.settings.clip_norm is not None or parts.trace is not None
-        self._before_step: Optional[Callable[[], None]] = self._clip_and_trace if looks else None
+        decay = parts.settings.average_decay
+        self.average = None if decay is None else Average(self.model, decay)
+        reads_gradients = parts.settings.clip_norm is not None or parts.trace is not None
+        self._before_step: Optional[Callable[[], None]] = self._clip_and_trace if reads_gradients else None
         self._loss_scale = self.loss_scale()
         self._first_micro_batch = parts.counts.first_micro_batch(parts.world.rank)
 
     # -- hooks ---------------------------------------------------------------------------------
 
+    def place(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the model as it trains, on this instance's device."""
+        if self.settings.recompute:
+            recompute(model, units_of(self.parts.task, model))
+        model = model.to(self.device, self.dtype)
+        if self.settings.memory_format == "channels-last":
+            store_channels_last(model)
+        return model
+
+    def compiled_modules(self) -> List[torch.nn.Module]:
+        """Return the modules that are compiled, each by itself."""
+        return [self.model]
+
+    def build_numerics(self) -> precision.Numerics:
+        """Return the arithmetic of the precision that the settings name."""
+        return precision.build(self.settings.precision, self.model, self.device)
+
     def loss_scale(self) -> float:
-        """Return what each micro batch's loss is multiplied with, so that gradients add up to the reduction asked."""
+        """Return the factor for each micro batch's loss, so that gradients add up to the requested reduction."""
         return 1.0 / self.settings.accumulation if self.settings.reduction == "mean" else 1.0
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs: Nested) -> Nested:
         """Return the model's outputs for one micro batch."""
         return self.model(inputs)
 
     def holding_back(self) -> Optional[ContextManager[Any]]:
-        """Return the context for all micro batches of an update but the last; None where none is needed."""
+        """Return the context for all micro batches of an update but the last; None if none is needed."""
         return None
 
-    def backward(self, loss: Any, last: bool) -> None:  # noqa: ARG002 - engines that reduce meanwhile look at it
-        """Add the gradients of one micro batch; `last`: of the last one of an update."""
+    def backward(self, loss: torch.Tensor, last: bool) -> None:  # noqa: ARG002 - for engines that reduce meanwhile
+        """Add the gradients of one micro batch; `last` says that it is the last one of its update."""
         loss.backward()
 
     def build_optimizer(self, sparse: bool) -> Any:
-        """Return the optimizer that the settings name, over the model's parameters; `sparse`: some gradients are."""
-        return build_optimizer(self.model.parameters(), self.settings, sparse)
+        """Return the optimizer that the settings name; `sparse` says that some gradients are."""
+        return build_optimizer(parameter_groups(self.model, self.parts.task), self.settings, sparse)
 
     def reduce_gradients(self) -> None:
-        """Make the gradients of all instances one, where the backward passes have not."""
+        """Reduce the gradients over all instances, unless the backward passes have."""
 
     def step(self) -> None:
-        """Change the weights by their gradients."""
+        """Update the weights with their gradients."""
         self.numerics.step(self.optimizer, self._before_step)
 
     def after_step(self, update: int) -> None:
-        """Do what follows the step that made `update`, counted from 0."""
+        """Do what follows the step of `update`, counted from 0."""
 
-    def share(self, sums: List[Any], flags: Flags) -> Pending:
-        """Return the outcome of an update, of which this instance knows the `sums` over its micro batches."""
+    def share(self, sums: List[Number], flags: Flags) -> Pending:
+        """Return the outcome of an update, given the `sums` over this instance's micro batches."""
         if self.world.size == 1:
             return Known(self, sums, flags)
         vector = as_vector([*sums, float(flags.stop), float(flags.stale)], torch.float64, self.device)
@@ -91,7 +120,7 @@ class TorchEngine:
 
     # -- training ------------------------------------------------------------------------------
 
-    def blocks(self, source: Any, start: int, end: int) -> Generator[Block, None, None]:
+    def blocks(self, source: Source, start: int, end: int) -> Generator[Block, None, None]:
         """Return this instance's blocks for updates `start` to `end`."""
         pin = self.device.type == "cuda"
         return gathered(source, self.parts.counts, self.world.rank, start, end, self.settings.workers, pin)
@@ -100,7 +129,7 @@ class TorchEngine:
         """Make the one update of `block`."""
         update = block.first_update
         self._set_learning_rate(update)
-        for weight in self._weights:  # what the optimizer's zero_grad does, at a tenth of the time
+        for weight in self._weights:  # like the optimizer's zero_grad, in a tenth of the time
             weight.grad = None
         self._sums, self._flags = [], flags
         with self.numerics.during_update():
@@ -108,6 +137,8 @@ class TorchEngine:
         self.reduce_gradients()
         self.step()
         self.after_step(update)
+        if self.average is not None:
+            self.average.follow(update)
         if self.trace is not None:
             self.trace.weights(update + 1, self.model)
         return self.share(self._sums, flags)
@@ -119,7 +150,7 @@ class TorchEngine:
             self.trace.gradients(self.model)
 
     def _micro_batches(self, block: Block) -> None:
-        """Add up gradients, and in `_sums` loss and metrics, over this instance's micro batches."""
+        """Add up the gradients, and in `_sums` the loss and the metrics, over this instance's micro batches."""
         size, count = self.settings.micro_batch, self.settings.accumulation
         inputs, targets = self._to_device(block.inputs), self._to_device(block.targets)
         for number in range(count):
@@ -132,7 +163,7 @@ class TorchEngine:
                 self.trace.micro_batch(self._first_micro_batch + number, *rows)
             self._one_micro_batch(*rows, last=number == count - 1)
 
-    def _one_micro_batch(self, inputs: Any, targets: Any, last: bool) -> None:
+    def _one_micro_batch(self, inputs: Nested, targets: Nested, last: bool) -> None:
         context = None if last else self.holding_back()
         if context is None:
             self._forward_and_backward(inputs, targets, last)
@@ -140,7 +171,7 @@ class TorchEngine:
             with context:
                 self._forward_and_backward(inputs, targets, last)
 
-    def _forward_and_backward(self, inputs: Any, targets: Any, last: bool) -> None:
+    def _forward_and_backward(self, inputs: Nested, targets: Nested, last: bool) -> None:
         with self.numerics.during_forward():
             outputs = self.forward(self._normalised(inputs))
             loss = self.parts.task.loss(outputs, targets)
@@ -149,12 +180,12 @@ class TorchEngine:
         loss = self.numerics.scaled(loss)
         self.backward(loss if self._loss_scale == 1.0 else loss * self._loss_scale, last)
 
-    def _values(self, loss: Any, outputs: Any, targets: Any) -> List[Any]:
-        """Return loss and metrics of a micro batch: numbers, or on a GPU, which is not waited for, tensors."""
+    def _values(self, loss: torch.Tensor, outputs: Nested, targets: Nested) -> List[Number]:
+        """Return loss and metrics of a micro batch: as numbers, or on a GPU as tensors, so as not to wait for it."""
         shown = loss.detach()
         if self.settings.loss_is_summed:
             shown = shown / nested.count(targets)
-        values = [shown]
+        values: List[Number] = [shown]
         if self.metric_names:
             with torch.no_grad():
                 metrics = self.parts.task.metrics(outputs, targets)
@@ -166,30 +197,32 @@ class TorchEngine:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
 
-    def _to_device(self, value: Any) -> Any:
+    def _to_device(self, value: Nested) -> Nested:
         if self._on_cpu:
             return value
         return nested.convert(lambda tensor: tensor.to(self.device, non_blocking=True), value)
 
-    def _normalised(self, inputs: Any) -> Any:
+    def _normalised(self, inputs: Nested) -> Nested:
         if self.parts.normalise is not None:
             inputs = self.parts.normalise(inputs, self.dtype)
         elif self.dtype is not torch.float32:
             inputs = nested.convert(self._as_weights, inputs)
+        if self._channels_last:
+            inputs = inputs_channels_last(inputs)
         return self.numerics.inputs(inputs)
 
-    def _as_weights(self, tensor: Any) -> Any:
+    def _as_weights(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     # -- evaluation ----------------------------------------------------------------------------
 
     @property
     def evaluation_batch(self) -> int:
-        """Return the samples that are evaluated at once."""
+        """Return how many samples are evaluated at once."""
         return self.settings.micro_batch * _EVALUATED_AT_ONCE
 
-    def evaluate(self, inputs: Any, targets: Any) -> List[float]:
-        """Return loss and metrics of some held-out samples, means over them."""
+    def evaluate(self, inputs: Nested, targets: Nested) -> List[float]:
+        """Return the means of the loss and of each metric over some held-out samples."""
         self.model.eval()
         try:
             with torch.no_grad(), self.numerics.during_update(), self.numerics.during_forward():
@@ -201,32 +234,42 @@ class TorchEngine:
             self.model.train()
 
     def before_evaluation(self) -> None:
-        """Give every instance the first one's buffers: each has seen micro batches of its own."""
+        """Give every instance the buffers of the first, because each has seen different micro batches."""
+        if self.average is not None:
+            self.average.take_place()
         self.world.synchronise(list(self.model.buffers()))
+
+    def after_evaluation(self) -> None:
+        """Put the weights back that training continues with."""
+        if self.average is not None:
+            self.average.give_place()
 
     # -- state ---------------------------------------------------------------------------------
 
     def state(self) -> State:
         """Return the model's and the optimizer's tensors, by name."""
         optimizer = optimizer_tensors(self.optimizer, self.model)
-        return State(model_tensors(self.model), optimizer, self.numerics.state())
+        average = {} if self.average is None else self.average.tensors()
+        return State(model_tensors(self.model), optimizer, self.numerics.state(), average)
 
     def load(self, state: State) -> None:
-        """Take up training from `state`."""
+        """Continue training from `state`."""
         load_model(self.model, state.model)
         load_optimizer(self.optimizer, self.model, state.optimizer)
         self.numerics.load(state.precision)
+        if self.average is not None:
+            self.average.load(state.average)
 
     def is_finite(self) -> bool:
-        """Return whether no weight is infinite or not a number."""
+        """Return whether all weights are finite."""
         with torch.no_grad():
-            # A sum is infinite or not a number where an element is: one pass, no mask.
+            # A sum is not finite if an element is not; this takes one pass and no mask.
             return all(bool(torch.isfinite(weight.sum())) for weight in self.model.parameters())
 
     # -- before the first update ---------------------------------------------------------------
 
-    def trial_batch(self) -> Any:
-        """Return inputs and targets of the trial micro batch as the model takes them, dropout seeded as for it."""
+    def trial_batch(self) -> Tuple[Nested, Nested]:
+        """Return inputs and targets of the trial micro batch as the model takes them, after seeding the generator."""
         self._seed_device(micro_batch_seed(self.settings.seed, 0, 0))
         inputs, targets = self._to_device(self.parts.trial)
         return self._normalised(inputs), targets
@@ -241,13 +284,13 @@ class TorchEngine:
         return tried
 
     def _note_model(self, trace: Trace) -> None:
-        def inputs() -> Any:
+        def inputs() -> Nested:
             return self.trial_batch()[0]
 
         trace.model(self.model, is_repeatable(self.model, inputs), reads_buffers(self.model, inputs))
 
 
-def _seeder(device: torch.device) -> Any:
-    """Return what seeds the generator that layers on `device` draw from."""
-    # On the CPU straight to the generator: torch.manual_seed also asks every other kind of device.
+def _seeder(device: torch.device) -> Callable[[int], Any]:
+    """Return the function that seeds the generator of layers on `device`."""
+    # On the CPU the generator itself, because torch.manual_seed also visits every other kind of device.
     return torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed

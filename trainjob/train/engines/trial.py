@@ -1,4 +1,4 @@
-"""One micro batch through the model before anything is trained: what would fail or hang later is refused by name."""
+"""Tries one micro batch before training, so that what would fail or hang later is refused with a clear message."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from typing import Any, Callable, Dict, List, NamedTuple
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train import nested
 from trainjob.train.blame import add_hint
+from trainjob.train.engines.base import Number
+from trainjob.train.records.state import Tensors
+from trainjob.train.samples import nested
+from trainjob.train.samples.nested import Nested
 from trainjob.train.tasks.base import Task
 
 
 class Tried(NamedTuple):
-    """What a trial found out."""
+    """What the trial showed."""
 
     metric_names: List[str]
-    unused: List[str]  # parameters that got no gradient
+    unused: List[str]  # parameters without a gradient
     sparse: bool  # whether some gradients are sparse
 
 
-def try_out(task: Task, model: torch.nn.Module, inputs: Any, targets: Any) -> Tried:
-    """Return what one forward and backward pass of a micro batch shows; weights, buffers, gradients stay as they were.
+def try_out(task: Task, model: torch.nn.Module, inputs: Nested, targets: Nested) -> Tried:
+    """Return what a forward and a backward pass of one micro batch show; weights, buffers and gradients are restored.
 
-    Raises UserError where loss or metrics have a form that can't be trained on.
+    Raises UserError if loss or metrics have the wrong form.
     """
     buffers = kept_buffers(model)
     outputs = model(inputs)
@@ -38,45 +41,47 @@ def try_out(task: Task, model: torch.nn.Module, inputs: Any, targets: Any) -> Tr
     return Tried(sorted(metrics), unused, sparse)
 
 
-def checked_loss(task: Task, outputs: Any, targets: Any) -> Any:
+def checked_loss(task: Task, outputs: Nested, targets: Nested) -> torch.Tensor:
     """Return the task's loss. Raises UserError unless it is one number with a gradient."""
     try:
-        loss = task.loss(outputs, targets)
+        loss: Any = task.loss(outputs, targets)  # a user's task may return anything
     except Exception as error:
-        # Most often because model and loss don't fit: the shapes say so.
+        # Most often the model and the loss don't fit, which the shapes show.
         add_hint(error, "outputs: %s; targets: %s" % (nested.describe(outputs), nested.describe(targets)))
         raise
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
         raise UserError(
             "the task's loss must be a tensor of no dimensions with a gradient, and is %s (outputs: %s; targets: %s)"
-            % (nested.describe(loss), nested.describe(outputs), nested.describe(targets))
+            % (nested.describe(loss), nested.describe(outputs), nested.describe(targets)),
+            "return the mean over the micro batch, computed from the outputs by torch",
         )
     return loss
 
 
-def _checked_metrics(metrics: Any, outputs: Any, targets: Any) -> Dict[str, Any]:
+def _checked_metrics(metrics: Any, outputs: Nested, targets: Nested) -> Dict[str, Number]:
     wrong = [name for name, value in metrics.items() if torch.as_tensor(value).dim() != 0]
     if wrong:
         raise UserError(
             "the task's metrics must be means over the micro batch, one number each, and %s is %s (outputs: %s; "
             "targets: %s)"
-            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets))
+            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets)),
+            "take the mean of each",
         )
-    found: Dict[str, Any] = metrics
-    return found
+    checked: Dict[str, Number] = metrics
+    return checked
 
 
-def is_repeatable(model: torch.nn.Module, inputs: Callable[[], Any]) -> bool:
-    """Return whether the same inputs, the generators seeded the same by `inputs`, give the same outputs twice."""
+def is_repeatable(model: torch.nn.Module, inputs: Callable[[], Nested]) -> bool:
+    """Return whether the same inputs give the same outputs twice; `inputs` seeds the generators each time."""
     return _same_twice(model, inputs, lambda buffers: restore_buffers(model, buffers))
 
 
-def reads_buffers(model: torch.nn.Module, inputs: Callable[[], Any]) -> bool:
-    """Return whether the buffers that one forward pass leaves change the outputs of the next."""
+def reads_buffers(model: torch.nn.Module, inputs: Callable[[], Nested]) -> bool:
+    """Return whether the buffers that one forward pass leaves behind change the outputs of the next."""
     return not _same_twice(model, inputs, lambda _buffers: None)
 
 
-def _same_twice(model: torch.nn.Module, inputs: Callable[[], Any], between: Callable[[Dict[str, Any]], None]) -> bool:
+def _same_twice(model: torch.nn.Module, inputs: Callable[[], Nested], between: Callable[[Tensors], None]) -> bool:
     buffers = kept_buffers(model)
     with torch.no_grad():
         first = list(nested.tensors(model(inputs())))
@@ -86,13 +91,13 @@ def _same_twice(model: torch.nn.Module, inputs: Callable[[], Any], between: Call
     return all(torch.equal(one, other) for one, other in zip(first, second))
 
 
-def kept_buffers(model: torch.nn.Module) -> Dict[str, Any]:
+def kept_buffers(model: torch.nn.Module) -> Tensors:
     """Return copies of the model's buffers."""
     return {name: buffer.clone() for name, buffer in model.named_buffers()}
 
 
-def restore_buffers(model: torch.nn.Module, buffers: Dict[str, Any]) -> None:
-    """Give the model's buffers their values back."""
+def restore_buffers(model: torch.nn.Module, buffers: Tensors) -> None:
+    """Restore the values of the model's buffers."""
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             if name in buffers:
@@ -103,6 +108,6 @@ def refuse_unused(names: List[str]) -> UserError:
     """Return the error that names the parameters without a gradient."""
     shown = ", ".join(names[:5]) + (" and %d more" % (len(names) - 5) if len(names) > 5 else "")
     return UserError(
-        "every parameter must get a gradient, and %d get none: %s. Use them in forward, give them "
-        "requires_grad=False, or allow it with --allow-unused-parameters" % (len(names), shown)
+        "every parameter must get a gradient, and %d get none: %s." % (len(names), shown),
+        "Use them in forward, set requires_grad=False on them, or allow it with --allow-unused-parameters",
     )

@@ -1,1 +1,1 @@
-"""Measurements that need ranks: started like any command, each leaves one JSON file in its run directory."""
+"""Measurements that need ranks. Each is started like any command and writes one JSON file into its run directory."""

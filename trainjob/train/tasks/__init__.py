@@ -1,1 +1,1 @@
-"""Tasks: model, data and loss together. `base` says what a task is; a new built-in one is a module and a row."""
+"""Tasks: model, data and loss together. `base` defines what a task is; a new built-in one is a module and a row."""

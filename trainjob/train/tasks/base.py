@@ -1,7 +1,7 @@
-'''What a task is: a class with a model, data, a loss and, if it likes, metrics.
+'''The Protocol of tasks: a class with a model, data, a loss and, optionally, metrics.
 
-A user's own task is any class that fits, named `module:attribute`, in a file of the project. Its constructor's keyword
-arguments are its options: `--set width=128`. A whole one:
+A user's own task is any class that fits, named `module:attribute`, in a file of the project. The keyword arguments of
+its constructor are its options: `--set width=128`. A complete example:
 
     import torch
     from torch import nn
@@ -38,44 +38,47 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple, U
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import MADE_UP, find
+from trainjob.contract.manifest import ENCODED, IMAGES, MADE_UP, PYTHON_DOCS, TOKENS, Manifest, find
 from trainjob.data import synthetic
 from trainjob.data.checking import check_at_start
-from trainjob.data.shards import DataSet, open_by_name
+from trainjob.data.shards import DataSet, Shards, TokenSet, open_by_name
 from trainjob.data.sizes import Sizes
+from trainjob.data.tokens import PythonDocs
+from trainjob.train.samples.nested import Nested
+from trainjob.train.samples.sources import TokenSource
 
 # Channels, height and width of an image; None: any.
 Shape = Tuple[Optional[int], ...]
 
 
 class TaskData(NamedTuple):
-    """What a task trains on. `train` and `held_out`: a source of ours, or a map-style Dataset."""
+    """What a task trains on. `train` and `held_out` are a source of ours or a Dataset."""
 
     train: Any
-    held_out: Any = None  # None: nothing is evaluated
+    held_out: Any = None  # None: no evaluation
     # Applied to the inputs of each micro batch on the device: (n, …) → (n, …) of the given floating type.
-    normalise: Optional[Callable[[Any, torch.dtype], Any]] = None
-    identity: str = ""  # equal on instances that see the same data: a manifest's checksum
+    normalise: Optional[Callable[[Nested, torch.dtype], Nested]] = None
+    identity: str = ""  # the same on instances with the same data, such as a manifest's checksum
 
 
 class Task(Protocol):
-    """Model, data and loss. Every method may raise UserError for what the user can put right.
+    """Model, data and loss. Every method may raise UserError for what the user can correct.
 
-    A task whose model can be split over n IPUs says where in its attribute `split_points`: names of the n − 1 modules
-    that begin the second IPU and those after it.
+    If the model can be split over n IPUs, the attribute `split_points` names the n − 1 modules at which the second and
+    later IPUs start.
     """
 
     def build_model(self) -> torch.nn.Module:
-        """Return the model with its first weights; torch's generator has been seeded."""
+        """Return the model with its initial weights; torch's generator has been seeded."""
 
     def open_data(self, place: DataPlace) -> Union[TaskData, Tuple[Any, Any]]:
-        """Return the data; (training samples, held-out samples) is enough, and held-out samples may be None."""
+        """Return the data: TaskData, or (training samples, held-out samples), of which the latter may be None."""
 
-    def loss(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss of one micro batch as a tensor of no dimensions, the mean over its samples."""
+    def loss(self, outputs: Nested, targets: Nested) -> torch.Tensor:
+        """Return the loss of one micro batch, the mean over its samples, as a tensor of no dimensions."""
 
-    def metrics(self, outputs: Any, targets: Any) -> Dict[str, Any]:
-        """Return means over the micro batch by name; "accuracy" is shown, the others are recorded. May be left out."""
+    def metrics(self, outputs: Nested, targets: Nested) -> Dict[str, torch.Tensor]:
+        """Return means over the micro batch by name. Optional; "accuracy" is shown, others are only recorded."""
 
 
 class DataPlace:
@@ -89,49 +92,90 @@ class DataPlace:
         reads_every_byte: bool,
         samples: Optional[int] = None,
     ) -> None:
-        self.name = name  # as the job's `data` says
+        self._name = name
+        self.is_used = False  # whether the task has read the name of the data set
         self.folder = folder  # TRAINJOB_DATA_DIR
         self.seed = seed
-        self.samples = samples  # as the plan counted; None where it did not know
+        self.samples = samples  # of the plan; None if unknown there
         self._reads_every_byte = reads_every_byte
 
-    def data_set(self, shape: Optional[Shape] = None, classes: Optional[int] = None) -> DataSet:
-        """Return the prepared data set that the job names, checked; its images must have `shape`.
+    @property
+    def name(self) -> Optional[str]:
+        """The data set that the job names; None if it names none."""
+        self.is_used = True
+        return self._name
 
-        A size that is None may be any. `synthetic` is made up to fit where none is prepared. Raises UserError where
-        it is not prepared, damaged, or does not fit.
+    def data_set(self, shape: Optional[Shape] = None, classes: Optional[int] = None) -> DataSet:
+        """Return the prepared data set that the job names, after checking it; its images must have `shape`.
+
+        Sizes that are None may have any value. `synthetic` is generated to fit if it is not prepared. Raises UserError
+        if the data set is not prepared, is damaged or does not fit.
         """
         if self.name is None:
-            raise UserError("this task needs a prepared data set and the job names none: give --data NAME")
+            raise UserError("this task needs a prepared data set and the job names none", "give --data NAME")
         if self.name == MADE_UP and find(self.name, self.folder) is None:
             return self._made_up(shape, classes)
-        data_set = open_by_name(self.name, self.folder)
-        # One rank of each host reads every byte, so that hosts with disks of their own are each looked at.
+        data_set = self._opened(self.name)
+        _check_fit(data_set.require(IMAGES, ENCODED).manifest, shape, classes)
+        return data_set
+
+    def token_data(self, context: int, vocabulary: int) -> TaskData:
+        """Return the tokens that the job names, in samples of `context`: inputs and targets (n, context) int64.
+
+        `python-docs` is read from this Python if it is not prepared. Raises UserError as `data_set` does, and if a
+        token is outside `vocabulary` or there are too few for one sample.
+        """
+        if self.name is None:
+            raise UserError("this task needs a data set of tokens and the job names none", "give --data NAME")
+        if self.name == PYTHON_DOCS and find(self.name, self.folder) is None:
+            data_set: TokenSet = PythonDocs()
+        else:
+            data_set = self._opened(self.name).require(TOKENS)
+        manifest = data_set.manifest
+        if manifest.classes > vocabulary:
+            raise UserError(
+                "data set %s has tokens up to %d and the task's vocabulary is %d"
+                % (manifest.name, manifest.maximum, vocabulary),
+                "use another data set, or give the task a vocabulary of %d" % manifest.classes,
+            )
+        train = TokenSource(data_set.tokens("train"), context)
+        if not len(train):
+            raise UserError(
+                "data set %s has %d training tokens and a sample takes %d"
+                % (manifest.name, manifest.splits["train"].samples, context + 1),
+                "use a shorter context",
+            )
+        held_out = TokenSource(data_set.tokens("test"), context) if "test" in manifest.splits else None
+        return TaskData(train, held_out if held_out else None, identity=data_set.identity())
+
+    def _opened(self, name: str) -> Shards:
+        data_set = open_by_name(name, self.folder)
+        # One rank of each host reads every byte, so that every host's own disk is checked.
         if self._reads_every_byte:
             check_at_start(data_set.folder, data_set.manifest)
-        _check_fit(data_set, shape, classes)
         return data_set
 
     def _made_up(self, shape: Optional[Shape], classes: Optional[int]) -> DataSet:
-        usual = Sizes()
-        channels, height, width = [size or as_usual for size, as_usual in zip(shape or usual.shape, usual.shape)]
-        sizes = usual._replace(shape=(channels, height, width), classes=min(classes or usual.classes, usual.classes))
+        default = Sizes()
+        channels, height, width = [size or usual for size, usual in zip(shape or default.shape, default.shape)]
+        fewest = min(classes or default.classes, default.classes)
+        sizes = default._replace(shape=(channels, height, width), classes=fewest)
         if self.samples is not None:
             sizes = sizes._replace(samples=self.samples, held_out=max(1, self.samples // 4))
         return synthetic.MadeUp(sizes)
 
 
-def _check_fit(data_set: DataSet, shape: Optional[Shape], classes: Optional[int]) -> None:
-    manifest = data_set.manifest
-    if shape is not None and any(size not in (None, found) for size, found in zip(shape, manifest.shape)):
+def _check_fit(manifest: Manifest, shape: Optional[Shape], classes: Optional[int]) -> None:
+    if shape is not None and any(size not in (None, actual) for size, actual in zip(shape, manifest.shape)):
         raise UserError(
-            "data set %s has images of shape %s (channels, height, width) and the task takes %s: take another data set "
-            "or another task" % (manifest.name, _sizes(manifest.shape), _sizes(shape))
+            ("data set %s has images of shape %s (channels, height, width) and the task takes %s")
+            % (manifest.name, _sizes(manifest.shape), _sizes(shape)),
+            "use another data set or another task",
         )
     if classes is not None and manifest.classes > classes:
         raise UserError(
-            "data set %s has %d classes and the task tells %d apart: take another data set, or give the task more "
-            "classes" % (manifest.name, manifest.classes, classes)
+            "data set %s has %d classes and the task distinguishes %d" % (manifest.name, manifest.classes, classes),
+            "use another data set, or give the task more classes",
         )
 
 

@@ -1,15 +1,15 @@
-"""digits-cnn: a small convolutional net that reads handwritten digits, 8 × 8 pixels."""
+"""digits-cnn: a small convolutional net for handwritten digits of 8 × 8 pixels."""
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Dict
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from trainjob.contract.errors import UserError
-from trainjob.train.augmentation import ShiftAndFlip
+from trainjob.train.samples.augmentation import ShiftAndFlip
 from trainjob.train.tasks.base import DataPlace, TaskData
 from trainjob.train.tasks.images import image_data
 
@@ -24,7 +24,8 @@ class DigitsCnn:
         if width < 1 or hidden < 1 or not 0 <= dropout < 1 or not 0 <= shift < 8:
             raise UserError(
                 "digits-cnn takes width and hidden ≥ 1, 0 ≤ dropout < 1 and 0 ≤ shift < 8 pixels, and was given "
-                "width=%s hidden=%s dropout=%s shift=%s" % (width, hidden, dropout, shift)
+                "width=%s hidden=%s dropout=%s shift=%s" % (width, hidden, dropout, shift),
+                "Correct it with --set, as in --set width=24",
             )
         self.width, self.hidden, self.dropout, self.shift = width, hidden, dropout, shift
 
@@ -44,13 +45,13 @@ class DigitsCnn:
         )
 
     def open_data(self, place: DataPlace) -> TaskData:
-        """Return the digits; training images are moved by up to `shift` pixels."""
+        """Return the digits; training images are shifted by up to `shift` pixels."""
         return image_data(place.data_set(_SHAPE, _CLASSES), ShiftAndFlip(self.shift) if self.shift else None)
 
-    def loss(self, outputs: Any, targets: Any) -> Any:
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean cross-entropy."""
         return functional.cross_entropy(outputs, targets)
 
-    def metrics(self, outputs: Any, targets: Any) -> Dict[str, Any]:
-        """Return the share of images whose largest output is their label's."""
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """Return the share of images that are classified correctly."""
         return {"accuracy": (outputs.argmax(1) == targets).to(torch.float32).mean()}

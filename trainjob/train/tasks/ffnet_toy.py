@@ -1,16 +1,16 @@
-"""ffnet-toy: the tutorial's little net of linear layers on random data, to measure and to look at."""
+"""ffnet-toy: the tutorial's small net of linear layers on random data, for measurements and demonstrations."""
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import List
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from trainjob.contract.errors import UserError
-from trainjob.train.draws import DATA, key
-from trainjob.train.sources import TensorSource
+from trainjob.train.samples.draws import DATA, key
+from trainjob.train.samples.sources import TensorSource
 from trainjob.train.tasks.base import DataPlace, TaskData
 
 
@@ -23,7 +23,8 @@ class FfnetToy:
         if min(inputs, width, outputs, samples) < 1 or layers < 0:
             raise UserError(
                 "ffnet-toy takes inputs, width, outputs and samples ≥ 1 and layers ≥ 0, and was given "
-                "inputs=%d layers=%d width=%d outputs=%d samples=%d" % (inputs, layers, width, outputs, samples)
+                "inputs=%d layers=%d width=%d outputs=%d samples=%d" % (inputs, layers, width, outputs, samples),
+                "Correct it with --set, as in --set width=100",
             )
         self.inputs, self.layers, self.width, self.outputs, self.samples = inputs, layers, width, outputs, samples
 
@@ -37,11 +38,11 @@ class FfnetToy:
         return nn.Sequential(*stack, nn.Linear(size, self.outputs))
 
     def open_data(self, place: DataPlace) -> TaskData:
-        """Return random inputs (samples, inputs) and random targets (samples, outputs), equal on every instance."""
+        """Return random inputs (samples, inputs) and random targets (samples, outputs), the same on every instance."""
         generator = torch.Generator().manual_seed(key(place.seed, DATA) >> 1)
         inputs = torch.randn(self.samples, self.inputs, generator=generator)
         return TaskData(train=TensorSource(inputs, torch.randn(self.samples, self.outputs, generator=generator)))
 
-    def loss(self, outputs: Any, targets: Any) -> Any:
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean squared error."""
         return functional.mse_loss(outputs, targets)

@@ -1,21 +1,23 @@
-"""What tasks on images share: normalisation on the device, and their data set's splits as sources."""
+"""What tasks with images share: normalisation on the device, and the splits of their data set as sources."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional, Union
 
 import torch
 from torch.nn import functional
 
+from trainjob.contract.manifest import ENCODED
 from trainjob.data.shards import DataSet
-from trainjob.train.sources import Augment, ShardSource
+from trainjob.train.samples.crops import CropSource, RawImages, ResizedCrop
+from trainjob.train.samples.sources import Augment, ShardSource, Source
 from trainjob.train.tasks.base import TaskData
 
 
 class Normalise:
-    """(image ÷ maximum − mean) ÷ std, channel by channel, on whatever device the images are on.
+    """Computes (image ÷ maximum − mean) ÷ std per channel, on the images' own device.
 
-    Images whose height and width are not `size` are resized after it, bilinearly.
+    Afterwards, images of another size than `size` × `size` are resized bilinearly.
     """
 
     def __init__(self, data_set: DataSet, size: Optional[int] = None) -> None:
@@ -26,8 +28,8 @@ class Normalise:
         self._offset = mean / std
         self._size = None if size is None or manifest.shape[1:] == (size, size) else (size, size)
 
-    def __call__(self, images: Any, dtype: torch.dtype) -> Any:
-        """Return uint8 images (n, channels, height, width) as numbers of type `dtype` about 0."""
+    def __call__(self, images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return uint8 images (n, channels, height, width) as numbers of type `dtype` around 0."""
         if self._scale.dtype != dtype or self._scale.device != images.device:
             self._scale = self._scale.to(images.device, dtype)
             self._offset = self._offset.to(images.device, dtype)
@@ -37,14 +39,25 @@ class Normalise:
         return functional.interpolate(normalised, size=self._size, mode="bilinear", align_corners=False)
 
 
-def image_data(data_set: DataSet, augment: Optional[Augment] = None, size: Optional[int] = None) -> TaskData:
-    """Return splits "train" (augmented) and "test" of `data_set` as a task's data; the model sees `size` pixels."""
-    held_out: Optional[ShardSource] = None
-    if "test" in data_set.manifest.splits:
-        held_out = ShardSource(data_set.split("test"))
+def image_data(
+    data_set: DataSet, augment: Union[Augment, ResizedCrop, None] = None, size: Optional[int] = None
+) -> TaskData:
+    """Return splits "train" (augmented) and "test" of `data_set` as a task's data, resized to `size` pixels.
+
+    The images of a `ResizedCrop` have its size already.
+    """
     return TaskData(
-        train=ShardSource(data_set.split("train"), augment),
-        held_out=held_out,
-        normalise=Normalise(data_set, size),
+        train=_source(data_set, "train", augment),
+        held_out=_source(data_set, "test", augment) if "test" in data_set.manifest.splits else None,
+        normalise=Normalise(data_set, None if isinstance(augment, ResizedCrop) else size),
         identity=data_set.identity(),
     )
+
+
+def _source(data_set: DataSet, name: str, augment: Union[Augment, ResizedCrop, None]) -> Source:
+    split = data_set.split(name)
+    if data_set.manifest.kind == ENCODED:
+        return CropSource(split.images, split.labels, augment)
+    if isinstance(augment, ResizedCrop):
+        return CropSource(RawImages(split.images), split.labels, augment)
+    return ShardSource(split, augment)

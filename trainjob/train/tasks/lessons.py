@@ -1,26 +1,26 @@
-"""The IPU lessons' training in small: a Dataset of colour images, each mirrored by chance, and a net of one glance.
+"""A small version of the IPU lessons' training: a Dataset of colour images, mirrored at random, and a tiny net.
 
-What it takes is the loading of single samples, as in the lessons; it is there to be measured and not to learn.
+Its time goes into loading single samples, as in the lessons. It is meant for measurements, not for learning.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Dict, Tuple
 
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from trainjob.train.draws import DATA, key
+from trainjob.train.samples.draws import DATA, key
 from trainjob.train.tasks.base import DataPlace, TaskData
 
-_DIFFERENT = 1000  # images; further ones are these again
+_DIFFERENT = 1000  # images; further ones repeat them
 _CLASSES = 10
 
 
 class Lessons:
-    """Made-up images of 3 × 32 × 32 bytes; two linear layers on what is left of them after pooling."""
+    """Random images of 3 × 32 × 32 bytes; pooling and two linear layers."""
 
     def build_model(self) -> nn.Module:
         """Return the net: (n, 3, 32, 32) → (n, 10)."""
@@ -28,19 +28,19 @@ class Lessons:
         return nn.Sequential(*layers)
 
     def open_data(self, place: DataPlace) -> TaskData:
-        """Return as many images as the job counts on, equal on every instance; none are held out."""
+        """Return as many images as the job plans, the same on every instance; none are held out."""
         return TaskData(train=Images(place.samples or _DIFFERENT, place.seed), normalise=_normalise)
 
-    def loss(self, outputs: Any, targets: Any) -> Any:
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return the mean cross-entropy."""
         return functional.cross_entropy(outputs, targets)
 
-    def metrics(self, outputs: Any, targets: Any) -> Dict[str, Any]:
-        """Return the share of images whose largest output is their label's."""
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """Return the share of images that are classified correctly."""
         return {"accuracy": (outputs.argmax(1) == targets).to(torch.float32).mean()}
 
 
-class Images(Dataset):  # type: ignore[type-arg] # torch 1.10's takes no type
+class Images(Dataset):  # type: ignore[type-arg] # not generic in torch 1.10
     """Random images with random labels."""
 
     def __init__(self, samples: int, seed: int) -> None:
@@ -52,11 +52,11 @@ class Images(Dataset):  # type: ignore[type-arg] # torch 1.10's takes no type
     def __len__(self) -> int:
         return self._samples
 
-    def __getitem__(self, number: int) -> Tuple[Any, Any]:
+    def __getitem__(self, number: int) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return image and label."""
         image, label = self._images[number % _DIFFERENT], self._labels[number % _DIFFERENT]
         return (image.flip(2) if torch.rand(()) < 0.5 else image), label
 
 
-def _normalise(images: Any, dtype: torch.dtype) -> Any:
+def _normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return images.to(dtype) / 127.5 - 1.0

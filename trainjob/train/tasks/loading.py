@@ -1,69 +1,73 @@
-"""From the words `module:attribute` to a task that is built with its options."""
+"""Loads a task by `module:attribute`, checks its options, the keyword arguments of its constructor, and builds it."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import inspect
 import sys
+import typing
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 from trainjob.contract.errors import UserError
-from trainjob.train.tasks import options as task_options
+from trainjob.contract.suggest import did_you_mean, nearest
 from trainjob.train.tasks.base import Task
 
 _NEEDED = ("build_model", "open_data", "loss")
 
 
 def load(entry: str, options: Dict[str, Any], project: Path) -> Task:
-    """Return the task that `entry` names, built with `options`. Raises UserError, naming what was looked for where.
+    """Return the task that `entry` names, built with `options`. Raises UserError if there is no such task.
 
-    What a user's module or constructor itself raises comes through unchanged.
+    Errors raised by the user's own module or constructor pass through unchanged.
     """
-    module_name, colon, attribute = entry.partition(":")
-    if not colon or not module_name or not attribute:
-        raise UserError("a task is a built-in name or module:attribute, and this is %r" % entry)
-    build = _attribute(_module(module_name, project), attribute, module_name)
+    build = load_attribute(entry, project, "task")
     if not callable(build):
         raise UserError(
-            "task %s is %s: name a class or a function that builds the task" % (entry, type(build).__name__)
+            "task %s is %s" % (entry, type(build).__name__), "name a class or a function that builds the task"
         )
-    task = build(**task_options.check(entry, build, options))
+    task = build(**check(entry, build, options))
     missing = [name for name in _NEEDED if not hasattr(task, name)]
     if missing:
         raise UserError(
-            "task %s has no %s: a task has %s (trainjob.train.tasks.base shows a whole one)"
-            % (entry, ", ".join(missing), ", ".join(_NEEDED))
+            "task %s has no %s: a task needs %s" % (entry, ", ".join(missing), ", ".join(_NEEDED)),
+            "Add what is missing: trainjob.train.tasks.base has a complete example",
         )
     if not hasattr(task, "metrics"):
-        task.metrics = _no_metrics
-    found: Task = task
-    return found
+        task.metrics = lambda _outputs, _targets: {}
+    loaded: Task = task
+    return loaded
 
 
-def _no_metrics(outputs: Any, targets: Any) -> Dict[str, Any]:  # noqa: ARG001 - the form of a task's metrics
-    return {}
+def load_attribute(entry: str, project: Path, kind: str) -> Any:
+    """Return what `entry`, module:attribute, names: a task or an optimizer, as `kind` says. Raises UserError."""
+    module_name, colon, attribute = entry.partition(":")
+    if not colon or not module_name or not attribute:
+        raise UserError(
+            "a %s is a built-in name or module:attribute, and this is %r" % (kind, entry),
+            "write it as module:attribute",
+        )
+    return _attribute(_module(module_name, project, kind), attribute, module_name)
 
 
-def _module(name: str, project: Path) -> Any:
+def _module(name: str, project: Path, kind: str) -> Any:
     if project.is_dir() and str(project) not in sys.path:
         sys.path.append(str(project))
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # A module that the task's module imports is another matter: it names itself.
+        # If the task's module imports another one that is missing, that error names it already.
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
-        raise UserError(_not_found(name, project)) from None
+        raise _not_found(name, project, kind) from None
 
 
-def _not_found(name: str, project: Path) -> str:
-    known = [path.stem for path in project.glob("*.py")]
-    near = difflib.get_close_matches(name, known, 1)
-    hint = "did you mean %s? " % near[0] if near else ""
-    return (
-        "the task's module %s is not found: looked in the project %s and in what this Python (%s) has installed. "
-        "%sIs the file part of the project (git add it)?" % (name, project, sys.executable, hint)
+def _not_found(name: str, project: Path, kind: str) -> UserError:
+    hint = did_you_mean(name, [path.stem for path in project.glob("*.py")])
+    return UserError(
+        "the %s's module %s is not found: looked in the project %s and among the packages of this Python (%s)."
+        % (kind, name, project, sys.executable),
+        "%sIs the file part of the project (git add it)?" % hint,
     )
 
 
@@ -72,8 +76,74 @@ def _attribute(module: Any, attribute: str, module_name: str) -> Any:
     for word in attribute.split("."):
         if not hasattr(found, word):
             known = [name for name in vars(found) if not name.startswith("_")]
-            near = difflib.get_close_matches(word, known, 1)
-            hint = "did you mean %s?" % near[0] if near else "it has: %s" % (", ".join(sorted(known)) or "nothing")
-            raise UserError("module %s (%s) has no %s; %s" % (module_name, module.__file__, word, hint))
+            near = nearest(word, known)
+            hint = "did you mean %s?" % near if near else "it has %s" % (", ".join(sorted(known)) or "nothing")
+            raise UserError("module %s (%s) has no %s" % (module_name, module.__file__, word), hint)
         found = getattr(found, word)
     return found
+
+
+_PLAIN = (bool, int, float, str)
+
+
+def check(task: str, build: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+    """Return `options` as `build` takes them. Raises UserError for an unknown name or a value of the wrong type."""
+    parameters = _parameters(build)
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name, value in options.items():
+        if name in parameters:
+            options = dict(options, **{name: _fitting(task, name, value, _types(build, parameters[name]))})
+        elif not open_ended:
+            raise _unknown(task, name, parameters)
+    _check_required(task, parameters, options)
+    return options
+
+
+def _parameters(build: Any) -> Dict[str, inspect.Parameter]:
+    return dict(inspect.signature(build).parameters)
+
+
+def _types(build: Any, parameter: inspect.Parameter) -> Tuple[type, ...]:
+    """Return the plain types that the option may have; none if it has neither a default nor an annotation."""
+    if isinstance(parameter.default, _PLAIN):
+        return (type(parameter.default),)
+    try:
+        hint = typing.get_type_hints(build.__init__ if inspect.isclass(build) else build).get(parameter.name)
+    except (NameError, TypeError):
+        return ()
+    hints = getattr(hint, "__args__", None) or (hint,)
+    return tuple(kind for kind in hints if kind in _PLAIN)
+
+
+def _fitting(task: str, name: str, value: Any, types: Tuple[type, ...]) -> Any:
+    if not types or value is None or type(value) in types:
+        return value
+    if float in types and type(value) is int:
+        return float(value)
+    if str in types:
+        return str(value)
+    expected = " or ".join(kind.__name__ for kind in types)
+    raise UserError(
+        "option %s of task %s takes %s and was given %r (%s)" % (name, task, expected, value, type(value).__name__),
+        "give --set %s=%s" % (name, _EXAMPLES[types[0]]),
+    )
+
+
+_EXAMPLES = {bool: "true", int: "32", float: "0.5", str: "word"}
+
+
+def _unknown(task: str, name: str, parameters: Dict[str, inspect.Parameter]) -> UserError:
+    known = [parameter for parameter in parameters if parameter not in ("args", "kwargs")]
+    if not known:
+        return UserError("task %s has no options, and was given %s" % (task, name), "leave --set out")
+    hint = did_you_mean(name, known)
+    return UserError(
+        "task %s has no option %s" % (task, name), "%s has %s" % (hint + "It" if hint else "it", ", ".join(known))
+    )
+
+
+def _check_required(task: str, parameters: Dict[str, inspect.Parameter], options: Dict[str, Any]) -> None:
+    positional = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for name, parameter in parameters.items():
+        if parameter.kind in positional and parameter.default is parameter.empty and name not in options:
+            raise UserError("task %s needs its option %s" % (task, name), "give --set %s=…" % name)

@@ -1,28 +1,5 @@
-"""The stand-ins, importable while a test asks for them and never otherwise."""
+"""The stand-ins, importable while a test asks for them."""
 
-import sys
+from tests.support.standin_poptorch import poptorch
 
-import pytest
-
-from trainjob.rehearse.standin_paths import python_folders
-
-_ROOTS = {"poptorch", "popdist", "trainjob_standins", "horovod"}
-
-
-def _forget() -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] in _ROOTS]:
-        del sys.modules[name]
-
-
-@pytest.fixture
-def poptorch(monkeypatch):
-    """Return the stand-in, as one process outside poprun has it; popdist can then be imported, too."""
-    for folder in reversed(python_folders(horovod_is_there=False)):
-        monkeypatch.syspath_prepend(str(folder))
-    for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS"):
-        monkeypatch.delenv(name, raising=False)
-    _forget()
-    import poptorch
-
-    yield poptorch
-    _forget()
+__all__ = ["poptorch"]

@@ -94,7 +94,7 @@ class Asked:
         return value
 
     def choice(self, name: str) -> Optional[bool]:
-        """Return yes, no, or None where neither is said and there is no default. Raises Refused."""
+        """Return yes or no; None if the option is not given and has no default. Raises Refused."""
         text = self.text(name)
         if text is None:
             return None
@@ -103,16 +103,16 @@ class Asked:
         return text.lower() in TRUE
 
     def is_on(self, name: str) -> bool:
-        """Return whether the option is said, or is so by default."""
+        """Return whether the option is given, or on by default."""
         return bool(self.choice(name))
 
     def without_meaning(self) -> List[str]:
-        """Return the options given that are known and mean nothing here."""
+        """Return the options given that have no effect here."""
         return [name for name in self.given if not OPTIONS[name].honoured]
 
 
 def parse(words: List[str]) -> Asked:
-    """Return what a command line asks for. Raises Refused, naming an option that poprun does not have."""
+    """Return the options of a command line. Raises Refused for one that poprun does not have."""
     given: Dict[str, List[str]] = {}
     rest = list(words)
     while rest and rest[0].startswith("-"):

@@ -1,4 +1,4 @@
-"""What poprun does about the partition of a run: finds, creates, updates, resets it, and removes what it made."""
+"""The partition of a run: poprun finds or creates it, updates and resets it, and removes one that it created."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from trainjob.rehearse.standins.pod.server import ACTIVE, Server
 from trainjob.rehearse.standins.pod.topology import Topology
 
 _BETWEEN_ATTEMPTS_S = 0.5
-# poprun's words for sync types, as far as they are seen, and V-IPU's.
+# Sync types, by poprun's names, as far as these are published, and by V-IPU's.
 _SYNC = {"ST_POD_NATIVE_DEFAULT": "pod-native-default", "ST_C2_COMPATIBLE": "c2-compatible"}
 
 
 class Partition(NamedTuple):
-    """The partition that a run uses, and whether poprun made it."""
+    """The partition that a run uses, and whether poprun created it."""
 
     name: str
     size: int
@@ -91,11 +91,11 @@ def _wait_until_active(asked: Asked, name: str, server: Server) -> None:
         log.info("Partition '%s' is in state %s" % (name, state))
         if state == ACTIVE:
             return
-    raise Refused("partition '%s' is in state %s and not %s" % (name, state, ACTIVE))
+    raise Refused("partition '%s' is in state %s, not %s" % (name, state, ACTIVE))
 
 
 def give_back(asked: Asked, partition: Partition, server: Server) -> None:
-    """Remove the partition where poprun made it and may remove it."""
+    """Remove the partition if poprun created it and may remove it."""
     if not (partition.made and asked.is_on("remove-partition")):
         return
     try:

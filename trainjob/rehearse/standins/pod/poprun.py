@@ -27,7 +27,7 @@ _WHAT_THIS_IS = (
 
 
 def main(words: List[str]) -> int:
-    """Return the exit status of the first instance that failed, else 0; 1 where poprun itself refuses."""
+    """Return the exit status of the first instance that failed, else 0; 1 if poprun itself refuses."""
     running.listen()
     try:
         asked = configuration.imported(parse(words))

@@ -1,4 +1,4 @@
-"""Runs the instances to their end: under a real mpirun, or as processes of our own with the same tags."""
+"""Runs the instances until they end: under a real mpirun, or as child processes with the same output tags."""
 
 from __future__ import annotations
 
@@ -10,40 +10,56 @@ import sys
 import time
 from typing import Dict, List, Optional
 
+from trainjob.rehearse.standins.pod.tagged_lines import TaggedLines
+
 _GRACE_S = 5.0
 _asked_to_end: List[int] = []
 
 
 def listen() -> None:
-    """Take TERM and INT as a request to end what runs; poprun itself stays to clean up."""
+    """Treat TERM and INT as a request to end the instances; poprun itself stays to clean up."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: _asked_to_end.append(received))
 
 
 def was_asked_to_end() -> Optional[int]:
-    """Return the signal that asked, if one did."""
+    """Return the signal received, if any."""
     return _asked_to_end[0] if _asked_to_end else None
 
 
 def run_mpirun(words: List[str]) -> int:
-    """Return the exit status of mpirun."""
-    return _wait(subprocess.Popen(words, stdin=subprocess.DEVNULL))
-
-
-def _wait(process: "subprocess.Popen[bytes]") -> int:
-    told = False
-    while True:
-        try:
-            return process.wait(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            if _asked_to_end and not told:
+    """Return the exit status of mpirun, whose output is passed on in whole lines."""
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    lines = {"stdout": _to("stdout"), "stderr": _to("stderr")}
+    is_told, code = False, None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, "stdout")  # type: ignore[arg-type]
+        selector.register(process.stderr, selectors.EVENT_READ, "stderr")  # type: ignore[arg-type]
+        while selector.get_map():
+            ready = selector.select(0.1)
+            for key, _ in ready:
+                block = os.read(key.fd, 65536)
+                lines[key.data].add(block)
+                if not block:
+                    selector.unregister(key.fileobj)
+            if _asked_to_end and not is_told:
                 process.send_signal(signal.SIGTERM)
-                told = True
+                is_told = True
+            code = process.poll()
+            if code is not None and not ready:
+                break  # what an instance has left running holds the pipe open
+    for one in lines.values():
+        one.finish()
+    return process.wait() if code is None else code
 
 
-def _write(stream: object, data: bytes) -> None:
-    stream.write(data)  # type: ignore[attr-defined]
-    stream.flush()  # type: ignore[attr-defined]
+def _to(name: str) -> TaggedLines:
+    def write(line: bytes) -> None:
+        stream = getattr(sys, name).buffer
+        stream.write(line)
+        stream.flush()
+
+    return TaggedLines(write)
 
 
 def run_processes(program: List[str], environments: List[Dict[str, str]], only: Optional[int]) -> int:
@@ -68,6 +84,7 @@ def run_processes(program: List[str], environments: List[Dict[str, str]], only: 
 
 def _watch(processes: "List[subprocess.Popen[bytes]]", only: Optional[int]) -> int:
     first, kill_at = 0, None
+    lines = {"stdout": _to("stdout"), "stderr": _to("stderr")}
     with selectors.DefaultSelector() as selector:
         for rank, process in enumerate(processes):
             selector.register(process.stdout, selectors.EVENT_READ, (rank, "stdout"))  # type: ignore[arg-type]
@@ -75,7 +92,7 @@ def _watch(processes: "List[subprocess.Popen[bytes]]", only: Optional[int]) -> i
         while selector.get_map():
             for key, _ in selector.select(0.1):
                 rank, name = key.data
-                if not _pass_on(key.fd, rank, name, only):
+                if not _pass_on(key.fd, rank, name, lines[name] if only in (None, rank) else None):
                     selector.unregister(key.fileobj)
             failed = _first_failure(processes)
             first = first or failed
@@ -85,6 +102,8 @@ def _watch(processes: "List[subprocess.Popen[bytes]]", only: Optional[int]) -> i
             if kill_at is not None and time.monotonic() > kill_at:
                 _end(processes, signal.SIGKILL)
                 break
+    for one in lines.values():
+        one.finish()
     codes = [process.wait() for process in processes]
     return first or next((_status(code) for code in codes if code), 0)
 
@@ -110,10 +129,8 @@ def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
         return
 
 
-def _pass_on(descriptor: int, rank: int, name: str, only: Optional[int]) -> bool:
+def _pass_on(descriptor: int, rank: int, name: str, lines: Optional[TaggedLines]) -> bool:
     block = os.read(descriptor, 65536)
-    if block and only in (None, rank):
-        tag = b"[1,%d]<%s>:" % (rank, name.encode())
-        # As mpirun does: what arrives at once is tagged, so that a progress bar gets tags in mid-line.
-        _write(getattr(sys, name).buffer, b"".join(tag + line for line in block.splitlines(keepends=True)))
+    if block and lines is not None:
+        lines.add_of(b"[1,%d]<%s>:" % (rank, name.encode()), block)
     return bool(block)

@@ -1,4 +1,4 @@
-"""A V-IPU controller in small: a folder that keeps partitions, and refuses what the real one refuses."""
+"""A miniature V-IPU controller: a folder that keeps partitions, and refuses what the real one refuses."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ FOLDER = "TRAINJOB_STANDIN_VIPU"
 USER = "TRAINJOB_STANDIN_USER"
 ACTIVE = "PS_ACTIVE"
 SYNC_TYPES = ("c2-compatible", "pod-native-default")
-# What a site with nothing said of it has: a POD64 with one allocation.
+# The default site: a POD64 with one allocation.
 _SITE: Dict[str, Any] = {"ipus": 64, "allocations": ["default"], "delay_s": 0, "partitions": {}}
 
 
 def folder() -> str:
-    """Return the folder of the controller's state; it is made when it is first asked."""
+    """Return the folder of the controller's state, created at the first request."""
     named = os.environ.get(FOLDER)
     return named or os.path.join(tempfile.gettempdir(), "trainjob-standin-vipu-%d" % os.getuid())
 
 
 def user() -> str:
-    """Return who asks."""
+    """Return the user of the request."""
     return os.environ.get(USER) or getpass.getuser()
 
 
 class Server:
-    """The controller, as one request after another sees it."""
+    """The controller; one request at a time. An administrator may see and change everybody's partitions."""
 
-    def __init__(self, timeout_s: float = 120.0) -> None:
+    def __init__(self, timeout_s: float = 120.0, is_admin: bool = False) -> None:
         self._timeout_s = timeout_s
+        self._is_admin = is_admin
 
     def site(self) -> Dict[str, Any]:
-        """Return all that the controller keeps. Raises Refused when it gives no answer in time."""
+        """Return the controller's state. Raises Refused if it doesn't answer in time."""
         with self._state() as state:
             return state
 
     def visible(self) -> Dict[str, Dict[str, Any]]:
-        """Return the partitions of whoever asks, by name: nobody sees another's."""
+        """Return the user's partitions by name: only an administrator sees another user's."""
         with self._state() as state:
-            return {name: one for name, one in state["partitions"].items() if one["owner"] == user()}
+            return {name: one for name, one in state["partitions"].items() if self._may_see(one)}
 
     def get(self, name: str) -> Optional[Dict[str, Any]]:
-        """Return a partition; None where there is none that the asker may see."""
+        """Return a partition; None if there is none that the user may see."""
         return self.visible().get(name)
 
     def create(self, name: str, size: int, **more: Any) -> Dict[str, Any]:
@@ -62,24 +63,33 @@ class Server:
             return made
 
     def remove(self, name: str) -> None:
-        """Remove a partition. Raises Refused for one that the asker does not see."""
+        """Remove a partition. Raises Refused for one that the user may not see."""
         with self._state(changes=True) as state:
-            _mine(state, name)
+            self._own(state, name)
             del state["partitions"][name]
 
     def reset(self, name: str) -> None:
-        """Bring a partition back to its first state. Raises Refused."""
+        """Reset a partition to its initial state. Raises Refused."""
         with self._state(changes=True) as state:
-            _mine(state, name)["state"] = ACTIVE
+            self._own(state, name)["state"] = ACTIVE
 
     def resize(self, name: str, size: int) -> Dict[str, Any]:
         """Return partition `name` with `size` IPUs. Raises Refused."""
         with self._state(changes=True) as state:
-            old = _mine(state, name)
+            old = self._own(state, name)
             del state["partitions"][name]
             state["partitions"][name] = _partition(state, size, old)
             made: Dict[str, Any] = state["partitions"][name]
             return made
+
+    def _may_see(self, partition: Dict[str, Any]) -> bool:
+        return self._is_admin or partition["owner"] == user()
+
+    def _own(self, state: Dict[str, Any], name: str) -> Dict[str, Any]:
+        partition: Optional[Dict[str, Any]] = state["partitions"].get(name)
+        if partition is None or not self._may_see(partition):
+            raise Refused("partition '%s' not found" % name)
+        return partition
 
     @contextlib.contextmanager
     def _state(self, changes: bool = False) -> Iterator[Dict[str, Any]]:
@@ -116,13 +126,6 @@ def _write(where: str, state: Dict[str, Any]) -> None:
     os.replace(beside, os.path.join(where, "site.json"))
 
 
-def _mine(state: Dict[str, Any], name: str) -> Dict[str, Any]:
-    found: Optional[Dict[str, Any]] = state["partitions"].get(name)
-    if found is None or found["owner"] != user():
-        raise Refused("partition '%s' not found" % name)
-    return found
-
-
 def _partition(state: Dict[str, Any], size: int, asked: Dict[str, Any]) -> Dict[str, Any]:
     _check(state, size, asked)
     return {
@@ -138,17 +141,17 @@ def _partition(state: Dict[str, Any], size: int, asked: Dict[str, Any]) -> Dict[
 
 def _check(state: Dict[str, Any], size: int, asked: Dict[str, Any]) -> None:
     if size < 1 or size & (size - 1):
-        raise Refused("a partition has a power of two of IPUs, and %d is none" % size)
+        raise Refused("the size of a partition must be a power of two, and %d is not" % size)
     free = state["ipus"] - sum(one["size"] for one in state["partitions"].values())
     if size > free:
-        raise Refused("%d IPUs asked for, %d of %d are free" % (size, free, state["ipus"]))
+        raise Refused("%d IPUs were requested, and %d of %d are free" % (size, free, state["ipus"]))
     allocation = asked.get("allocation")
     if allocation and allocation not in state["allocations"]:
         raise Refused("allocation '%s' not found; there is %s" % (allocation, ", ".join(state["allocations"])))
     sync = asked.get("sync_type") or SYNC_TYPES[0]
     if sync not in SYNC_TYPES:
-        raise Refused("sync type '%s' is none of %s" % (sync, ", ".join(SYNC_TYPES)))
+        raise Refused("sync type '%s' is not one of %s" % (sync, ", ".join(SYNC_TYPES)))
     if asked.get("reconfigurable") and sync != "c2-compatible":
-        raise Refused("a reconfigurable partition has sync type c2-compatible, not %s" % sync)
+        raise Refused("a reconfigurable partition needs sync type c2-compatible, not %s" % sync)
     if (asked.get("gcds") or 1) > size:
-        raise Refused("%d GCDs in a partition of %d IPUs" % (asked["gcds"], size))
+        raise Refused("%d GCDs don't fit a partition of %d IPUs" % (asked["gcds"], size))

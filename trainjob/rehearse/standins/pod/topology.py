@@ -1,4 +1,4 @@
-"""Who runs where: the division rules of the guide, and the table that poprun prints."""
+"""Which instance runs where: the guide's division rules, and the table that poprun prints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IPUS_PER_ILD = 64
 
 
 class Instance(NamedTuple):
-    """One process. Replicas are numbered through all instances."""
+    """One process. Replicas are numbered across all instances."""
 
     number: int
     host: str
@@ -25,7 +25,7 @@ class Instance(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """All that runs, in order."""
+    """All instances, in order."""
 
     hosts: List[str]
     ilds: int
@@ -40,7 +40,7 @@ class Topology(NamedTuple):
 
 
 def topology(asked: Asked) -> Topology:
-    """Return who runs where. Raises Refused with the rule that does not hold."""
+    """Return which instance runs where. Raises Refused with the rule that is broken."""
     replicas, count = asked.counted("num-replicas"), asked.counted("num-instances")
     each = asked.counted("ipus-per-replica")
     hosts = expand(asked.text("host") or "localhost")
@@ -52,9 +52,9 @@ def topology(asked: Asked) -> Topology:
 
 def _check(replicas: int, count: int, each: int, hosts: int, ilds: int) -> None:
     if each not in IPUS_PER_REPLICA:
-        raise Refused("ipus-per-replica is 1, 2, 4, 8 or 16, and is %d" % each)
+        raise Refused("ipus-per-replica must be 1, 2, 4, 8 or 16, and is %d" % each)
     if count > replicas:
-        raise Refused("every instance has at least one replica: %d instances, %d replicas" % (count, replicas))
+        raise Refused("every instance needs at least one replica: %d instances, %d replicas" % (count, replicas))
     if replicas % count:
         raise Refused("num-replicas (%d) is not divisible by num-instances (%d)" % (replicas, count))
     if count % hosts:
@@ -92,7 +92,7 @@ def _width(rows: Iterable[List[str]]) -> int:
 
 
 def _cells(cells: List[str], width: int) -> str:
-    # What is left over goes to the first cells, one sign each.
+    # The remainder goes to the first cells, one character each.
     room = width - (len(cells) - 1)
     each, more = divmod(room, len(cells))
     return "|".join(cell.center(each + (number < more)) for number, cell in enumerate(cells))

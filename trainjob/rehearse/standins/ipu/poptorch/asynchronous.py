@@ -1,20 +1,26 @@
-"""Batches made ahead. They come in memory that is used again: who keeps one over further iterations must clone it."""
+"""Batches made ahead by a process of their own. They come in memory that is used again: clone what you keep."""
 
 from __future__ import annotations
 
 import atexit
-import collections
+import contextlib
 import io
+import multiprocessing
 import pickle
-import threading
-from typing import Any, Deque, Iterator, List, NamedTuple, Optional
+import signal
+from typing import Any, Iterator, List, NamedTuple, Optional
 
 import torch
 
 from poptorch import values
 from poptorch.enums import SharingStrategy
 
+_FREE = b"free"
 _END = object()
+
+
+class _EndOfEpoch(NamedTuple):
+    """The loader has no further batch."""
 
 
 class _Failure(NamedTuple):
@@ -24,14 +30,15 @@ class _Failure(NamedTuple):
 class AsynchronousDataAccessor:
     """Iterates over `dataset` (a loader) with up to `buffer_size` batches ready.
 
-    A real one makes them in a process of its own, which gets the data set by pickling: it must pickle here, too.
+    A process of its own makes them, so that it draws no random number of this one. Batches cross by pickling. The data
+    set must pickle unless it is shared by forking, as a real accessor requires; this one always forks.
     """
 
     def __init__(
         self,
         dataset: Any,
         buffer_size: int = 3,
-        miss_sleep_time_in_ms: float = 0.1,  # noqa: ARG002 - nobody sleeps here: who waits is woken
+        miss_sleep_time_in_ms: float = 0.1,  # noqa: ARG002 - nobody sleeps here: a reader waits for the pipe
         load_indefinitely: bool = True,
         early_preload: bool = False,
         sharing_strategy: SharingStrategy = SharingStrategy.ForkServer,
@@ -40,15 +47,13 @@ class AsynchronousDataAccessor:
         if sharing_strategy != SharingStrategy.Fork:
             _refuse_what_does_not_pickle(getattr(dataset, "dataset", dataset))
         self._loader = dataset
-        self._size = buffer_size
+        self._slots = buffer_size + 1  # one more: the batch that the user has
         self._indefinitely = load_indefinitely
-        self._ready: Deque[Any] = collections.deque()
-        self._free: List[Any] = [None] * (buffer_size + 1)  # one more: the batch that the user has
+        self._memory: List[Any] = []
         self._in_use: Any = _END
         self._amid_epoch = False
-        self._closed = False
-        self._changed = threading.Condition()
-        self._thread: Optional[threading.Thread] = None
+        self._process: Optional[Any] = None
+        self._pipe: Optional[Any] = None
         if early_preload:
             self._start()
 
@@ -69,74 +74,104 @@ class AsynchronousDataAccessor:
             yield batch
 
     def terminate(self) -> None:
-        """End the thread that makes batches."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        """End the process that makes batches."""
+        if self._process is not None:
+            self._pipe.close()  # type: ignore[union-attr] # the two are made together
+            # Not SIGTERM: the process may be amid the user's code, which may handle that.
+            self._process.kill()
+            self._process.join()
+            self._process = self._pipe = None
             atexit.unregister(self.terminate)
 
     def _start(self) -> None:
-        if self._thread is None or (not self._thread.is_alive() and not self._ready):
-            self._closed = False
-            self._thread = threading.Thread(target=self._work, name="poptorch-accessor", daemon=True)
-            self._thread.start()
-            atexit.register(self.terminate)
+        if self._process is not None:
+            return
+        # A data set that does not pickle can only be forked, and forking spares every other one an import of torch.
+        context = multiprocessing.get_context("fork")
+        self._pipe, far = context.Pipe()
+        words = (self._loader, self._indefinitely, far, self._pipe)
+        self._process = context.Process(target=_make_batches, args=words, name="poptorch-accessor")
+        self._process.start()
+        far.close()
+        self._memory, self._in_use, self._amid_epoch = [None] * self._slots, _END, False
+        for _ in range(self._slots):
+            self._pipe.send_bytes(_FREE)
+        # Before multiprocessing's own handler, which would wait for the process.
+        atexit.register(self.terminate)
 
     def _take(self) -> Any:
-        with self._changed:
-            self._give_back()
-            while not self._ready:
-                if self._closed:
-                    return _END
-                self._changed.wait()
-            batch = self._ready.popleft()
-            if isinstance(batch, _Failure):
-                raise batch.error
-            self._in_use, self._amid_epoch = batch, batch is not _END
-            return batch
+        """Return the next batch, or _END behind the last one of an epoch."""
+        if self._pipe is None:
+            return _END
+        self._give_back()
+        item = self._receive()
+        if isinstance(item, _Failure):
+            self.terminate()
+            raise item.error
+        self._amid_epoch = not isinstance(item, _EndOfEpoch)
+        if self._amid_epoch:
+            self._in_use = _copied(item, self._memory.pop(0))
+            return self._in_use
+        if not self._indefinitely:
+            self.terminate()
+        return _END
 
     def _give_back(self) -> None:
         if self._in_use is not _END:
-            self._free.append(self._in_use)
+            self._memory.append(self._in_use)
             self._in_use = _END
-            self._changed.notify_all()
+            # What the process sent before it ended is still to be read.
+            with contextlib.suppress(BrokenPipeError):
+                self._pipe.send_bytes(_FREE)  # type: ignore[union-attr] # as _take has seen
 
-    def _work(self) -> None:
+    def _receive(self) -> Any:
         try:
-            while not self._closed:
-                for batch in self._loader:
-                    if not self._put(batch):
-                        return
-                self._add(_END)
-                if not self._indefinitely:
-                    return
-        except BaseException as error:  # noqa: BLE001 - whoever takes the next batch must see it
-            self._add(_Failure(error))
+            return pickle.loads(self._pipe.recv_bytes())  # type: ignore[union-attr] # noqa: S301 - our own process
+        except (EOFError, ConnectionResetError):
+            self._process.join()  # type: ignore[union-attr] # made with the pipe
+            code = self._process.exitcode  # type: ignore[union-attr]
+            return _Failure(RuntimeError("the process that loads batches ended with exit code %s" % code))
 
-    def _put(self, batch: Any) -> bool:
-        """Copy a batch into memory that is free, and return whether more are wanted."""
-        with self._changed:
-            while not self._free and not self._closed:
-                self._changed.wait()
-            if self._closed:
-                return False
-            memory = self._free.pop(0)
-        self._add(_copied(batch, memory))
-        return True
 
-    def _add(self, item: Any) -> None:
-        with self._changed:
-            self._ready.append(item)
-            self._changed.notify_all()
+def _make_batches(loader: Any, indefinitely: bool, pipe: Any, other_end: Any) -> None:
+    """Send the batches of `loader`, each once a slot is free, until the reader is gone."""
+    other_end.close()  # held here, it would hide that the reader has died
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the reader, who ends this process
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # OpenMP's threads do not survive a fork.
+    torch.set_num_threads(1)
+    try:
+        while True:
+            for batch in loader:
+                pipe.recv_bytes()
+                pipe.send_bytes(_pickled(batch))
+            pipe.send_bytes(_pickled(_EndOfEpoch()))
+            if not indefinitely:
+                return
+    except (EOFError, ConnectionError):
+        return
+    except BaseException as error:  # noqa: BLE001 - whoever takes the next batch must see it
+        pipe.send_bytes(_failure(error))
+
+
+def _failure(error: BaseException) -> bytes:
+    try:
+        message = _pickled(_Failure(error))
+        pickle.loads(message)  # noqa: S301 - our own bytes: an error may pickle and still not be readable
+    except Exception:  # noqa: BLE001 - whatever an error of the user's own does when it is pickled
+        return _pickled(_Failure(RuntimeError("%s: %s" % (type(error).__name__, error))))
+    return message
+
+
+def _pickled(item: Any) -> bytes:
+    return pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _copied(batch: Any, memory: Any) -> Any:
     """Return the batch in `memory`, an older batch, where its tensors fit; else in memory of its own."""
     new, old = values.flat(batch), values.flat(memory)
     if [(one.shape, one.dtype) for one in new] != [(one.shape, one.dtype) for one in old]:
-        return values.convert(torch.clone, batch)
+        return batch
     for one, other in zip(new, old):
         other.copy_(one)
     return values.like(batch, iter(old))

@@ -1,4 +1,4 @@
-"""What compiling leaves: a file for each model in the executables' folder, and a progress bar.
+"""What compiling leaves: a file for each model in the executables' folder, and a progress bar; and saved models.
 
 A file here holds no executable, and saves no time: it has one line for each time that its model was compiled, so that a
 model compiled once by one process, and found by all others, has one line.
@@ -9,8 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 import sys
 from typing import Any, Dict, List
+
+import torch
+from trainjob_standins.announce import warn
+
+from poptorch.errors import Error
 
 # Where an executable runs, and what is shown of it: it is the same executable.
 _ABOUT_RUNS = (
@@ -61,3 +67,28 @@ def show_progress(seconds: float) -> None:
     minutes, rest = divmod(int(seconds), 60)
     sys.stderr.write("Graph compilation: 100%%|##########| 100/100 [%02d:%02d<00:00]\n" % (minutes, rest))
     sys.stderr.flush()
+
+
+def write(kept: Dict[str, Any], filename: str) -> None:
+    """Write what a compiled model is made of to `filename`, or to model.poptorch in it where that is a folder."""
+    folder = os.path.dirname(filename)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    if os.path.isdir(filename):
+        warn("save(): %s is a directory, saving model to %s/model.poptorch" % (filename, filename))
+        filename = os.path.join(filename, "model.poptorch")
+    torch.save(kept, filename)
+
+
+def read(filename: str) -> Dict[str, Any]:
+    """Return what `write` wrote to `filename`. Raises Error for a file of something else."""
+    try:
+        try:
+            kept = torch.load(filename, weights_only=False)
+        except TypeError:  # torch < 1.13 has no such argument
+            kept = torch.load(filename)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise Error("Invalid file %s: %s" % (filename, error)) from None
+    if not isinstance(kept, dict) or "expected" not in kept:
+        raise Error("Invalid file %s: it holds no compiled model" % filename)
+    return kept

@@ -1,23 +1,139 @@
-"""The optimizer as the device has it: a snapshot of the host's settings, and state of its own."""
+"""The optimizer as the device has it: its rules, the host's settings as they were given, and state of its own."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+import inspect
+import math
+from typing import Any, Dict, Iterable, List, NamedTuple
 
 import torch
 
-from poptorch.arithmetic import stored
+from poptorch.arithmetic import computing_type, stored
 from poptorch.errors import Error
-from poptorch.update_rules import RULES, Types
+
+
+class Types(NamedTuple):
+    """What state is stored in."""
+
+    first: torch.dtype = torch.float32
+    second: torch.dtype = torch.float32
+
+
+def sgd(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+    """Follow the gradient, with a velocity that begins as zero."""
+    gradient = _decayed(weight, gradient, how)
+    if how["momentum"]:
+        velocity = _of(state, "velocity", weight)
+        velocity.mul_(how["momentum"]).add_(gradient, alpha=1 - how["dampening"])
+        stored(velocity, types.first)
+        gradient = gradient.add(velocity, alpha=how["momentum"]) if how["nesterov"] else velocity
+    weight.add_(gradient, alpha=-how["lr"])
+
+
+def adam(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+    """Follow the gradient's running mean, by its running size; weight decay is part of the gradient."""
+    _adam(weight, _decayed(weight, gradient, how), state, how, types)
+
+
+def adamw(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+    """As Adam, with the weight shrunk apart from it."""
+    weight.mul_(1 - how["lr"] * how["weight_decay"])
+    _adam(weight, gradient, state, how, types)
+
+
+def lamb(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+    """As AdamW, with a step as long as the weight is, by the learning rate."""
+    mean, size, first, second = _moments(weight, gradient, state, how, types)
+    step = (mean / first).div_((size / second).sqrt_().add_(how["eps"])).add_(weight, alpha=how["weight_decay"])
+    length, wanted = step.norm(), weight.norm().clamp(max=how["max_weight_norm"])
+    trust = float(wanted / length) if wanted > 0 and length > 0 else 1.0
+    weight.add_(step, alpha=-how["lr"] * trust)
+
+
+def rmsprop(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+    """Follow the gradient by its running size."""
+    gradient = _decayed(weight, gradient, how)
+    # TensorFlow begins with ones.
+    size = _of(state, "size", weight, 1.0 if how["use_tf_variant"] else 0.0)
+    size.mul_(how["alpha"]).addcmul_(gradient, gradient, value=1 - how["alpha"])
+    stored(size, types.second)
+    spread = size
+    if how["centered"]:
+        mean = _of(state, "centre", weight)
+        stored(mean.mul_(how["alpha"]).add_(gradient, alpha=1 - how["alpha"]), types.first)
+        spread = size.addcmul(mean, mean, value=-1)
+    # TensorFlow adds epsilon inside the root, and has the learning rate in the velocity.
+    is_tf = how["use_tf_variant"]
+    step = gradient / ((spread + how["eps"]).sqrt() if is_tf else spread.sqrt().add_(how["eps"]))
+    rate = how["lr"]
+    if is_tf:
+        step, rate = step * how["lr"], 1.0
+    if how["momentum"]:
+        velocity = _of(state, "velocity", weight)
+        step = stored(velocity.mul_(how["momentum"]).add_(step), types.first)
+    weight.add_(step, alpha=-rate)
+
+
+def _adam(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+    mean, size, first, second = _moments(weight, gradient, state, how, types)
+    weight.addcdiv_(mean, (size.sqrt() / math.sqrt(second)).add_(how["eps"]), value=-how["lr"] / first)
+
+
+def _moments(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> Any:
+    """Return the running mean and size of the gradient, and what each is to be divided by."""
+    one, two = how["betas"]
+    mean, size = _of(state, "mean", weight), _of(state, "size", weight)
+    stored(mean.mul_(one).add_(gradient, alpha=1 - one), types.first)
+    stored(size.mul_(two).addcmul_(gradient, gradient, value=1 - two), types.second)
+    state["steps"] = state.get("steps", 0) + 1
+    if not how["bias_correction"]:
+        return mean, size, 1.0, 1.0
+    return mean, size, 1 - one ** state["steps"], 1 - two ** state["steps"]
+
+
+def _decayed(weight: Any, gradient: Any, how: Dict[str, Any]) -> Any:
+    return gradient.add(weight, alpha=how["weight_decay"]) if how["weight_decay"] else gradient
+
+
+def _of(state: Dict[str, Any], name: str, weight: Any, begins_as: float = 0.0) -> Any:
+    if name not in state:
+        state[name] = torch.full_like(weight, begins_as)
+    return state[name]
+
+
+# By the name of the class, torch's own or poptorch.optim's.
+RULES: Dict[str, Any] = {"SGD": sgd, "Adam": adam, "AdamW": adamw, "RMSprop": rmsprop, "LAMB": lamb}
+
+
+def _constant_names(optimizer: Any) -> List[str]:
+    """Return what is built into the program: of poptorch's optimizers what was not given, of torch's the defaults."""
+    group, chosen = optimizer.param_groups[0], getattr(optimizer, "variable_attrs", None)
+    if chosen is not None:
+        return [name for name in (*group, "loss_scaling") if name != "params" and chosen.isConstant(name)]
+    usual = inspect.signature(type(optimizer).__init__).parameters
+    return [name for name in group if name in usual and name != "lr" and group[name] == usual[name].default]
+
+
+def _values(optimizer: Any, names: Iterable[str]) -> Dict[str, Any]:
+    return {
+        name: [group.get(name, getattr(optimizer, name, None)) for group in optimizer.param_groups] for name in names
+    }
+
+
+# State by name, in the form of PopART's names: Accl1___fc.weight.
+_NAMES = {"velocity": "Accl", "mean": "Accl1", "size": "Accl2", "centre": "Accl3", "steps": "Step"}
+_WHATS = {name: what for what, name in _NAMES.items()}
 
 
 class DeviceOptimizer:
     """Changes the device's weights. What the host's optimizer says is taken over by `take` alone."""
 
-    def __init__(self, optimizer: Any, device_weight: Dict[int, Any]) -> None:
-        self._device_weight = device_weight  # by the id of the host's
+    def __init__(self, optimizer: Any, weights: Dict[str, Any], half: Dict[int, bool]) -> None:
+        self._named, self._half = weights, half
+        self._known = {id(weight) for weight in weights.values()}
         self._state: Dict[int, Dict[str, Any]] = {}
         self._kind = ""
+        self._constants: Any = None  # by name, as they were when the model was compiled
         self.take(optimizer)
 
     def take(self, optimizer: Any) -> None:
@@ -26,8 +142,9 @@ class DeviceOptimizer:
         if kind is None:
             raise Error("%s is not known on the IPU: known are %s" % (type(optimizer).__name__, ", ".join(RULES)))
         if kind != self._kind:
-            self._state = {}
+            self._state, self._constants = {}, None
         self._kind = kind
+        self._refuse_other_constants(optimizer)
         self._groups = [self._group(group) for group in optimizer.param_groups]
         self.loss_scaling = float(getattr(optimizer, "loss_scaling", 1.0))
         self.accum_type = getattr(optimizer, "accum_type", torch.float32)
@@ -36,20 +153,34 @@ class DeviceOptimizer:
             getattr(optimizer, "second_order_momentum_accum_type", torch.float32),
         )
         self._max_norm = float(getattr(optimizer, "max_grad_norm", float("inf")))
-        self._bias_correction = bool(getattr(optimizer, "bias_correction", True))
+        self._extras = {
+            "bias_correction": bool(getattr(optimizer, "bias_correction", True)),
+            "use_tf_variant": bool(getattr(optimizer, "use_tf_variant", False)),
+        }
+
+    def _refuse_other_constants(self, optimizer: Any) -> None:
+        if self._constants is None:
+            self._constants = _values(optimizer, _constant_names(optimizer))
+        now = _values(optimizer, self._constants)
+        changed = [name for name, value in self._constants.items() if now[name] != value]
+        if changed:
+            raise Error(
+                "%s: constant when the model was compiled, and changed since. Pass it to the constructor, or mark "
+                "it with optimizer.variable_attrs.markAsVariable" % ", ".join(changed)
+            )
 
     def _group(self, group: Dict[str, Any]) -> Dict[str, Any]:
         if group.get("amsgrad"):
             raise Error("amsgrad is not known on the IPU")
-        unknown = [weight for weight in group["params"] if id(weight) not in self._device_weight]
+        unknown = [weight for weight in group["params"] if id(weight) not in self._known]
         if unknown:
             raise Error("the optimizer has %d parameters that are not the model's" % len(unknown))
         # Numbers only: a scheduler changes the host's group, and the device must not see it before it is told.
-        return dict(group, params=[self._device_weight[id(weight)] for weight in group["params"]])
+        return dict(group, params=list(group["params"]))
 
     @property
     def weights(self) -> List[Any]:
-        """Return the device's weights that are trained."""
+        """Return the weights that are trained."""
         return [weight for group in self._groups for weight in group["params"] if weight.requires_grad]
 
     @property
@@ -57,22 +188,46 @@ class DeviceOptimizer:
         """Return whether gradients add up in float16."""
         return bool(self.accum_type is torch.float16)
 
-    def step(self, half: Dict[int, bool]) -> None:
-        """Change the weights by their gradients; those in `half` (by id) are rounded to float16 afterwards."""
+    def step(self) -> None:
+        """Change the weights by their gradients; those of float16 are rounded to it afterwards."""
         with torch.no_grad():
-            self._clip()
+            if self._max_norm != float("inf"):
+                torch.nn.utils.clip_grad_norm_(self.weights, self._max_norm)
             for group in self._groups:
                 for weight in group["params"]:
                     if weight.grad is not None:
                         self._one(weight, group)
-                        if half.get(id(weight)):
-                            stored(weight, torch.float16)
 
     def _one(self, weight: Any, group: Dict[str, Any]) -> None:
         state = self._state.setdefault(id(weight), {})
         gradient = -weight.grad if group.get("maximize") else weight.grad
-        RULES[self._kind](weight, gradient, state, group, self._types, self._bias_correction)
+        RULES[self._kind](weight.data, gradient, state, dict(group, **self._extras), self._types)
+        if self._half[id(weight)]:
+            stored(weight.data, torch.float16)
 
-    def _clip(self) -> None:
-        if self._max_norm != float("inf"):
-            torch.nn.utils.clip_grad_norm_(self.weights, self._max_norm)
+    # -- its state, read and written -----------------------------------------------------------
+
+    def read(self) -> Dict[str, Any]:
+        """Return a copy of the state by name, as "Accl1___fc.weight"; steps are tensors, too."""
+        state: Dict[str, Any] = {}
+        for name, weight in self._named.items():
+            for what, value in self._state.get(id(weight), {}).items():
+                dtype = self._types.second if what == "size" else self._types.first
+                is_tensor = isinstance(value, torch.Tensor)
+                kept = value.to(dtype, copy=True) if is_tensor and dtype is torch.float16 else value
+                key = "%s___%s" % (_NAMES[what], name)
+                state[key] = kept.clone() if is_tensor else torch.tensor(float(value))
+        return state
+
+    def write(self, state: Dict[str, Any]) -> None:
+        """Take the state that `read` returned. Raises Error where it is of another model."""
+        found: Dict[int, Dict[str, Any]] = {}
+        for key, value in state.items():
+            kind, _, name = key.partition("___")
+            weight = self._named.get(name)
+            if weight is None or kind not in _WHATS or value.shape not in (weight.shape, torch.Size([])):
+                raise Error("optimizer state %s is not of this model and optimizer" % key)
+            what = _WHATS[kind]
+            kept = int(value) if what == "steps" else value.detach().to(computing_type(), copy=True)
+            found.setdefault(id(weight), {})[what] = kept
+        self._state = found

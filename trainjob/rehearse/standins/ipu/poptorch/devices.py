@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
+import weakref
 from typing import Any, Dict
 
 from trainjob_standins.place import here, partition_ipus, under_poprun
 
 from poptorch.errors import Error
 
-_attached: Dict[int, int] = {}  # IPUs, by the id of the executor that holds them
+_attached: Dict[int, int] = {}  # IPUs, by a number for each time that they were taken
+_numbers = itertools.count(1)
+_LOOK_AGAIN_S = 0.05
 
 
 def available() -> int:
@@ -28,22 +34,25 @@ def ipus_of_replica(highest_ipu: int, auto_round: bool) -> int:
     return rounded
 
 
-def attach(holder: Any, ipus: int) -> None:
-    """Hold `ipus` for `holder`. Raises Error where so many are not free."""
-    if id(holder) in _attached:
-        return
-    taken = sum(_attached.values())
-    if taken + ipus > available():
-        raise Error(
-            "Failed to acquire %d IPU(s): this process has %d, of which attached models hold %d. Detach or destroy "
-            "them first" % (ipus, available(), taken)
-        )
-    _attached[id(holder)] = ipus
+class Device:
+    """IPUs that are held until they are let go, or nobody refers to `holder` any more.
 
+    Raises Error where so many are not free, unless POPTORCH_WAIT_FOR_IPU asks to wait until they are.
+    """
 
-def detach(holder: Any) -> None:
-    """Let the IPUs of `holder` go."""
-    _attached.pop(id(holder), None)
+    def __init__(self, holder: Any, ipus: int) -> None:
+        waits = os.environ.get("POPTORCH_WAIT_FOR_IPU") == "1" and ipus <= available()
+        while sum(_attached.values()) + ipus > available():
+            if not waits:
+                raise Error(
+                    "Failed to acquire %d IPU(s): this process has %d, of which attached models hold %d. Detach or "
+                    "destroy them first" % (ipus, available(), sum(_attached.values())),
+                    "poptorch_cpp_error",
+                )
+            time.sleep(_LOOK_AGAIN_S)
+        number = next(_numbers)
+        _attached[number] = ipus
+        self.let_go = weakref.finalize(holder, _attached.pop, number, None)
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import weakref
+from typing import Any, Dict, List, Optional, Tuple
 
-import torch
 from torch import nn
 from trainjob_standins.announce import say_what_this_is, warn
 
 from poptorch import cache, devices, values
 from poptorch.enums import ConnectionType, OutputMode
 from poptorch.errors import Error
-from poptorch.execution import refuse_options_apart, refuse_short_pipeline
+from poptorch.inspecting import Inspection
+from poptorch.optim import Optimizer
 from poptorch.options import Options
 from poptorch.program import Program
-from poptorch.saved import read
+from poptorch.stages import refuse_options_apart, refuse_short_pipeline
 from poptorch.training import TrainingProgram
 
+# How often a training model has given its weights to a module of the user's: inference follows.
+_versions: Any = weakref.WeakKeyDictionary()
 
-class PoplarExecutor:
+
+class PoplarExecutor(Inspection):
     """A model with options, compiled at its first call and on the device from then on."""
 
     def __init__(self, model: nn.Module, options: Optional[Options], training: bool, optimizer: Any = None) -> None:
         say_what_this_is()
+        if options is not None and not isinstance(options, Options):
+            raise Error("Invalid type: 'options' is of type %s (Expected poptorch.Options)" % type(options))
         self._user_model = model
         self._options = Options() if options is None else options.clone()
         if options is not None:
@@ -31,41 +38,64 @@ class PoplarExecutor:
         self._options._freeze()
         self._training = training
         self._optimizer = optimizer
+        # As documented, a later train() or eval() of the user's model makes no difference.
+        self._modes = {module: module.training for module in model.modules()}
         self._program: Any = None
         self._ipus = 0
         self._expected: List[Tuple[Any, Any]] = []
-        self._attached = False
-        self._seconds: List[float] = []
-        self.rng_state: Any = None
+        self._begin_inspection()
+        self._device: Any = None
+        self._version = _versions.get(model, 0)
+        if not training and self._options.Training.gradient_accumulation != 1:
+            raise Error("gradient accumulation must be 1 for inference: use deviceIterations to process more batches")
+        if isinstance(optimizer, Optimizer):
+            self._follow(optimizer)
 
     # -- running -------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of all micro batches of one call, as the output mode says. Raises Error."""
-        if self._program is None:
-            self.compile(*args, **kwargs)
-        self._refuse_other_inputs(args, kwargs)
         if self._options.connection_type == ConnectionType.Never:
-            raise Error("Trying to run a model on an offline device (ConnectionType.Never)")
-        self.attachToDevice()
-        start = time.perf_counter()
-        outputs = self._program.run((args, kwargs))
-        self._seconds = [*self._seconds[-99:], time.perf_counter() - start]
+            raise Error(
+                "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead "
+                "of model(inputs)"
+            )
+        call = self._bound(args, kwargs)
+        if self._program is None:
+            self._compile(call)
+        kinds = _kinds(call)
+        if kinds != self._expected:
+            raise Error("inputs must be of the shapes and types compiled for: %s, and are %s" % (self._expected, kinds))
+        if self._device is None:
+            self.attachToDevice()
+        if not self._training and _versions.get(self._user_model, 0) != self._version:
+            self.copyWeightsToDevice()
+        self._write_optimizer_state()
+        with self._timed():
+            outputs = self._program.run(call)
         if self._training:
             # A real executor copies when the host's weights are looked at: seen from outside it is the same.
             self.copyWeightsToHost()
-        return outputs
+            _versions[self._user_model] = _versions.get(self._user_model, 0) + 1
+        return _without_backward(outputs)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for inputs of these shapes. Raises Error for what the compiler refuses."""
+        if self._program is not None:
+            warn("Call to compile() ignored: the executable is already compiled")
+            return
+        self._compile(self._bound(args, kwargs))
+
+    def _compile(self, call: Any) -> None:
         refuse_options_apart(self._options)
         program = self._new_program()
         started = time.perf_counter()
-        self._ipus = self._ipus_for(program.trace((args, kwargs)))
-        self._expected = [(tensor.shape, tensor.dtype) for tensor in values.flat((args, kwargs))]
+        self._ipus = self._ipus_for(program.trace(call))
+        self._compiled_in = time.perf_counter() - started
+        self._expected = _kinds(call)
         is_found = cache.finds(self._options, self._user_model, self._expected)
         if self._options.compilation_progress_bar and not is_found:
-            cache.show_progress(time.perf_counter() - started)
+            cache.show_progress(self._compiled_in)
         self._program = program
         if self._options.connection_type == ConnectionType.Always:
             self.attachToDevice()
@@ -73,12 +103,10 @@ class PoplarExecutor:
     def _new_program(self) -> Program:
         mode = self._options.output_mode
         if not self._training:
-            if self._options.Training.gradient_accumulation != 1:
-                raise Error("gradient accumulation must be 1 for inference")
             mode = OutputMode.All if mode == OutputMode.Default else mode
-            return Program(self._user_model, self._options, mode)
+            return Program(self._user_model, self._options, mode, self._modes)
         mode = OutputMode.Final if mode == OutputMode.Default else mode
-        return TrainingProgram(self._user_model, self._options, mode, self._optimizer)
+        return TrainingProgram(self._user_model, self._options, mode, self._modes, self._optimizer)
 
     def _ipus_for(self, highest_ipu: int) -> int:
         options, stages = self._options, highest_ipu + 1
@@ -86,10 +114,13 @@ class PoplarExecutor:
             refuse_short_pipeline(options, stages, self._training)
         return int(devices.ipus_of_replica(highest_ipu, options.auto_round_num_ipus) * options.replication_factor)
 
-    def _refuse_other_inputs(self, args: Any, kwargs: Any) -> None:
-        found = [(tensor.shape, tensor.dtype) for tensor in values.flat((args, kwargs))]
-        if found != self._expected:
-            raise Error("inputs must be of the shapes and types compiled for: %s, and are %s" % (self._expected, found))
+    def _bound(self, args: Any, kwargs: Any) -> Any:
+        """Return the arguments as forward takes them, each in its place; the same call has one form."""
+        try:
+            bound = inspect.signature(self._user_model.forward).bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            return args, kwargs
+        return bound.args, bound.kwargs
 
     # -- weights, optimizer --------------------------------------------------------------------
 
@@ -97,94 +128,115 @@ class PoplarExecutor:
         """Tell the device the optimizer's settings as they are now; until then it keeps those it knows."""
         if not self._training:
             raise Error("setOptimizer is for a training model")
+        if isinstance(self._optimizer, Optimizer) and optimizer is not self._optimizer:
+            self._optimizer._loaded = self._optimizer.state_dict().get("ipu_state")
+            self._optimizer._reader = None
         self._optimizer = optimizer
+        if isinstance(optimizer, Optimizer):
+            self._follow(optimizer)
         if self._program is not None:
             self._program.optimizer.take(optimizer)
 
+    def _follow(self, optimizer: Optimizer) -> None:
+        """Let the optimizer's state_dict read the state on the device, without keeping this model alive."""
+        me = weakref.ref(self)
+
+        def read() -> Optional[Dict[str, Any]]:
+            executor = me()
+            if executor is None or executor._program is None or optimizer._loaded is not None:
+                return None
+            state: Dict[str, Any] = executor._program.optimizer.read()
+            return state
+
+        optimizer._reader = read
+
+    def _write_optimizer_state(self) -> None:
+        state = self._optimizer._loaded if isinstance(self._optimizer, Optimizer) else None
+        if state is not None:
+            self._program.optimizer.write(state)
+            self._optimizer._loaded = None
+
     def copyWeightsToHost(self) -> None:
-        """Give the host's model the device's weights."""
-        if self._program is not None:
-            self._program.weights_to_host()
+        """Give the host's model the device's weights. Raises Error unless it is compiled."""
+        self._compiled().weights_to_host()
 
     def copyWeightsToDevice(self) -> None:
-        """Give the device the host's weights."""
-        if self._program is not None:
-            self._program.weights_to_device()
+        """Give the device the host's weights. Raises Error unless it is compiled."""
+        self._compiled().weights_to_device()
+        self._version = _versions.get(self._user_model, 0)
+
+    def copyNamedBuffersToDevice(self) -> None:
+        """Give the device the buffers that options.updatableNamedBuffers names."""
+        self._compiled().buffers_to_device(self._options.updatable_named_buffers)
 
     def load_state_dict(self, state_dict: Dict[str, Any], strict: bool = True) -> Any:
         """Load into the host's model, and give it to the device."""
-        found = self._user_model.load_state_dict(state_dict, strict)
-        self.copyWeightsToDevice()
-        return found
+        keys = self._user_model.load_state_dict(state_dict, strict)
+        if self._program is not None:
+            self.copyWeightsToDevice()
+        return keys
 
     # -- device --------------------------------------------------------------------------------
 
     def attachToDevice(self) -> None:
         """Take the device. Raises Error where its IPUs are taken."""
-        if self._program is None:
-            raise Error("the model must be compiled before it is attached")
-        if not self._attached:
-            devices.attach(self, self._ipus)
-            self._attached = True
-            if not self._training:
-                # A training model that shares the weights may have changed them meanwhile.
-                self.copyWeightsToDevice()
+        self._compiled()
+        if self._device is not None:
+            return
+        self._device = devices.Device(self, self._ipus)
+        # The host's weights, and what a checkpoint has given the optimizer, are the device's from now on.
+        self.copyWeightsToDevice()
+        self._write_optimizer_state()
 
     def detachFromDevice(self) -> None:
         """Let the device go; the host's model has the weights."""
-        if not self._attached:
+        if self._device is None:
             raise Error("the model is not attached to a device")
-        devices.detach(self)
-        self._attached = False
+        self._device.let_go()
+        self._device = None
 
     def isAttachedToDevice(self) -> bool:
         """Return whether it holds a device."""
-        return self._attached
-
-    def isCompiled(self) -> bool:
-        """Return whether it is compiled."""
-        return self._program is not None
+        return self._device is not None
 
     def destroy(self) -> None:
-        """Forget what was compiled, and let the device go."""
-        if self._attached:
+        """Forget what was compiled, and let the device go; weights and optimizer state stay with the host."""
+        if self._program is None:
+            return
+        if isinstance(self._optimizer, Optimizer):
+            self._optimizer._loaded = self._optimizer.state_dict().get("ipu_state")
+        if self._device is not None:
             self.detachFromDevice()
         self._program = None
 
-    def getLatency(self) -> Tuple[float, float, float]:
-        """Return the shortest, longest and mean seconds of a call: of this CPU."""
-        if not self._seconds:
-            raise Error("the model has not run")
-        return min(self._seconds), max(self._seconds), sum(self._seconds) / len(self._seconds)
-
     # -- files ---------------------------------------------------------------------------------
 
-    def save(self, path: str, export_model: bool = True, save_rng_state: bool = True) -> None:
-        """Write the compiled model to `path`. Raises Error unless it is compiled."""
-        if self._program is None:
-            raise Error("the model must be compiled before it is saved")
-        kept = {"expected": self._expected, "ipus": self._ipus, "options": self._options}
-        kept.update(training=self._training, model=None, rng_state=None)
+    def save(self, filename: str, export_model: bool = True, save_rng_state: bool = True) -> None:
+        """Write the compiled model to `filename`. Raises Error unless it is compiled."""
+        self._compiled()
+        kept = {"expected": self._expected, "ipus": self._ipus, "options": self._options, "training": self._training}
+        kept.update(model=None, rng_state=self.rng_state if save_rng_state else None, attributes=None)
         if export_model:
-            kept.update(model=self._user_model, optimizer=self._optimizer)
-        if save_rng_state:
-            kept.update(rng_state=self._program._random_state)
-        torch.save(kept, path)
+            modes = [self._modes.get(module, module.training) for module in self._user_model.modules()]
+            kept.update(model=self._user_model, optimizer=self._optimizer, modes=modes)
+        cache.write(kept, filename)
 
-    def compileAndExport(self, path: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
-        """Compile for these inputs and write it to `path`."""
+    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+        """Compile for these inputs and write it to `filename`."""
         self.compile(*args, **kwargs)
-        self.save(path, export_model=export_model)
+        self.save(filename, export_model=export_model)
 
-    def loadExecutable(self, path: str) -> None:
-        """Take what was compiled from `path` instead of compiling. Raises Error where it is of another model."""
-        kept = read(path)
+    def loadExecutable(self, filename: str) -> None:
+        """Take what was compiled from `filename` instead of compiling. Raises Error where it is of another model."""
+        kept = cache.read(filename)
         if kept["training"] != self._training:
-            raise Error("%s holds a %s model" % (path, "training" if kept["training"] else "inference"))
+            raise Error("%s holds a %s model" % (filename, "training" if kept["training"] else "inference"))
         self._program = self._new_program()
         self._expected, self._ipus = kept["expected"], kept["ipus"]
         if kept["rng_state"] is not None:
-            self._program._random_state = kept["rng_state"]
+            self.rng_state = kept["rng_state"]
+        if self._options.connection_type == ConnectionType.Always:
+            self.attachToDevice()
 
     # -- the model it wraps --------------------------------------------------------------------
 
@@ -196,49 +248,51 @@ class PoplarExecutor:
     @property
     def options(self) -> Options:
         """Return the options."""
-        return self._options
+        options: Options = self._options
+        return options
 
     def train(self, mode: bool = True) -> PoplarExecutor:
         """Return itself; a compiled model stays as it was when it was compiled."""
         self._user_model.train(mode)
+        if self._program is None:
+            self._modes = {module: module.training for module in self._user_model.modules()}
         return self
 
     def eval(self) -> PoplarExecutor:
         """Return itself, with the user's model made to evaluate."""
         return self.train(False)
 
+    def __repr__(self) -> str:
+        return repr(self._user_model)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_user_model":
             raise AttributeError(name)
-        return getattr(self._user_model, name)
+        value = getattr(self._user_model, name)
+        if isinstance(value, nn.Parameter):
+            grouped: Any = value
+            grouped.replicaGrouping = _refuse_grouping
+        return value
 
 
-def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any = None) -> PoplarExecutor:
-    """Return `model` as one that trains on the device; no optimizer means SGD with a learning rate of 0.01."""
-    model = model.model if isinstance(model, PoplarExecutor) else model
-    if optimizer is None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    return PoplarExecutor(model, options, True, optimizer)
+def _refuse_grouping(*_args: Any, **_kwargs: Any) -> None:
+    raise Error(
+        "replicaGrouping: the stand-in holds one value of a weight for all replicas, and not one for each group"
+    )
 
 
-def inferenceModel(model: Any, options: Optional[Options] = None) -> PoplarExecutor:
-    """Return `model` as one that gives results on the device."""
-    model = model.model if isinstance(model, PoplarExecutor) else model
-    if model.training:
-        warn("the model of an inferenceModel is in training mode: call model.eval() before it is compiled")
-    return PoplarExecutor(model, options, False)
+def _kinds(call: Any) -> List[Tuple[Any, Any]]:
+    return [(tensor.shape, tensor.dtype) for tensor in values.flat(call)]
 
 
-def load(path: str, edit_opts_fn: Optional[Callable[[Options], None]] = None) -> PoplarExecutor:
-    """Return the model that `save` wrote with its weights to `path`, compiled. Raises Error."""
-    kept = read(path)
-    if kept["model"] is None:
-        raise Error("%s holds no model: it was written with export_model=False" % path)
-    options = kept["options"].clone()
-    if edit_opts_fn is not None:
-        edit_opts_fn(options)
-    make = trainingModel if kept["training"] else inferenceModel
-    more = {"optimizer": kept["optimizer"]} if kept["training"] else {}
-    found: PoplarExecutor = make(kept["model"], options, **more)
-    found.loadExecutable(path)
-    return found
+def _without_backward(outputs: Any) -> Any:
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise Error(
+            "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, "
+            "the backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, "
+            "you should use a trainingModel instead."
+        )
+
+    for tensor in values.flat(outputs):
+        tensor.backward = refuse
+    return outputs

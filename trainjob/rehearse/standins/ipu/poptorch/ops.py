@@ -1,19 +1,40 @@
-"""Operations that only tell the compiler something, or print: here they hand on what they are given."""
+"""Operations to use within a model. What only tells the compiler something hands on what it is given."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import contextlib
+import sys
+from typing import Any, Dict, Iterator, List, NoReturn, Optional
 
-from trainjob_standins.announce import once
+import torch
+
+from poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
+from poptorch.errors import Error
+
+_running: List[bool] = []
+
+
+@contextlib.contextmanager
+def on_ipu() -> Iterator[None]:
+    """Say while it lasts that the IPU runs the model."""
+    _running.append(True)
+    try:
+        yield
+    finally:
+        _running.pop()
 
 
 def isRunningOnIpu() -> bool:
-    """Return False: everything here runs on the CPU."""
-    return False
+    """Return whether the model is run by a stand-in for an IPU; False for what runs on the host."""
+    return bool(_running)
 
 
 def recomputationCheckpoint(*tensors: Any) -> Any:
-    """Return the tensors."""
+    """Return the tensors: one as it is, several as a tuple, a list or tuple as it came."""
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        return type(tensors[0])(tensors[0])
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise ValueError("All inputs must be tensors")
     return tensors[0] if len(tensors) == 1 else tensors
 
 
@@ -22,20 +43,193 @@ def set_available_memory(tensor: Any, available_memory_proportion: float) -> Any
     return tensor
 
 
+def set_overlap_for_input(input_tensor: Any, mode: OverlapMode) -> Any:
+    """Return the tensor: copying beside computing is for hardware."""
+    assert isinstance(mode, OverlapMode)  # noqa: S101 - poptorch's own kind of refusal
+    return input_tensor
+
+
+def set_overlap_for_output(output_tensor: Any, mode: OverlapMode) -> Any:
+    """Return the tensor: copying beside computing is for hardware."""
+    return set_overlap_for_input(output_tensor, mode)
+
+
 def nop(tensor: Any) -> Any:
     """Return the tensor."""
     return tensor
 
 
-def ipu_print_tensor(tensor: Any, title: str = "", *_more: Optional[Any]) -> Any:
-    """Write the tensor to standard error, and return it."""
-    once("%s: %s" % (title or "print tensor", tensor))
-    return tensor
+def ipu_print_tensor(tensor: Any, title: str = "", *_more: Any) -> Any:
+    """Write the tensor to standard error, each time it is computed; in the backward pass its gradient. Return it."""
+    _print(title or "print tensor", tensor)
+    if not tensor.requires_grad:
+        return tensor
+    printed = tensor.clone()
+    printed.register_hook(lambda gradient: _print("Gradient___%s" % (title or "print tensor"), gradient))
+    return printed
+
+
+def _print(title: str, tensor: Any) -> None:
+    sys.stderr.write("%s: %s\n" % (title, tensor.detach()))
+    sys.stderr.flush()
 
 
 def for_loop(count: int, body: Any, inputs: Any) -> Any:
-    """Return what `body` makes of `inputs` when it is applied `count` times."""
+    """Return what `body` makes of the list `inputs` when it is applied `count` times; the inputs stay as they are."""
+    if not isinstance(inputs, list):
+        raise ValueError("poptorch.for_loop expects a list of tensors. (Object is not list)")  # noqa: TRY004 - poptorch's own
+    for index, tensor in enumerate(inputs):
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(  # noqa: TRY004 - poptorch's own
+                "poptorch.for_loop expects a list of tensors. (Object in list at index %d is not torch.tensor)" % index
+            )
+    outputs: List[Any] = [tensor.clone() for tensor in inputs]
     for _ in range(count):
-        made = body(*inputs)
-        inputs = list(made) if isinstance(made, (list, tuple)) else [made]
-    return inputs
+        made = body(*outputs)
+        outputs = [tensor.clone() for tensor in (made if isinstance(made, (list, tuple)) else [made])]
+    return outputs
+
+
+def cond(condition: Any, then_body: Any, then_inputs: List[Any], else_body: Any, else_inputs: List[Any]) -> List[Any]:
+    """Return what one of two bodies makes of its inputs, by a condition of one element."""
+    if condition.numel() != 1:
+        raise ValueError("the condition of poptorch.cond has one element, and not %d" % condition.numel())
+    made = then_body(*then_inputs) if bool(condition) else else_body(*else_inputs)
+    return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def dynamic_slice(tensor: Any, dim: int, start: Any, size: int, step: int) -> Any:
+    """Return `size` elements of a dimension from `start` on, which is computed, in steps of `step`."""
+    if size % step:
+        raise ValueError("size of poptorch.dynamic_slice must be a multiple of step, and is %d and %d" % (size, step))
+    return tensor.narrow(dim, int(start), size).index_select(dim, torch.arange(0, size, step))
+
+
+def dynamic_update(input: Any, src: Any, dim: int, start: Any, size: int) -> Any:
+    """Return `input` with `size` elements of a dimension, from `start` on, taken from `src`."""
+    updated = input.clone()
+    updated.narrow(dim, int(start), size).copy_(src)
+    return updated
+
+
+def serializedMatMul(lhs: Any, rhs: Any, mode: Any, factor: Any = 0, keep_precision: Any = False) -> Any:
+    """Return the matrix product: in parts only to save an IPU's memory."""
+    assert isinstance(keep_precision, bool) and isinstance(factor, int)  # noqa: S101, PT018 - poptorch's own
+    assert isinstance(mode, MatMulSerializationMode)  # noqa: S101 - as above
+    split = {"input_channels": lhs.shape[-2], "reducing_dim": lhs.shape[-1], "output_channels": rhs.shape[-1]}
+    if factor and mode.value in split and split[mode.value] % factor:
+        raise Error("serializedMatMul: %d does not divide by the factor %d" % (split[mode.value], factor))
+    return torch.matmul(lhs, rhs)
+
+
+def fps(src: Any, ptr: List[int], ratio: float = 0.5, random_start: bool = False) -> Any:
+    """Return the indices of points, sample by sample, each the farthest from those that were chosen before."""
+    chosen: List[int] = []
+    for begin, end in zip(ptr[:-1], ptr[1:]):
+        points = src[begin:end].reshape(end - begin, -1).float()
+        picked = [int(torch.randint(end - begin, ())) if random_start else 0]
+        distance = (points - points[picked[0]]).pow(2).sum(1)
+        while len(picked) < -(-(end - begin) * ratio // 1):
+            picked.append(int(distance.argmax()))
+            distance = torch.minimum(distance, (points - points[picked[-1]]).pow(2).sum(1))
+        chosen += [begin + index for index in picked]
+    return torch.tensor(chosen)
+
+
+def nearest(x: Any, y: Any, batch_x: Any = None, batch_y: Any = None) -> Any:
+    """Return for each row of `x` the number of the nearest row of `y`, of the same sample where samples are given."""
+    distance = torch.cdist(x.reshape(len(x), -1).float(), y.reshape(len(y), -1).float())
+    if batch_x is not None and batch_y is not None:
+        other = torch.as_tensor(batch_x).view(-1, 1) != torch.as_tensor(batch_y).view(1, -1)
+        distance = distance.masked_fill(other, float("inf"))
+    return distance.argmin(1)
+
+
+def custom_op(
+    inputs: Any,  # noqa: ARG001 - poptorch's form
+    name: str,
+    domain: str,
+    domain_version: int,  # noqa: ARG001
+    example_outputs: Any,  # noqa: ARG001
+    attributes: Optional[Dict[str, Any]] = None,  # noqa: ARG001
+) -> NoReturn:
+    """Raise Error: it runs C++ that was compiled against Poplar."""
+    raise Error(
+        "custom_op %s.%s runs C++ that is compiled for the IPU, which a stand-in can't. Where "
+        "poptorch.isRunningOnIpu() is true, compute the same by torch's operations to rehearse it" % (domain, name)
+    )
+
+
+class CPU:
+    """A layer that runs on the host, inside a model on the IPU; no gradient passes it."""
+
+    def __init__(self, layer_to_call: Any, ID: str) -> None:
+        self._layer_to_call, self._ID = layer_to_call, ID
+
+    def __call__(self, *input: Any, **kwargs: Any) -> Any:
+        """Return what the layer makes of its inputs."""
+        with torch.no_grad():
+            return self._layer_to_call(*input, **kwargs)
+
+
+class MultiConv:
+    """Convolutions inside this context are one to an IPU. Its settings are recorded."""
+
+    def __init__(self) -> None:
+        self._settings: Dict[str, Any] = {}
+
+    def availableMemoryProportions(self, value: Any) -> MultiConv:
+        """Record the share of memory, one for all or one each."""
+        return self._set("available memory proportion", value, float)
+
+    def partialsTypes(self, value: Any) -> MultiConv:
+        """Record the types of partial results."""
+        types = value if isinstance(value, (list, tuple)) else (value,)
+        if not all(one in (torch.float, torch.half) for one in types):
+            raise ValueError("Invalid partials types. Expecting torch.float or torch.half")
+        return self._set("partials types", types, torch.dtype)
+
+    def enableConvDithering(self, value: Any) -> MultiConv:
+        """Record it, one for all or one each."""
+        if not all(isinstance(one, bool) for one in (value if isinstance(value, (list, tuple)) else (value,))):
+            raise ValueError("value must be bool or list of bools")
+        return self._set("dithering", value, bool)
+
+    def planType(self, value: MultiConvPlanType) -> MultiConv:
+        """Record whether convolutions run at the same time."""
+        assert isinstance(value, MultiConvPlanType), "Invalid plan type!"  # noqa: S101 - poptorch's own
+        return self._set("plan type", value, MultiConvPlanType)
+
+    def perConvReservedTiles(self, value: int) -> MultiConv:
+        """Record it."""
+        return self._set("reserved tiles", value, int)
+
+    def cycleBackOff(self, value: float) -> MultiConv:
+        """Record it."""
+        return self._set("cycle back off", value, float)
+
+    def _set(self, name: str, value: Any, kind: Any) -> MultiConv:
+        several = value if isinstance(value, (list, tuple)) and value else (value,)
+        assert all(isinstance(one, kind) for one in several), "Invalid %s!" % name  # noqa: S101 - poptorch's own
+        self._settings[name] = value
+        return self
+
+    def __enter__(self) -> MultiConv:
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        """End the context."""
+
+
+class NameScope:
+    """Operations inside have names that begin with `name`: a compiler's names, which nothing here shows."""
+
+    def __init__(self, name: str) -> None:
+        assert isinstance(name, str), "Parameter to NameScope must be a string"  # noqa: S101 - poptorch's own
+        self.name = name
+
+    def __enter__(self) -> NameScope:
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        """End the scope."""

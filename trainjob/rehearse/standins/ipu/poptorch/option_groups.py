@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
-from poptorch.enums import MeanReductionStrategy, ReductionType
+from poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from poptorch.freezing import Settings
 
 
@@ -19,24 +19,72 @@ def whole(name: str, value: Any, least: int = 1) -> int:
 
 
 class PrecisionOptions(Settings):
-    """How numbers are held inside the IPU: nothing a CPU can show, so recorded only."""
+    """How numbers are held inside the IPU; what a CPU can't show is recorded only."""
 
     def __init__(self) -> None:
-        super().__init__(stochastic_rounding=False, partials_type=torch.float, floating_point_exceptions=False)
+        super().__init__(
+            stochastic_rounding=False,
+            partials_type=torch.float,
+            floating_point_exceptions=False,
+            half_float_casting=HalfFloatCastingBehavior.Default,
+            autocast_enabled=True,
+            autocast_policy=None,
+            running_statistics_always_float=True,
+        )
 
     def enableStochasticRounding(self, enabled: bool) -> PrecisionOptions:
-        """Record it."""
+        """Record it: how values are rounded at random is the hardware's."""
         return self._set("stochastic_rounding", bool(enabled))
 
     def enableFloatingPointExceptions(self, enabled: bool) -> PrecisionOptions:
+        """Set whether overflow, and what is infinite or not a number, raises an error."""
+        assert isinstance(enabled, bool), (  # noqa: S101 - poptorch's own kind of refusal
+            "enableFloatingPointExceptions needs to be set to a bool"
+        )
+        return self._set("floating_point_exceptions", enabled)
+
+    def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> PrecisionOptions:
+        """Set what an operation makes of float32 beside float16: float16 unless HalfUpcastToFloat is set."""
+        if not isinstance(half_float_casting, HalfFloatCastingBehavior):
+            raise ValueError("halfFloatCasting must be a poptorch.HalfFloatCastingBehavior")  # noqa: TRY004 - as above
+        return self._set("half_float_casting", half_float_casting)
+
+    def downcasts(self) -> bool:
+        """Return whether float32 beside float16 becomes float16."""
+        return bool(self.half_float_casting != HalfFloatCastingBehavior.HalfUpcastToFloat)
+
+    def autocastEnabled(self, autocast_enabled: bool) -> PrecisionOptions:
+        """Set whether poptorch.autocast has an effect."""
+        if not isinstance(autocast_enabled, bool):
+            raise ValueError("autocastEnabled must be set to either True or False")  # noqa: TRY004 - poptorch's own
+        return self._set("autocast_enabled", autocast_enabled)
+
+    def autocastPolicy(self, autocast_policy: Any) -> PrecisionOptions:
         """Record it."""
-        return self._set("floating_point_exceptions", bool(enabled))
+        return self._set("autocast_policy", autocast_policy)
+
+    def runningStatisticsAlwaysFloat(self, value: bool) -> PrecisionOptions:
+        """Record it: running statistics are float32 here."""
+        if not isinstance(value, bool):
+            raise ValueError("runningStatisticsAlwaysFloat needs to be set to a bool")  # noqa: TRY004 - as above
+        return self._set("running_statistics_always_float", value)
 
     def setPartialsType(self, dtype: torch.dtype) -> PrecisionOptions:
         """Record it. Raises ValueError for another type than float and half."""
         if dtype not in (torch.half, torch.float):
             raise ValueError("partials are torch.half or torch.float, and not %s" % dtype)
         return self._set("partials_type", dtype)
+
+
+class JitOptions(Settings):
+    """PyTorch's tracer: recorded only."""
+
+    def __init__(self) -> None:
+        super().__init__(trace_model=True)
+
+    def traceModel(self, trace_model: bool) -> JitOptions:
+        """Record it."""
+        return self._set("trace_model", bool(trace_model))
 
 
 class TrainingOptions(Settings):
@@ -108,13 +156,63 @@ class DistributedOptions(Settings):
         return int(self.fixed[1] if self.fixed else os.environ.get(self.num_processes_variable) or 1)
 
 
-class TensorLocationOptions(Settings):
+class TensorLocationSettings(Settings):
     """Where tensors lie: recorded only."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("set"):
-            return lambda *values, **more: self._set(name, (values, more))
-        return super().__getattr__(name)
+    def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
+        """Record it."""
+        return self._set("minElementsForOffChip", whole("min_elements", min_elements, 0))
+
+    def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
+        """Record it."""
+        return self._set("minElementsForReplicatedTensorSharding", whole("min_elements", min_elements, 0))
+
+    def useOnChipStorage(self, use: Optional[bool] = True) -> TensorLocationSettings:
+        """Record it; None: undefined."""
+        return self._set("onChip", None if use is None else int(use))
+
+    def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
+        """Record it."""
+        return self._set("useReplicatedTensorSharding", int(use))
+
+    def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:
+        """Record it."""
+        return self._set("useIOTilesToLoad", int(use))
+
+    def useIOTilesToStore(self, use: bool = True) -> TensorLocationSettings:
+        """Record it."""
+        return self._set("useIOTilesToStore", int(use))
+
+
+class TensorLocationOptions(Settings):
+    """Where tensors lie, by kind: recorded only."""
+
+    def numIOTiles(self, num_tiles: Any) -> TensorLocationOptions:
+        """Record it. Raises AssertionError for what an IPU can't have."""
+        assert isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0, (  # noqa: S101, PT018 - poptorch's own
+            "numIOTiles must be an even number between 32 and 192."
+        )
+        return self._set("numIOTiles", num_tiles)
+
+    def setActivationLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
+        """Record where activations lie."""
+        return self._location("activation", location)
+
+    def setWeightLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
+        """Record where weights lie."""
+        return self._location("weight", location)
+
+    def setOptimizerLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
+        """Record where optimizer state lies."""
+        return self._location("optimizer", location)
+
+    def setAccumulatorLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
+        """Record where accumulated gradients lie."""
+        return self._location("accumulator", location)
+
+    def _location(self, kind: str, location: TensorLocationSettings) -> TensorLocationOptions:
+        assert isinstance(location, TensorLocationSettings)  # noqa: S101 - poptorch's own
+        return self._set("location_" + kind, location.toDict())
 
 
 class PopartOptions(Settings):

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Dict, Optional, Union
+from typing import Any, Dict, List, Optional
 
 import torch
 from trainjob_standins.announce import say_what_this_is
 
 from poptorch.enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType, SyncPattern
-from poptorch.execution import PipelinedExecution, ShardedExecution
-from poptorch.freezing import Settings
+from poptorch.freezing import Settings, apply_file
 from poptorch.option_groups import (
     DistributedOptions,
+    JitOptions,
     PopartOptions,
     PrecisionOptions,
     TensorLocationOptions,
     TrainingOptions,
     whole,
 )
-from poptorch.options_file import apply_file
+from poptorch.stages import PipelinedExecution, Strategy
 
 
 class Options(Settings):
@@ -32,7 +32,7 @@ class Options(Settings):
             replication_factor=1,
             device_iterations=1,
             input_group_size=1,
-            input_group_type=CommGroupType.NoGroup,
+            input_group_type=CommGroupType.NoGrouping,
             random_seed=None,
             output_mode=OutputMode.Default,
             output_return_period=1,
@@ -48,15 +48,24 @@ class Options(Settings):
             ipu_model=os.environ.get("POPTORCH_IPU_MODEL") == "1",
             offline_ipu_version=None,
             synthetic_data=False,
+            anchored_tensors={},
+            updatable_named_buffers=[],
+            source_location_excludes=["site-packages/torch", "site-packages/poptorch"],
+            module_namescope=True,
+            log_cycle_count=False,
             reduces_over_instances=False,
             Precision=PrecisionOptions(),
             Training=TrainingOptions(),
             Distributed=DistributedOptions(),
             TensorLocations=TensorLocationOptions(),
+            Jit=JitOptions(),
             _Popart=PopartOptions(),
         )
         for name, value in json.loads(os.environ.get("POPTORCH_DEFAULT_OPTIONS") or "{}").items():
-            getattr(self, name)(value)
+            setter: Any = self
+            for part in name.split("."):
+                setter = getattr(setter, part)
+            setter(value)
 
     # -- what one call of the model is ---------------------------------------------------------
 
@@ -74,11 +83,34 @@ class Options(Settings):
         return self._set("input_group_size", whole("input_group_size", input_group_size))
 
     def outputMode(self, output_mode: OutputMode, output_return_period: Optional[int] = None) -> Options:
-        """Set which results come back; EveryN needs a period."""
-        if (output_mode == OutputMode.EveryN) != (output_return_period is not None):
-            raise ValueError("output_return_period is given with OutputMode.EveryN, and only with it")
-        self._set("output_return_period", whole("output_return_period", output_return_period or 1))
-        return self._set("output_mode", OutputMode(output_mode))
+        """Set which results come back; EveryN needs a period, which is ignored elsewhere."""
+        assert isinstance(output_mode, OutputMode)  # noqa: S101 - poptorch's own kind of refusal
+        if output_mode == OutputMode.EveryN:
+            assert output_return_period and output_return_period > 0, (  # noqa: S101, PT018 - as above
+                "EveryN anchor must have output_return_period set to valid positive integer"
+            )
+        self._set("output_return_period", output_return_period if output_mode == OutputMode.EveryN else 1)
+        return self._set("output_mode", output_mode)
+
+    def defaultOutputMode(self) -> bool:
+        """Return whether outputMode was never set."""
+        return bool(self.output_mode == OutputMode.Default)
+
+    def anchorTensor(
+        self,
+        short_name: str,
+        long_name: str,
+        output_mode: Optional[OutputMode] = None,
+        output_return_period: int = 1,
+    ) -> None:
+        """Have the executor's getAnchoredTensor(short_name) return a tensor of the graph, as the last call left it."""
+        self._set(
+            "anchored_tensors", {**self.anchored_tensors, short_name: [long_name, output_mode, output_return_period]}
+        )
+
+    def updatableNamedBuffers(self, buffers: List[str]) -> Options:
+        """Name the buffers that copyNamedBuffersToDevice copies."""
+        return self._set("updatable_named_buffers", list(buffers))
 
     def randomSeed(self, random_seed: int) -> Options:
         """Seed torch as well as the device."""
@@ -120,8 +152,9 @@ class Options(Settings):
         """Take the next power of two of IPUs where the model uses another number."""
         return self._set("auto_round_num_ipus", bool(auto_round_num_ipus))
 
-    def setExecutionStrategy(self, strategy: Union[PipelinedExecution, ShardedExecution]) -> Options:
+    def setExecutionStrategy(self, strategy: Strategy) -> Options:
         """Set how blocks of several IPUs run."""
+        assert isinstance(strategy, Strategy)  # noqa: S101 - as above
         return self._set("execution_strategy", strategy)
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
@@ -136,7 +169,12 @@ class Options(Settings):
     # -- recorded only -------------------------------------------------------------------------
 
     def setAvailableMemoryProportion(self, available_memory_proportion: Dict[str, float]) -> Options:
-        """Record it."""
+        """Record it, by "IPU" and a number."""
+        for key in available_memory_proportion:
+            assert key.startswith("IPU"), (  # noqa: S101 - as above
+                'Available memory proportions are expected to be in a dictionary of {"IPU0": 0.5}. Invalid key: %s'
+                % key
+            )
         return self._set("available_memory_proportion", dict(available_memory_proportion))
 
     def enableSyntheticData(self, enabled: bool) -> Options:
@@ -166,6 +204,18 @@ class Options(Settings):
     def logDir(self, log_dir: str) -> Options:
         """Record it."""
         return self._set("log_dir", log_dir)
+
+    def sourceLocationExcludes(self, excludes: List[str]) -> Options:
+        """Record it: frames that a compiler's messages leave out."""
+        return self._set("source_location_excludes", list(excludes))
+
+    def appendToLocationExcludes(self, *excludes: str) -> Options:
+        """Record further ones."""
+        return self._set("source_location_excludes", [*self.source_location_excludes, *excludes])
+
+    def disableModuleNamescope(self) -> Options:
+        """Record it: operations have no names here."""
+        return self._set("module_namescope", False)
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
         """Record it."""

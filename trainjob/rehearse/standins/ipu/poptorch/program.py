@@ -1,18 +1,32 @@
-"""A compiled model: the device's own copy of weights and buffers, and one call of it over all micro batches."""
+"""A compiled model: the device's own copy of weights and buffers, and one call of it over all micro batches.
+
+The user's own modules run, with the device's weights in the place of theirs: what reaches a weight through a closure
+finds the device's, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 from torch import nn
 
-from poptorch import values
-from poptorch.arithmetic import as_input, as_output, computing_type, device_types, rounded
+from poptorch import ops, values
+from poptorch.arithmetic import (
+    Half,
+    as_half,
+    as_input,
+    as_output,
+    computing_type,
+    device_types,
+    refuse_not_finite,
+    rounded,
+    to_half,
+)
 from poptorch.blocks import traced
 from poptorch.enums import OutputMode
+from poptorch.errors import Error
 from poptorch.layout import Results, Shape, micro_batch
 from poptorch.losses import marked_losses, the_loss
 
@@ -24,24 +38,27 @@ class Program:
 
     trains = False
 
-    def __init__(self, model: nn.Module, options: Any, mode: OutputMode) -> None:
-        self.options = options
-        self.host = model
-        self.device = copy.deepcopy(model).to(computing_type())
-        self.shape = _shape(options)
-        self._mode = mode
-        floating = [weight for weight in model.parameters() if weight.is_floating_point()]
-        self.is_half = any(weight.dtype is torch.float16 for weight in floating)
-        pairs = list(zip(model.parameters(), self.device.parameters()))
-        self.device_weight = {id(host): device for host, device in pairs}
-        self.half = {id(device): host.dtype is torch.float16 for host, device in pairs}
-        self._owners = [(owner, name) for owner in self.device.modules() for name in owner._buffers]
+    def __init__(self, model: nn.Module, options: Any, mode: OutputMode, training: Dict[nn.Module, bool]) -> None:
+        self.options, self.host, self.shape = options, model, _shape(options)
+        self._mode, self._training = mode, training
+        self.weights: List[Any] = list(model.parameters())
+        self.half = {id(weight): weight.dtype is torch.float16 for weight in self.weights}
+        self._device = [weight.detach().to(computing_type()).clone() for weight in self.weights]
+        self._gradients: List[Any] = [None for _ in self.weights]
+        self._places = [
+            (owner, name, weight)
+            for owner in model.modules()
+            for name, weight in owner._parameters.items()
+            if weight is not None
+        ]
+        self._owners = [(owner, name) for owner in model.modules() for name in owner._buffers]
         self._buffers = [self._copies() for _ in range(self.shape.replicas)]
+        self._attributes: Dict[nn.Module, Dict[str, Any]] = {}
         self._random_state = _first_random_state(options)
 
     def _copies(self) -> List[Any]:
         buffers: List[Any] = [owner._buffers[name] for owner, name in self._owners]
-        return [None if buffer is None else buffer.clone() for buffer in buffers]
+        return [None if buffer is None else _of_device(buffer) for buffer in buffers]
 
     # -- one call ------------------------------------------------------------------------------
 
@@ -62,9 +79,9 @@ class Program:
         with self._buffers_of(replica):
             for number in range(self.shape.accumulation):
                 outputs, marked = self._forward(self._rows(inputs, iteration, replica, number))
+                refuse_not_finite(outputs, "the model's outputs")
                 self.after_forward(outputs, marked)
-                tensors = [as_output(tensor, self.is_half) for tensor in values.flat(outputs)]
-                results.add(iteration, replica, number, tensors)
+                results.add(iteration, replica, number, [as_output(tensor) for tensor in values.flat(outputs)])
         self.after_replica()
         return outputs
 
@@ -82,8 +99,24 @@ class Program:
         return values.convert(lambda tensor: micro_batch(tensor, place, self.shape.of_input), inputs)
 
     def _forward(self, call: Call) -> Tuple[Any, List[Any]]:
-        with marked_losses() as marked:
-            return self.device(*call[0], **call[1]), marked
+        with marked_losses() as marked, self._weights_in_half():
+            outputs = self.host(*call[0], **call[1])
+        # A graph is traced once: an attribute that forward sets is a constant of it, and never counts on.
+        for module, attributes in self._attributes.items():
+            module.__dict__.update(attributes)
+        return outputs, marked
+
+    @contextlib.contextmanager
+    def _weights_in_half(self) -> Iterator[None]:
+        places = [place for place in self._places if self.half[id(place[2])]]
+        for owner, name, weight in places:
+            parameters: Any = owner._parameters
+            parameters[name] = weight.as_subclass(Half)
+        try:
+            yield
+        finally:
+            for owner, name, weight in places:
+                owner._parameters[name] = weight
 
     # -- compiling -----------------------------------------------------------------------------
 
@@ -93,14 +126,27 @@ class Program:
         Raises Error for inputs that can't be divided into micro batches, and for a training without a loss.
         """
         first = self._rows(values.convert(as_input, call), 0, 0, 0)
-        stages = traced(self.device, self.options.execution_strategy.auto_stage)
-        before = self._copies()
+        stages = traced(self.host, self.options.execution_strategy)
+        self._attributes = {module: _plain_attributes(module) for module in self.host.modules()}
         with self._surroundings(keep=True), stages as placement:
-            outputs, marked = self._forward(first)
-        self._put(before)
+            outputs, marked = self._forward(values.convert(torch.clone, first))
+            self._refuse_shared_buffers()
         if self.trains:
             the_loss(marked, values.flat(outputs))
         return int(placement.highest)
+
+    def _refuse_shared_buffers(self) -> None:
+        if self.shape.replicas == 1 or not self.options.broadcast_buffers:
+            return
+        for (owner, name), before in zip(self._owners, self._buffers[0]):
+            now = owner._buffers[name]
+            is_statistic = isinstance(owner, nn.modules.batchnorm._NormBase)
+            if before is not None and not is_statistic and (now is None or not torch.equal(now, before)):
+                raise Error(
+                    "PopTorch does not support broadcasting buffers, and this model updates %s. If your model is able "
+                    "to tolerate buffers becoming out of sync between replicas, you can disable buffer broadcasting "
+                    "using poptorch.Options.broadcastBuffers(False)." % name
+                )
 
     # -- what surrounds a forward pass ---------------------------------------------------------
 
@@ -117,36 +163,90 @@ class Program:
 
     @contextlib.contextmanager
     def _surroundings(self, keep: bool = False) -> Iterator[None]:
-        """Draw from the device's generator, and leave the host's as it was; `keep`: and the device's."""
-        host = torch.get_rng_state()
+        """Have the modules hold the device's weights, draw from its generator, and give all back afterwards.
+
+        `keep`: leave the device as it was.
+        """
+        random_state, hosts = torch.get_rng_state(), [weight.data for weight in self.weights]
+        gradients = [weight.grad for weight in self.weights]
+        buffers = [owner._buffers[name] for owner, name in self._owners]
+        modes = [(module, module.training) for module in self.host.modules()]
         torch.set_rng_state(self._random_state)
+        precision = self.options.Precision
+        types = device_types(downcasts=precision.downcasts(), raises=precision.floating_point_exceptions)
         try:
-            with device_types(), torch.set_grad_enabled(self.trains):
+            for weight, device, gradient in zip(self.weights, self._device, self._gradients):
+                weight.grad, weight.data = None, device
+                weight.grad = gradient
+            self._put([None if one is None else one.clone() for one in self._buffers[0]])
+            for module, _mode in modes:
+                module.training = self._training.get(module, module.training)
+            with types, torch.set_grad_enabled(self.trains), ops.on_ipu():
                 yield
         finally:
+            self._gradients = [weight.grad for weight in self.weights]
+            for weight, host, gradient in zip(self.weights, hosts, gradients):
+                weight.grad, weight.data = None, host
+                weight.grad = gradient
+            self._put(buffers)
+            for module, mode in modes:
+                module.training = mode
             if not keep:
                 self._random_state = torch.get_rng_state()
-            torch.set_rng_state(host)
+            torch.set_rng_state(random_state)
 
     # -- weights between host and device -------------------------------------------------------
 
     def weights_to_host(self) -> None:
         """Give the host's model the device's weights, and the buffers of the first replica."""
         with torch.no_grad():
-            for host, device in zip(self.host.parameters(), self.device.parameters()):
-                host.copy_(device)
-            self._put(self._buffers[0])
-            for mine, theirs in zip(self.host.buffers(), self.device.buffers()):
-                mine.copy_(theirs)
+            for host, device in zip(self.weights, self._device):
+                host.copy_(to_half(device) if self.half[id(host)] else device)
+            for (owner, name), theirs in zip(self._owners, self._buffers[0]):
+                mine = owner._buffers[name]
+                if theirs is not None and mine is not None:
+                    mine.copy_(theirs)
+
+    def buffers_to_device(self, names: List[str]) -> None:
+        """Give every replica the host's buffers of these names."""
+        wanted = {id(buffer) for name, buffer in self.host.named_buffers() if name in names}
+        for place, (owner, name) in enumerate(self._owners):
+            if id(owner._buffers[name]) in wanted:
+                for buffers in self._buffers:
+                    buffers[place] = _of_device(owner._buffers[name])
+
+    def tensor_names(self) -> List[str]:
+        """Return the names of the tensors that can be looked at."""
+        return [name for name, _ in self.host.named_parameters()]
+
+    def tensor(self, name: str) -> Any:
+        """Return a tensor by name, as it was at the end of the last call. Raises Error."""
+        weights = dict(zip((name for name, _ in self.host.named_parameters()), self._device))
+        if name not in weights:
+            raise Error(
+                "tensor %s: a stand-in can anchor %s. What else a graph has, the compiler for IPUs alone knows"
+                % (name, ", ".join(self.tensor_names()) or "nothing")
+            )
+        return weights[name].clone()
 
     def weights_to_device(self) -> None:
         """Give the device's model the host's weights, and every replica its buffers."""
         with torch.no_grad():
-            for host, device in zip(self.host.parameters(), self.device.parameters()):
-                device.copy_(rounded(host) if self.half[id(device)] else host)
-            for mine, theirs in zip(self.host.buffers(), self.device.buffers()):
-                theirs.copy_(mine)
+            for host, device in zip(self.weights, self._device):
+                device.copy_(rounded(host) if self.half[id(host)] else host)
             self._buffers = [self._copies() for _ in range(self.shape.replicas)]
+
+
+def _of_device(buffer: Any) -> Any:
+    if buffer.dtype is torch.float16:
+        return as_half(buffer.detach()).clone()
+    moved = buffer.detach().to(computing_type()) if buffer.is_floating_point() else buffer.detach()
+    return moved.clone()
+
+
+def _plain_attributes(module: nn.Module) -> Dict[str, Any]:
+    """Return the attributes of a module that hold neither weights, buffers nor modules."""
+    return {name: value for name, value in module.__dict__.items() if not name.startswith("_") and name != "training"}
 
 
 def _shape(options: Any) -> Shape:

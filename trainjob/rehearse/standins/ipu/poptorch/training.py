@@ -9,11 +9,13 @@ from torch import nn
 from trainjob_standins.meeting import Group, group
 
 from poptorch import values
-from poptorch.arithmetic import stored
+from poptorch.arithmetic import as_float, refuse_not_finite, stored
 from poptorch.device_optimizer import DeviceOptimizer
 from poptorch.enums import OutputMode
 from poptorch.losses import the_loss
 from poptorch.program import Program
+
+_GRADIENT, _UPDATED = _SEEN = ("Gradient___", "UpdatedVar___")
 
 
 class TrainingProgram(Program):
@@ -21,18 +23,22 @@ class TrainingProgram(Program):
 
     trains = True
 
-    def __init__(self, model: nn.Module, options: Any, mode: OutputMode, optimizer: Any) -> None:
-        super().__init__(model, options, mode)
-        self.optimizer = DeviceOptimizer(optimizer, self.device_weight)
+    def __init__(
+        self, model: nn.Module, options: Any, mode: OutputMode, training: Dict[nn.Module, bool], optimizer: Any
+    ) -> None:
+        super().__init__(model, options, mode, training)
+        self.optimizer = DeviceOptimizer(optimizer, dict(model.named_parameters()), self.half)
+        self._last_gradients: List[Any] = []
         self._of_replicas: Dict[int, Any] = {}  # gradients of replicas that are through, where they add up in float16
 
     def after_forward(self, outputs: Any, marked: List[Any]) -> None:
         """Add the micro batch's gradients."""
-        loss = the_loss(marked, values.flat(outputs))
+        loss = as_float(the_loss(marked, values.flat(outputs)))
         scale = self.optimizer.loss_scaling
         if self._is_running_mean():
             scale /= self.shape.accumulation
         loss.backward(torch.full_like(loss, scale))
+        refuse_not_finite([weight.grad for weight in self._with_gradient()], "the gradients")
         if self.optimizer.accumulators_are_half:
             for weight in self._with_gradient():
                 stored(weight.grad, torch.float16)
@@ -51,9 +57,24 @@ class TrainingProgram(Program):
         for weight in self.optimizer.weights:
             weight.grad = self._of_replicas.pop(id(weight), weight.grad)
         self._reduce([weight.grad for weight in self._with_gradient()])
-        self.optimizer.step(self.half)
-        for weight in self.optimizer.weights:
+        self._last_gradients = [None if weight.grad is None else weight.grad.clone() for weight in self.weights]
+        self.optimizer.step()
+        for weight in self.weights:
             weight.grad = None
+
+    def tensor_names(self) -> List[str]:
+        """Return the names of weights, gradients and updated weights."""
+        names = super().tensor_names()
+        return [*names, *(prefix + name for prefix in _SEEN for name in names)]
+
+    def tensor(self, name: str) -> Any:
+        """Return a tensor by name: a gradient as the last step took it, else a weight. Raises Error."""
+        kind, separator, weight = name.partition("___")
+        names = super().tensor_names()
+        if kind + separator != _GRADIENT or weight not in names:
+            return super().tensor(weight if kind + separator == _UPDATED else name)
+        gradient = self._last_gradients[names.index(weight)] if self._last_gradients else None
+        return torch.zeros_like(self._device[names.index(weight)]) if gradient is None else gradient
 
     def _reduce(self, gradients: List[Any]) -> None:
         """Make `gradients` the sum, or the mean, over all micro batches of all replicas of all instances."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-from typing import Set
+from typing import List, Set
 
 from trainjob_standins.place import here
 
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
 _said: Set[str] = set()
+_chosen: List[str] = []
 
 
 def say_what_this_is() -> None:
     """Say once, on instance 0, what runs here."""
     if here().instance == 0:
         once(
-            "trainjob: poptorch, popdist and horovod may be stand-ins on this CPU. They stand in for what the real "
-            "ones do, not for how fast they do it."
+            "trainjob: poptorch, popdist and horovod may be stand-ins on this CPU. They reproduce what the real "
+            "ones do, not how fast they do it."
         )
 
 
@@ -30,9 +31,14 @@ def once(line: str) -> None:
         sys.stderr.flush()
 
 
+def set_level(name: str) -> None:
+    """Log from level `name` on, whatever POPTORCH_LOG_LEVEL says."""
+    _chosen[:] = [name]
+
+
 def warn(text: str) -> None:
-    """Log a warning, each text once, unless POPTORCH_LOG_LEVEL leaves warnings out."""
-    level = os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
+    """Log a warning, each text once, unless the level leaves warnings out."""
+    level = _chosen[0] if _chosen else os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
     if text in _said or (level in _LEVELS and _LEVELS.index(level) > _LEVELS.index("WARN")):
         return
     _said.add(text)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
+
+from poptorch.errors import Error
 
 _Type = Optional[torch.dtype]
 
@@ -23,7 +25,33 @@ _ADAPTIVE = (
 )
 
 
-class _Extras:
+class VariableAttributes:
+    """Which attributes can change after compiling: those given to the constructor, and lr always."""
+
+    def __init__(self, variable: List[str], allowed: List[str]) -> None:
+        self._variable, self._allowed = set(variable) | {"lr"}, allowed
+
+    def isConstant(self, attr: str) -> bool:
+        """Return whether the attribute stays as it is when the model is compiled."""
+        return attr not in self._variable
+
+    def markAsConstant(self, attr: str) -> None:
+        """Have the attribute built into the program."""
+        self._known(attr)
+        self._variable.discard(attr)
+
+    def markAsVariable(self, attr: str) -> None:
+        """Let the attribute change after compiling."""
+        self._known(attr)
+        self._variable.add(attr)
+
+    def _known(self, attr: str) -> None:
+        assert attr in self._allowed, (  # noqa: S101 - poptorch's own kind of refusal
+            "Attribute %s is not one of %s" % (attr, ", ".join(self._allowed))
+        )
+
+
+class Optimizer:
     """What only the IPU has. None stands for the default."""
 
     loss_scaling: float = 1.0
@@ -32,12 +60,16 @@ class _Extras:
     second_order_momentum_accum_type: torch.dtype = torch.float32
     max_grad_norm: float = float("inf")
     bias_correction: bool = True
+    _loaded: Optional[Dict[str, Any]] = None  # state that a model must give its device
+    _reader: Any = None  # gives the state that is on a device
 
     def _begin(self, base: Any, params: Any, given: Dict[str, Any], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
         """Begin as torch's `base`, with its own defaults for None; `extras` are the arguments that it doesn't have."""
         apart = {name: given.pop(name, None) for name in extras}
+        named = [*_given(**given), *_given(**apart)]
         base.__init__(self, params, **_given(**given))
         self._keep(**apart)
+        self.variable_attrs = VariableAttributes(named, [*given, *extras])
 
     def _keep(self, **extras: Any) -> None:
         for name, value in _given(**extras).items():
@@ -45,8 +77,39 @@ class _Extras:
                 raise ValueError("%s is torch.float16 or torch.float32, and not %s" % (name, value))
             setattr(self, name, value)
 
+    def has_state(self) -> bool:
+        """Return whether there is state of an IPU."""
+        return bool(self.state_dict().get("ipu_state"))
 
-class SGD(_Extras, torch.optim.SGD):
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the state, read from the IPU where a compiled training model has this optimizer.
+
+        "ipu_state" has tensors by name and "ipu_param" the numbers; the rest is what torch's own optimizers have.
+        """
+        own: Dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type] # each is one of them
+        on_ipu = None if self._reader is None else self._reader()
+        state = self._loaded if on_ipu is None else on_ipu
+        if state is not None:
+            own.update(ipu_state=dict(state), ipu_param={"lossScaling_FLOAT": torch.tensor(self.loss_scaling)})
+        return own
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take the state that `state_dict` returned; the next training model to have it gives it to its IPUs.
+
+        Raises Error for a state of native PyTorch.
+        """
+        if "ipu_state" not in state_dict:
+            raise Error("only optimizer state from an IPU can be loaded: ipu_state is missing in the state dictionary")
+        own = {name: value for name, value in state_dict.items() if not name.startswith("ipu_")}
+        torch.optim.Optimizer.load_state_dict(self, own)  # type: ignore[arg-type]
+        self._loaded = dict(state_dict["ipu_state"])
+
+    def __getstate__(self) -> Dict[str, Any]:
+        kept = {name: value for name, value in self.__dict__.items() if name != "_reader"}
+        return dict(kept, _loaded=self.state_dict().get("ipu_state"))
+
+
+class SGD(Optimizer, torch.optim.SGD):
     """Stochastic gradient descent; the velocity begins as zero."""
 
     def __init__(
@@ -61,13 +124,14 @@ class SGD(_Extras, torch.optim.SGD):
         foreach: Optional[bool] = None,
         differentiable: Optional[bool] = None,
         loss_scaling: Optional[float] = None,
-        velocity_scaling: Optional[float] = None,  # noqa: ARG002 - float32 velocities need none
+        velocity_scaling: Optional[float] = None,  # recorded: float32 velocities need none
         use_combined_accum: bool = False,
         accum_type: _Type = None,
         velocity_accum_type: _Type = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
         given = _given(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
+        variable = ["lr", *given, *_given(loss_scaling=loss_scaling, velocity_scaling=velocity_scaling)]
         given.update(_given(maximize=maximize, foreach=foreach, differentiable=differentiable))
         torch.optim.SGD.__init__(self, params, lr, **given)
         self.use_combined_accum = use_combined_accum
@@ -77,9 +141,12 @@ class SGD(_Extras, torch.optim.SGD):
             first_order_momentum_accum_type=velocity_accum_type,
             max_grad_norm=max_grad_norm,
         )
+        self.velocity_scaling = 1.0 if velocity_scaling is None else velocity_scaling
+        allowed = ["lr", "momentum", "dampening", "weight_decay", "nesterov", "loss_scaling", "velocity_scaling"]
+        self.variable_attrs = VariableAttributes(variable, allowed)
 
 
-class Adam(_Extras, torch.optim.Adam):
+class Adam(Optimizer, torch.optim.Adam):
     """Adam."""
 
     def __init__(
@@ -99,7 +166,7 @@ class Adam(_Extras, torch.optim.Adam):
         )
 
 
-class AdamW(_Extras, torch.optim.AdamW):
+class AdamW(Optimizer, torch.optim.AdamW):
     """Adam with weight decay apart from the gradient."""
 
     def __init__(
@@ -120,7 +187,7 @@ class AdamW(_Extras, torch.optim.AdamW):
         )
 
 
-class RMSprop(_Extras, torch.optim.RMSprop):
+class RMSprop(Optimizer, torch.optim.RMSprop):
     """RMSprop."""
 
     def __init__(
@@ -132,8 +199,10 @@ class RMSprop(_Extras, torch.optim.RMSprop):
         weight_decay: Optional[float] = None,
         momentum: Optional[float] = None,
         centered: Optional[bool] = None,
+        use_tf_variant: bool = False,
         **more: Any,
     ) -> None:
+        self.use_tf_variant = use_tf_variant
         self._begin(
             torch.optim.RMSprop,
             params,
@@ -141,7 +210,7 @@ class RMSprop(_Extras, torch.optim.RMSprop):
         )
 
 
-class LAMB(_Extras, torch.optim.Optimizer):
+class LAMB(Optimizer, torch.optim.Optimizer):
     """Layer-wise adaptive moments: Adam whose step is as long as a share of the weight itself."""
 
     def __init__(

@@ -1,0 +1,5 @@
+"""The suite on three hosts without a scheduler."""
+
+from tests.support.backend_suite import *  # noqa: F403
+
+PLACES = ("hosts here", "hosts far")

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Job mine on full: 4 instances on 2 hosts, engine command
+# Ranks run, as job.json has it: python train.py --lr 0.1 --note 'a b'
+# By hand: on the host that starts jobs, bash job.sh
+# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
+set -euo pipefail
+CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+[[ -e job.json && -d code/trainjob/launch/shell ]] ||
+  { echo "trainjob: $PWD is no run directory, which has job.json and code/ beside its job.sh: trainjob render -o FOLDER writes one" >&2; exit 1; }
+library=SHA256-OF-THE-SHELL-LIBRARY
+found=$(LC_ALL=C; cd ./code/trainjob/launch/shell && sha256sum -- *.sh | sha256sum)
+[[ "$found" == "$library  -" ]] ||
+  { echo "trainjob: the shell library in $PWD/code/trainjob/launch/shell has sha256 ${found%% *}, and this script and job.json were rendered with $library: submit the job again, or put back the code that came with this script" >&2; exit 1; }
+. code/trainjob/launch/shell/hosts.sh
+first_host=gpu-1 interface=eno1 port=29500
+begin_run_on_hosts
+
+# What the job sets, PATH or any other name, holds for its ranks and not for this script, which keeps the record.
+(
+  trap '' USR1
+  export EPOCHS=3
+  export GREETING=mine
+  use_data /localdata
+  if [[ "${TRAINJOB_PROLOGUE:-}" != skip ]]; then
+    set +u
+    ulimit -n 4096
+    set -u
+  fi
+  use_python /shared/venv/bin/python
+  cd -- "$TRAINJOB_RUN_DIR/code"
+  use_ssh
+  mpirun_on eno1
+  forward_names EPOCHS GREETING
+  exec "$TRAINJOB_PYTHON" -m trainjob.launch.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
+    mpirun --allow-run-as-root --bind-to none -np 4 --map-by ppr:2:node --host gpu-1:2,gpu-2:2 \
+    ${TRAINJOB_FORWARDED[@]+"${TRAINJOB_FORWARDED[@]}"} \
+    "$TRAINJOB_PYTHON" -m trainjob.launch --launcher openmpi --accelerator gpu --working-folder 'code/project/src/deep er' --interface eno1 --node-check on --token "$TRAINJOB_TOKEN" --secrets-file "$HOME"/.secrets \
+    --command-of-job "$TRAINJOB_RUN_DIR"
+) &
+wait_for_ranks

@@ -1,0 +1,32 @@
+"""What `plan` and `render` load: nothing that they have no use for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# torch and its kin cost seconds, pydantic as much as all else together, the others a tenth of a start each.
+_NEVER = {
+    "torch",
+    "numpy",
+    "pydantic",
+    "rich",
+    "email",
+    "importlib.metadata",
+    "typer._adapters",
+    "logging",
+    "concurrent.futures",
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"), [("plan", {"jinja2", "trainjob.machines.ssh"}), ("render", {"tarfile"})]
+)
+def test_a_command_loads_what_it_needs(command: str, unused: set[str]) -> None:
+    program = f"import sys; from trainjob.cli.main import main\ntry: main([{command!r}])\nfinally: print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(ended.stdout.splitlines()[-1].split())
+    assert "trainjob.plan.build" in loaded
+    assert loaded & (_NEVER | unused) == set()

@@ -1,0 +1,282 @@
+"""launch.py as a process: what it hands on to its ranks, and how it ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_runs import LIMIT_S, command_of
+from trainjob.launch.guard import GRACE_S
+
+# Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
+# another one, and what a stream is writing can't be interrupted by more.
+LISTENS = """\
+import os, signal, sys, time
+told = []
+def heard(number, frame):
+    os.write(1, b"%s\\n" % signal.Signals(number).name.encode())
+    told.append(number)
+signal.signal(signal.SIGUSR1, heard)
+signal.signal(signal.SIGTERM, heard)
+print("ready", flush=True)
+while "deaf" in sys.argv or signal.SIGTERM not in told:
+    time.sleep(0.02)
+"""
+
+
+# As scripts for sbatch do it: the shell waits, so that its trap runs at once. Again and again, because the signal may
+# arrive before it does.
+TRAPS = """\
+trap 'echo SIGUSR1; told=1' USR1
+echo ready
+while [ -z "$told" ]; do sleep 0.1 & wait $!; done
+exit 0
+"""
+
+
+class Launched:
+    """A launcher with two ranks, and what they have printed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *command: str,
+        flags: tuple[str, ...] = (),
+        program: tuple[str, ...] = (sys.executable, "-c"),
+    ) -> None:
+        self.folder = folder
+        (folder / "code").mkdir()
+        # As a shell's background job, which is born with INT ignored.
+        deaf = ["bash", "-c", 'trap "" INT; exec "$@"', "-"]
+        launch = [*deaf, sys.executable, "-m", "trainjob.launch", "--launcher", "local", "--instances", "2"]
+        words = [*launch, *flags, str(folder), "--", *program, *command]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def log(self, rank: int) -> list[str]:
+        path = self.folder / "logs" / f"rank-{rank:04d}.log"
+        return path.read_text().splitlines()[1:] if path.exists() else []
+
+    def wait_until(self, found: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not found():
+            assert time.monotonic() < deadline, [self.log(0), self.log(1)]
+            time.sleep(0.01)
+
+    def wait_until_both_say(self, word: str) -> None:
+        self.wait_until(lambda: word in self.log(0) and word in self.log(1))
+
+    def ended(self) -> tuple[int, str]:
+        _, said = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
+    made: list[Launched] = []
+
+    def launch(*command: str, **others: tuple[str, ...]) -> Launched:
+        made.append(Launched(tmp_path, *command, **others))
+        return made[-1]
+
+    yield launch
+    for one in made:
+        one.process.kill()
+        one.process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("sent", "heard"),
+    [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "SIGTERM"), (signal.SIGHUP, "SIGTERM")],
+    ids=["TERM", "INT", "HUP"],
+)
+def test_every_rank_is_told_to_end(launched: Callable[..., Launched], sent: int, heard: str) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    one.process.send_signal(sent)
+    assert one.ended()[0] == 0
+    assert [one.log(rank) for rank in (0, 1)] == [["ready", heard]] * 2
+
+
+def test_usr1_is_handed_on_and_ends_nothing(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    one.process.send_signal(signal.SIGUSR1)
+    one.wait_until_both_say("SIGUSR1")
+    assert one.process.poll() is None
+    one.process.terminate()
+    assert one.ended()[0] == 0
+
+
+def test_usr1_waits_until_a_rank_can_take_it(launched: Callable[..., Launched]) -> None:
+    # The rank sleeps before it listens: sent right to it, USR1 would be lost, or end it.
+    one = launched("import time; print('begun', flush=True); time.sleep(1)\n" + LISTENS)
+    one.wait_until_both_say("begun")
+    one.process.send_signal(signal.SIGUSR1)
+    one.wait_until_both_say("SIGUSR1")
+    one.process.terminate()
+    assert one.ended()[0] == 0
+
+
+def test_usr1_that_is_repeated_is_handed_on_once(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    for _ in range(5):
+        one.process.send_signal(signal.SIGUSR1)
+        one.wait_until_both_say("SIGUSR1")
+    one.process.terminate()
+    assert one.ended()[0] == 0
+    assert [one.log(rank).count("SIGUSR1") for rank in (0, 1)] == [1, 1]
+
+
+def test_a_rank_that_never_listens_lives_on(launched: Callable[..., Launched]) -> None:
+    one = launched(
+        "import os, signal, time; os.kill(os.getpid(), signal.SIGUSR1); print('begun', flush=True); time.sleep(1)"
+    )
+    one.wait_until_both_say("begun")
+    one.process.send_signal(signal.SIGUSR1)
+    assert one.ended() == (0, "")
+
+
+def test_a_shell_script_that_traps_usr1_hears_it(launched: Callable[..., Launched], tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text(TRAPS)
+    one = launched(str(tmp_path / "train.sh"), program=("bash",))
+    one.wait_until_both_say("ready")
+    one.process.send_signal(signal.SIGUSR1)
+    one.wait_until_both_say("SIGUSR1")
+    assert one.ended() == (0, "")
+
+
+def test_it_leaves_a_word_that_ranks_were_told_to_end(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    assert not (one.folder / ".terminated").exists()
+    one.process.terminate()
+    assert one.ended()[0] == 0
+    assert (one.folder / ".terminated").exists()
+
+
+UNDER_SRUN = {"PROCID": "0", "LOCALID": "0", "NTASKS": "1", "STEP_TASKS_PER_NODE": "1"}
+
+
+@pytest.fixture
+def under_srun(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name, value in UNDER_SRUN.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    return monkeypatch
+
+
+def test_under_srun_a_checkpoint_is_no_bad_exit(
+    launched: Callable[..., Launched], under_srun: pytest.MonkeyPatch
+) -> None:
+    under_srun.setenv("MASTER_ADDR", "127.0.0.1")
+    under_srun.setenv("MASTER_PORT", "20000")
+    assert launched("import sys; sys.exit(75)", flags=("--launcher", "slurm")).ended() == (0, "")
+
+
+def test_under_srun_ranks_must_know_where_they_meet(
+    launched: Callable[..., Launched], under_srun: pytest.MonkeyPatch
+) -> None:
+    under_srun.delenv("MASTER_ADDR", raising=False)
+    under_srun.setenv("MASTER_PORT", "20000")
+    code, said = launched("pass", flags=("--launcher", "slurm")).ended()
+    assert code == 1
+    assert said.startswith("trainjob: MASTER_ADDR is not set; a job script sets it before srun")
+
+
+def test_a_rank_that_ignores_term_is_killed_after_the_grace(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS, "deaf", flags=("--grace-s", "0.2"))
+    one.wait_until_both_say("ready")
+    began = time.monotonic()
+    one.process.terminate()
+    assert one.ended()[0] == 137
+    assert "SIGTERM" in one.log(0)
+    assert 0.2 <= time.monotonic() - began < GRACE_S  # which the launcher would have granted without the flag
+
+
+def test_a_cancelled_launcher_blames_no_rank(launched: Callable[..., Launched]) -> None:
+    one = launched("import time; print('ready', flush=True); time.sleep(60)")
+    one.wait_until_both_say("ready")
+    one.process.terminate()
+    assert one.ended() == (143, "")
+    assert not (one.folder / "failure.json").exists()
+
+
+def test_what_a_rank_prints_is_in_its_log_at_once(launched: Callable[..., Launched]) -> None:
+    one = launched("import time; print('began'); time.sleep(60)")
+    one.wait_until_both_say("began")
+    assert one.process.poll() is None
+
+
+def test_a_user_may_have_ranks_print_in_blocks(
+    launched: Callable[..., Launched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "")
+    one = launched("import os, sys; print(sys.stdout.write_through); os._exit(0)")
+    assert one.ended() == (0, "")
+    assert one.log(0) == []
+
+
+def test_the_first_failing_ranks_code_is_the_launchers(launched: Callable[..., Launched]) -> None:
+    one = launched("import os, sys, time; time.sleep(60 * int(os.environ['RANK'])); sys.exit(9)")
+    assert one.ended() == (9, "trainjob: rank 0 failed with exit code 9\n")
+
+
+def test_ranks_that_have_checkpointed_on_request_are_no_failure(launched: Callable[..., Launched]) -> None:
+    one = launched("import os, sys; sys.exit(75 * int(os.environ['RANK']))")
+    assert one.ended() == (75, "")
+    assert not (one.folder / "failure.json").exists()
+
+
+def test_ranks_hear_ctrl_c_though_the_launcher_was_born_deaf_to_it(launched: Callable[..., Launched]) -> None:
+    one = launched("import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)")
+    assert one.ended()[0] == 0
+    assert one.log(0) == ["True"]
+
+
+def test_a_folder_that_is_not_there_is_named(launched: Callable[..., Launched]) -> None:
+    one = launched("pass", flags=("--working-folder", "code/nowhere"))
+    assert one.ended()[0] == 127
+    assert "in " + str(one.folder / "code/nowhere") in one.log(0)[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--instances", "0"), "trainjob: --instances is 0: at least 1 rank is needed\n"),
+        (("--launcher", "slurm"), "trainjob: launcher slurm did not set SLURM_PROCID"),
+        (("--secrets-file", "/nowhere/secrets.env"), "trainjob: secrets_file /nowhere/secrets.env does not exist"),
+    ],
+)
+def test_what_can_not_be_launched_is_said_without_a_traceback(
+    launched: Callable[..., Launched], flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    code, printed = launched("pass", flags=flags).ended()
+    assert code == 1
+    assert printed.startswith(said)
+    assert "Traceback" not in printed
+
+
+def test_a_launcher_whose_parent_has_gone_already_starts_nothing_that_stays(launched: Callable[..., Launched]) -> None:
+    one = launched("import time; time.sleep(60)", flags=("--parent", str(os.getppid())))
+    assert one.ended()[0] in (-signal.SIGTERM, 143)
+
+
+def test_nothing_of_a_rank_outlives_the_launcher(launched: Callable[..., Launched]) -> None:
+    slips_away = "import subprocess; subprocess.run(['bash', '-c', 'env -i setsid sleep 304 & echo $!'])"
+    one = launched(slips_away)
+    assert one.ended()[0] == 0
+    assert ["304" in command_of(int(one.log(rank)[0])) for rank in (0, 1)] == [False, False]
+
+
+def test_the_launcher_imports_no_torch_and_nothing_to_install() -> None:
+    listing = "import sys; import trainjob.launch.main; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "numpy", "pydantic", "yaml", "typer"} & set(found)

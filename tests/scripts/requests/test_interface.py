@@ -1,0 +1,101 @@
+"""`import trainjob`: what it plans and renders is what the command line plans and renders."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import trainjob
+from trainjob.cli.main import main
+from trainjob.requests.submission import _refuse_no_job
+
+
+def command_line(*words: str) -> str:
+    buffer = io.BytesIO()
+    shown = io.TextIOWrapper(buffer)
+    with redirect_stdout(shown), pytest.raises(SystemExit) as ended:
+        main(words)
+    shown.flush()
+    assert ended.value.code == 0
+    return buffer.getvalue().decode()
+
+
+def test_a_plan_is_the_command_lines() -> None:
+    job = trainjob.plan(cluster="pod64", instances=8)
+    topology = json.loads(command_line("plan", "--cluster", "pod64", "--instances", "8", "--json"))["topology"]
+    assert (job.plan.topology.instances, job.plan.topology.replicas) == (8, 64)
+    assert topology["replicas"] == 64
+    assert [warning.code for warning in job.warnings] == ["large-global-batch", "dropped-samples"]
+
+
+def test_a_render_is_the_command_lines_byte_for_byte() -> None:
+    rendered = trainjob.plan(cluster="slurm-gpu", instances=4, env={"NAME": "a b"}).render()
+    flags = ("--cluster", "slurm-gpu", "--instances", "4", "--env", "NAME=a b", "--json")
+    shown = json.loads(command_line("render", *flags))
+    assert shown["job.sbatch"] == rendered.files[rendered.script].content.decode()
+
+
+def test_a_folder_for_a_render_by_hand_holds_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["render", "--cluster", "slurm-gpu", "--env", "HF_TOKEN=5ecret", "-o", str(tmp_path / "job")]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--", "true"])
+    refused = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "--env HF_TOKEN: the name looks like a secret's" in refused
+    assert "5ecret" not in refused
+    assert not (tmp_path / "job").exists()
+    command_line(*words, "--allow-secret-env", "--", "true")
+    assert "5ecret" in (tmp_path / "job" / "job.sbatch").read_text()
+
+
+def test_a_command_of_ones_own_and_a_job_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("instances: 3\nmicro_batch: 2\n")
+    assert trainjob.plan(job_file=file, instances=2).plan.batch.micro_batch == 2
+    assert trainjob.plan(job_file=file, instances=2).plan.topology.instances == 2
+    assert trainjob.plan(command=["python", "train.py"]).plan.engine == "command"
+
+
+def test_a_mistake_is_told_with_its_cure() -> None:
+    with pytest.raises(trainjob.UserError, match="is instances meant"):
+        trainjob.plan(instnces=2)
+    with pytest.raises(trainjob.UserError) as refused:
+        trainjob.plan(cluster="pod64", instances=7)
+    assert refused.value.cure
+
+
+def test_the_names_of_packages_are_functions_whatever_was_imported_first() -> None:
+    from trainjob.plan import build
+    from trainjob.runs import index  # noqa: F401
+    from trainjob.submit import base  # noqa: F401
+
+    assert build.plan is sys.modules["trainjob.plan.build"].plan
+    assert all(callable(one) for one in (trainjob.plan, trainjob.submit, trainjob.runs))
+    assert trainjob.plan().plan.topology.instances == 1
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = trainjob.nothing  # type: ignore[attr-defined] # that is asked
+
+
+def test_no_runs_and_an_unknown_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert trainjob.runs() == []
+    with pytest.raises(trainjob.UserError, match="no run is called"):
+        trainjob.run("zzzz")
+
+
+def test_every_public_name_is_in_the_stub() -> None:
+    stub = Path(trainjob.__file__).with_suffix(".pyi").read_text()
+    assert all(f"import {name} as {name}" in stub for name in trainjob._PUBLIC)  # type: ignore[attr-defined] # the stub has what is public
+
+
+def test_a_shared_cluster_is_given_no_default_job() -> None:
+    with pytest.raises(trainjob.UserError, match="give --task digits-cnn") as refused:
+        _refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2).prepared)
+    assert refused.value.problem.code == "no-job"
+    _refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2, task="digits-cnn").prepared)
+    _refuse_no_job(trainjob.plan(cluster="local").prepared)

@@ -1,0 +1,183 @@
+"""What a job script keeps, whatever happens: attempts, states and exit codes; fencing; signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.shell_library import Bash
+from tests.support.waiting import LIMIT_S, until
+from trainjob.contract import events
+from trainjob.contract.paths import RunPaths
+
+# A page of kind local in small; what it starts is given.
+PAGE = """\
+begin_run
+( trap '' USR1
+%s
+) &
+wait_for_ranks
+"""
+
+
+@pytest.fixture
+def bash(tmp_path: Path) -> Bash:
+    return Bash(tmp_path, "local")
+
+
+def ended(bash: Bash) -> tuple[str | None, str | None, str | None]:
+    return bash.word("attempt"), bash.word("state"), bash.word("exit_code")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "code", "state"),
+    [("true", 0, "COMPLETED"), ("exit 7", 7, "FAILED"), ("echo 5 >requeue; exit 75", 75, "STOPPED")],
+)
+def test_each_end_is_written_down(bash: Bash, ranks: str, code: int, state: str) -> None:
+    assert bash.run(PAGE % ranks).code == code
+    assert ended(bash) == ("1", state, str(code))
+
+
+@pytest.mark.parametrize(("old", "end", "state"), [("RUNNING", "1", "FAILED"), ("CANCELLED", "0", "COMPLETED")])
+def test_a_full_disk_does_not_hide_the_end(bash: Bash, old: str, end: str, state: str) -> None:
+    bash.write("state", f"{old}\n")
+    bash.write("attempt", "1\n")
+    full = (
+        "export TRAINJOB_ATTEMPT=1; for name in .state.part .exit_code.part exit_code; do ln -s /dev/full $name; done"
+    )
+    said = bash.run(f"set -euo pipefail; {full}; end_attempt {end} state_by_files; echo $(<state)")
+    assert (said.code, said.out) == (0, f"{state}\n"), said.err
+    assert ended(bash) == ("1", state, None)
+
+
+def test_an_end_is_written_down_where_its_first_write_fails(bash: Bash) -> None:
+    bash.write("attempt", "1\n")
+    full = "export TRAINJOB_ATTEMPT=1; ln -s /dev/full .state.part; ln -s /dev/full .exit_code.part"
+    assert bash.run(f"{full}; end_attempt 3 state_by_files").code == 0
+    assert ended(bash) == ("1", "FAILED", "3")
+
+
+def test_an_error_of_the_script_itself_is_a_failure(bash: Bash) -> None:
+    assert bash.run("begin_run\nnowhere_to_be_found").code == 127
+    assert ended(bash) == ("1", "FAILED", "127")
+
+
+def test_a_second_attempt_begins_without_the_words_of_the_first(bash: Bash) -> None:
+    for name in ("state", "requeue", ".terminated", "failure.json", "exit_code"):
+        bash.write(name, "old\n")
+    bash.write("attempt", "3\n")
+    said = bash.run("begin_attempt; ls -A; cat state; echo $TRAINJOB_ATTEMPT")
+    assert said.out.split() == ["attempt", "checkpoints", "events", "logs", "state", "RUNNING", "4"]
+
+
+def noted(bash: Bash) -> list[tuple[int, str, str]]:
+    return [(event.attempt, event.what, event.detail) for event in events.read(RunPaths(bash.folder))]
+
+
+def test_each_attempt_notes_when_it_began_and_ended(bash: Bash) -> None:
+    before = time.time()
+    bash.run(PAGE % "exit 7")
+    bash.run(PAGE % "kill -9 $$")
+    bash.write("progress.json", "{}")
+    os.utime(bash.folder / "progress.json", (before, before))
+    bash.run(PAGE % "true")
+    assert noted(bash) == [
+        *((1, "began", ""), (1, "ended", "FAILED 7")),
+        *((2, "began", ""), (2, "lost", "")),
+        *((3, "began", ""), (3, "ended", "COMPLETED 0")),
+    ]
+    times = [event.at for event in events.read(RunPaths(bash.folder))]
+    assert times.pop(3) == int(before)
+    assert before - 1 <= times[0] <= times[-1] <= time.time()
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "full"])
+def test_events_that_cannot_be_noted_change_nothing(bash: Bash, kind: str) -> None:
+    makes = {"pipe": "mkfifo events", "folder": "mkdir events", "full": "ln -s /dev/full events"}
+    assert bash.run(f"{makes[kind]}\n{PAGE % 'exit 7'}").code == 7
+    assert ended(bash) == ("1", "FAILED", "7")
+
+
+@pytest.mark.parametrize(("word", "attempt"), [("3", "4"), ("08\n", "9"), ("\n", "1"), ("7\nand more\n", "8")])
+def test_the_number_of_the_last_attempt_is_read_however_it_was_written(bash: Bash, word: str, attempt: str) -> None:
+    bash.write("attempt", word)
+    assert bash.run("begin_attempt").code == 0
+    assert bash.word("attempt") == attempt
+
+
+@pytest.mark.parametrize("word", ["BASH_VERSINFO[$(touch canary)]", "x", "-1", "1 2", "\x1b[2J", "9" * 30])
+def test_a_damaged_attempt_is_refused_and_never_evaluated(bash: Bash, word: str) -> None:
+    bash.write("attempt", f"{word}\n")
+    said = bash.run(PAGE % "true")
+    assert said.code == 1
+    assert "file attempt of the run directory is damaged" in said.err
+    assert "\x1b" not in said.err
+    assert bash.word("canary") is None
+    assert bash.word("state") == "FAILED"
+
+
+def test_a_word_is_never_seen_half_written(bash: Bash) -> None:
+    bash.program("mv", "test ! -e state && cat .state.part")
+    assert bash.run("write_word state RUNNING").out == "RUNNING\n"
+
+
+def test_an_older_attempt_leaves_the_files_alone(bash: Bash) -> None:
+    assert bash.run(PAGE % "echo 2 >attempt; echo RUNNING >state; exit 7").code == 7
+    assert ended(bash) == ("2", "RUNNING", None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_script_that_is_told_to_end_tells_its_ranks_and_is_cancelled(bash: Bash, number: signal.Signals) -> None:
+    # A shell that runs in the background ignores INT: what the script hands on is TERM.
+    process = bash.start(PAGE % "trap 'echo told >told; exit 5' TERM\ntouch ready\nwhile :; do sleep 0.05; done")
+    until(lambda: bash.word("ready") is not None, "the ranks to start")
+    process.send_signal(number)
+    assert process.wait(LIMIT_S) == 5
+    assert (bash.word("told"), ended(bash)) == ("told", ("1", "CANCELLED", "5"))
+    assert noted(bash)[1:] == [(1, "signal", "TERM"), (1, "ended", "CANCELLED 5")]
+
+
+# As the launcher and srun do it, and as a handler does it.
+BLOCKS = "signal.signal(10, signal.SIG_DFL); signal.pthread_sigmask(signal.SIG_BLOCK, {10}); "
+LISTENS = {
+    "blocks": BLOCKS + 'pathlib.Path("ready").touch(); signal.sigwait({10}); exit(75)',
+    "catches": 'signal.signal(10, lambda *_: exit(75)); pathlib.Path("ready").touch(); signal.pause()',
+}
+
+
+@pytest.mark.parametrize("how", LISTENS)
+def test_a_request_for_a_checkpoint_is_handed_on(bash: Bash, how: str) -> None:
+    process = bash.start(PAGE % f"exec python3 -c 'import signal, pathlib; {LISTENS[how]}'")
+    until(lambda: bash.word("ready") is not None, "the ranks to start")
+    bash.write("requeue", "5\n")
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(LIMIT_S) == 75
+    assert ended(bash) == ("1", "STOPPED", "75")
+    assert noted(bash)[1:] == [(1, "signal", "USR1"), (1, "ended", "STOPPED 75")]
+
+
+def test_names_of_the_users_environment_change_nothing(bash: Bash) -> None:
+    taken = dict.fromkeys(("cancelled", "launcher", "engine", "port", "job", "state", "last", "first_host"), "x")
+    assert bash.run(PAGE % "exit 7", **taken).code == 7
+    assert ended(bash) == ("1", "FAILED", "7")
+
+
+@pytest.mark.parametrize("redirected", ["", "/else where"])
+def test_what_a_rehearsal_has_redirected_stays(bash: Bash, redirected: str) -> None:
+    lines = 'use_data "/shared data"; use_python python3.8; env | grep ^TRAINJOB_DATA; echo "$TRAINJOB_PYTHON"'
+    said = bash.run(lines, TRAINJOB_DATA_DIR=redirected, TRAINJOB_PYTHON=redirected)
+    assert said.out.splitlines() == [f"TRAINJOB_DATA_DIR={redirected or '/shared data'}", redirected or "python3.8"]
+
+
+def test_the_runtime_is_found_although_the_user_has_set_pythonsafepath(tmp_path: Path) -> None:
+    bash = Bash(tmp_path, "record", "settings")
+    bash.write("code/runtime.py", "print('the runtime')\n")
+    lines = f'TRAINJOB_RUN_DIR=$PWD\nuse_python {sys.executable}\ncd code && "$TRAINJOB_PYTHON" -m runtime'
+    assert bash.run(lines, PYTHONSAFEPATH="1").out == "the runtime\n"
+    assert bash.run(f'{lines} && echo "${{PYTHONPATH:-}}"').out == "the runtime\n\n"

@@ -1,0 +1,553 @@
+"""A job under Slurm, by the library alone: elements, starts, requeue decisions, signals, and where ranks meet."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.shell_library import LIBRARY, RUNNING, Bash, SlurmBash
+from tests.support.waiting import LIMIT_S, until
+from trainjob.contract import environment, events
+from trainjob.contract.paths import RunPaths
+
+JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "localhost", "SLURM_JOB_NAME": "mine"}
+OF_ARRAY = RUNNING.replace("JobId=7", "JobId=7 ArrayJobId=5 ArrayTaskId=3")
+
+
+@pytest.fixture
+def bash(tmp_path: Path) -> Bash:
+    return SlurmBash(tmp_path)
+
+
+def page(ranks: str, *settings: str) -> str:
+    """Return the lines of a page, with settings of the library such as max_attempts=2."""
+    told = f"max_attempts=50 counted_from=update-00000000 {' '.join(settings)}"
+    return f"{told}\nbegin_run\n(\ntrap '' USR1\n{ranks}\n) &\nwait_for_ranks"
+
+
+def test_a_job_that_slurm_starts_once_more_leaves_a_complete_run_alone(bash: Bash) -> None:
+    """A preemption and the script may both have asked for a requeue."""
+    assert bash.run(page("true"), **JOB).code == 0
+    again = bash.run(page("touch ran-again"), **JOB)
+    assert (again.code, bash.word("state"), bash.word("attempt")) == (0, "COMPLETED", "1")
+    assert "the run is complete" in again.err
+    assert not (bash.folder / "ran-again").exists()
+    # Another job, submitted by hand, is somebody's wish.
+    assert bash.run(page("touch ran-again"), **{**JOB, "SLURM_JOB_ID": "8"}).code == 0
+    assert (bash.word("attempt"), (bash.folder / "ran-again").exists()) == ("2", True)
+
+
+def test_outside_of_slurm_it_says_what_it_is_for(bash: Bash) -> None:
+    said = bash.run(page("true"))
+    assert (said.code, said.err) == (1, "trainjob: this script is for Slurm; in its folder: sbatch job.sbatch\n")
+    assert bash.word("attempt") is None
+
+
+@pytest.mark.parametrize(
+    ("devices", "option"),
+    [(["kfd"], "--rocm"), (["nvidiactl"], "--nv"), (["kfd", "nvidiactl"], "--nv"), ([], "--nv")],
+    ids=["AMD", "NVIDIA", "both", "none"],
+)
+def test_apptainer_is_told_whose_gpus_the_node_has(bash: Bash, devices: list[str], option: str) -> None:
+    for device in devices:
+        bash.write(f"dev/{device}")
+    lines = 'contain_ranks apptainer image gpu; echo "${TRAINJOB_CONTAINED[*]}"'
+    folders = "TRAINJOB_SUBMITTED_IN=$PWD TRAINJOB_RUN_DIR=$PWD"
+    assert f" {option} --pwd " in bash.run(f"{folders}; {lines}", TRAINJOB_DEVICES="dev").out
+
+
+@pytest.mark.parametrize(
+    ("image", "noted"),
+    [
+        ("$PWD/../train.sif", f"sha256:{hashlib.sha256(b'an image').hexdigest()}"),
+        ("docker://torch@sha256:12ab", "docker://torch@sha256:12ab"),
+        ("docker://torch:2", None),  # what a tag names is not known here
+    ],
+)
+def test_the_digest_of_a_jobs_image_is_noted(bash: Bash, image: str, noted: str | None) -> None:
+    bash.write("../train.sif", "an image")
+    assert bash.run(page("true", "container=apptainer", f'image="{image}"'), **JOB).code == 0
+    assert events.image(RunPaths(bash.folder)) == noted
+    assert [event.what for event in events.read(RunPaths(bash.folder))][-1] == "ended"
+
+
+def test_an_engine_is_asked_again_for_an_image_that_it_downloads(bash: Bash) -> None:
+    bash.program("docker", '[[ "$1" == ps ]] && exit; [[ -e pulled ]] && echo "torch@sha256:12ab sha256:34cd"')
+    ranks = "until grep -q inspect ../bin/docker.calls; do sleep 0.1; done; touch pulled"
+    page_of_docker = page(ranks, "container=docker", "image=torch:2", "image_look_s=0.1")
+    assert bash.run(page_of_docker, **JOB).code == 0
+    assert events.image(RunPaths(bash.folder)) == "torch@sha256:12ab"
+    bash.program("docker", '[[ "$1" == ps ]] || echo "34cd"')  # Podman's, of an image that is in no registry
+    assert bash.run(page("true", "container=docker", "image=torch:2"), **{**JOB, "SLURM_JOB_ID": "8"}).code == 0
+    assert events.image(RunPaths(bash.folder)) == "sha256:34cd"
+
+
+def test_a_job_that_failed_or_is_rehearsed_without_its_container_waits_for_no_digest(bash: Bash) -> None:
+    bash.program("sha256sum", "sleep 40")
+    bash.write("../train.sif")
+    settings = ("container=apptainer", "image=../train.sif")
+    assert bash.run(page("exit 3", *settings), **JOB).code == 3
+    assert bash.run(page("true", *settings), **{**JOB, "SLURM_JOB_ID": "8"}, TRAINJOB_CONTAINER="none").code == 0
+    assert events.image(RunPaths(bash.folder)) is None
+
+
+# --- The environment that a job finds.
+
+HOSTILE = {
+    "SLURM_MEM_PER_CPU": "1", "SLURM_EXCLUSIVE": "user", "SLURM_GRES": "gpu:9", "SLURM_DISTRIBUTION": "arbitrary",
+    "SLURM_CONSTRAINT": "none", "SLURM_CPU_BIND": "quiet,mask_cpu:0x1", "SLURM_TASK_PROLOG": "/bin/false",
+    "SLURMD_DEBUG": "9", "SRUN_CPUS_PER_TASK": "1", "SBATCH_ACCOUNT": "another",
+}  # fmt: skip
+PROFILE = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": "/mine",
+    "LD_LIBRARY_PATH": "/mine",
+    "BASH_ENV": "/dev/null",
+    "port": "7",
+}
+NAMES = 'compgen -e | grep -v "^TRAINJOB_" | sort | paste -sd " "'
+OF_SLURM = ["SLURMD_NODENAME", "SLURM_JOB_ID", "SLURM_JOB_NAME"]
+
+
+def test_a_job_keeps_what_slurm_has_told_it_and_nothing_of_its_caller_or_a_login_shell(bash: Bash) -> None:
+    for login in ({}, PROFILE):
+        kept = set(bash.run(NAMES, **JOB, **HOSTILE, **login).out.split()) - {"_", "OLDPWD"}
+        assert kept == {"HOME", "PATH", "PWD", "SHLVL", *OF_SLURM}
+
+
+def test_a_job_with_the_login_environment_keeps_that_and_no_other_jobs_names(bash: Bash) -> None:
+    bash.text = lambda lines, text=bash.text: f"login_environment=1\n{text(lines)}"  # type: ignore[method-assign, misc]
+    kept = bash.run(NAMES, **JOB, **HOSTILE, **PROFILE).out.split()
+    assert set(PROFILE) <= set(kept)
+    assert [name for name in kept if name.startswith(("SLURM", "SRUN", "SBATCH"))] == OF_SLURM
+
+
+def test_the_path_is_the_same_whatever_a_login_shell_does_and_has_slurms_own_commands(bash: Bash) -> None:
+    standard = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    of_slurm = f"{bash.programs}:/home/me/bin:/usr/bin"
+    assert bash.run('echo "$PATH"', **JOB, PATH=of_slurm).out == f"{bash.programs}:{standard}\n"
+    script = "bash -c '{}'".format(bash.text('echo "$PATH"').replace("'", "'\\''"))
+    without = subprocess.run(
+        ["env", "-u", "PATH", "/bin/bash", "-c", script], cwd=bash.folder, env=JOB, capture_output=True
+    )
+    assert without.stdout.decode().strip().endswith(standard)
+
+
+def test_a_rehearsal_brings_what_the_prologue_would_have(bash: Bash) -> None:
+    said = bash.run(
+        'echo "$PATH $PYTHONPATH"', **JOB, TRAINJOB_PROLOGUE="skip", PATH="/standins:/bin", PYTHONPATH="/torch"
+    )
+    assert said.out == "/standins:/bin /torch\n"
+
+
+def test_gpus_are_those_that_slurm_gave(bash: Bash) -> None:
+    gpus = {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert bash.run('echo "${CUDA_VISIBLE_DEVICES-}"', **JOB, **gpus, SLURM_JOB_GPUS="2,3").out == "2,3\n"
+    assert bash.run('echo "${CUDA_VISIBLE_DEVICES-}"', **JOB, **gpus).out == "\n"
+
+
+def test_a_job_is_an_element_or_a_restart_only_if_the_controller_says_so(bash: Bash) -> None:
+    told = {**JOB, "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "5", "SLURM_RESTART_COUNT": "4"}
+    shows = 'echo "${SLURM_ARRAY_TASK_ID-none} ${SLURM_RESTART_COUNT-none}"'
+    assert bash.run(shows, **told).out == "none none\n"
+    bash.program("scontrol", "echo JobId=7 ArrayJobId=5 ArrayTaskId=3 JobState=RUNNING Restarts=2 Reason=None")
+    assert bash.run(shows, **told).out == "3 2\n"
+    bash.program("scontrol", "echo slurm_load_jobs error >&2; exit 1")
+    assert bash.run(shows, **told).out == "3 4\n"
+
+
+def test_the_prologue_finds_module_as_the_site_defines_it(bash: Bash) -> None:
+    said = bash.run('module() { echo "module $*"; }; export -f module; define_module; module load cuda', **JOB)
+    assert said.out == "module load cuda\n"
+
+
+# --- Elements of an array.
+
+
+def test_each_element_has_a_run_directory_of_its_own(bash: Bash) -> None:
+    bash.write("job.json", "{}")
+    bash.program("scontrol", OF_ARRAY)
+    one = {**JOB, "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "5"}
+    assert bash.run(page('pwd; echo "$TRAINJOB_RUN_DIR"'), **one).code == 0
+    element = bash.folder / "tasks/3"
+    assert (element / "logs/scheduler.out").read_text().splitlines() == [str(element)] * 2
+    assert (element / "job.json").read_text() == "{}"
+    assert (element / "job_id").read_text() == "5_3\n"
+    assert (element / "code").samefile(bash.folder / "code")
+    assert bash.word("attempt") is None
+
+
+def test_a_sweep_has_nothing_for_an_element_that_was_not_planned(bash: Bash) -> None:
+    bash.program("scontrol", OF_ARRAY)
+    said = bash.run(page("true", "is_sweep=1"), **JOB, SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_JOB_ID="5")
+    assert said.code == 1
+    assert said.err == (
+        f"trainjob: the sweep has nothing for array element 3: those it has are in {bash.folder}/tasks\n"
+    )
+
+
+# --- Starts, and their bounds.
+
+
+@pytest.mark.parametrize(
+    ("before", "checkpoint", "counted"),
+    [
+        (None, None, "1 1 update-00000000"),
+        ("1 1 update-00000000", None, "2 2 update-00000000"),
+        ("2 2 update-00000000", "update-00000005", "3 1 update-00000005"),
+    ],
+)
+def test_starts_that_nobody_asked_for_are_counted(
+    bash: Bash, before: str | None, checkpoint: str | None, counted: str
+) -> None:
+    if before:
+        bash.write(".starts", before + "\n")
+        bash.write("job_id", "7\n")
+    if checkpoint:
+        (bash.folder / "checkpoints" / checkpoint).mkdir()
+    assert bash.run(page("true"), **JOB).code == 0
+    assert bash.word(".starts") == counted
+
+
+def test_a_start_that_was_asked_for_counts_anew(bash: Bash) -> None:
+    bash.write(".starts", "49 2 update-00000000\n")
+    bash.write("job_id", "6\n")
+    assert bash.run(page("true"), **JOB).code == 0
+    assert bash.word(".starts") == "1 1 update-00000000"
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        (
+            "2 2 update-00000000",
+            "two attempts in a row ended at update-00000000, where they had begun: not started again.",
+        ),
+        (
+            "3 1 update-00000004",
+            "this is start 4 and max_attempts is 3: not started again. To continue: trainjob resume",
+        ),
+    ],
+)
+def test_a_job_does_not_start_for_ever(bash: Bash, starts: str, message: str) -> None:
+    bash.write(".starts", starts + "\n")
+    bash.write("job_id", "7\n")
+    said = bash.run(page("touch ran", "max_attempts=3"), **JOB)
+    assert (said.code, bash.word("state"), bash.word("ran")) == (1, "FAILED", None)
+    assert message in said.err
+
+
+# --- What becomes of a job that left the marker.
+
+
+def test_a_job_that_was_asked_for_a_checkpoint_is_requeued(bash: Bash) -> None:
+    assert bash.run(page("echo 5 >requeue"), **JOB).code == 75
+    assert (bash.word("state"), bash.calls("scontrol")[-1]) == ("REQUEUED", "requeue 7")
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "message"),
+    [
+        (["stop"], (), ""),
+        ([".terminated"], ("preemption=cancel",), "the ranks were told to end (TERM), and preempted jobs don't start"),
+        ([], ("max_attempts=1",), "the last of 1 starts (max_attempts) has ended"),
+    ],
+)
+def test_where_it_may_not_start_again_it_is_stopped(
+    bash: Bash, files: list[str], settings: tuple[str, ...], message: str
+) -> None:
+    said = bash.run(page(f"touch requeue {' '.join(files)}", *settings), **JOB)
+    assert (said.code, bash.word("state")) == (75, "STOPPED")
+    assert message in said.err
+    assert "requeue 7" not in bash.calls("scontrol")
+
+
+def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(bash: Bash) -> None:
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
+    bash.program("sbatch", f'env >"{bash.programs}/sbatch.environ"; echo "lua: 2 partitions"; echo "8;cluster"')
+    said = bash.run(
+        page("touch requeue"),
+        **JOB,
+        TRAINJOB_DEVICE="cpu",
+        TRAINJOB_PROLOGUE="skip",
+        TRAINJOB_INTERFACE="",
+        SLURM_RESTART_COUNT="2",
+        SLURM_CONF="/etc/slurm.conf",
+    )
+    # A new job would count the restarts of this one for its own.
+    environ = (bash.programs / "sbatch.environ").read_text().splitlines()
+    assert [line for line in environ if line.startswith("SLURM_")] == ["SLURM_CONF=/etc/slurm.conf"]
+    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8")
+    assert bash.calls("sbatch") == [
+        "--parsable --dependency=afterany:7 --job-name=mine --export=TRAINJOB_PROLOGUE,TRAINJOB_DEVICE job.sbatch"
+    ]
+    assert "requeueing is not allowed here: job 8 continues after this one" in said.err
+
+
+@pytest.mark.parametrize("sbatch", ["exit 1", "echo 502 Bad Gateway"])
+def test_where_slurm_takes_neither_it_is_stopped(bash: Bash, sbatch: str) -> None:
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
+    bash.program("sbatch", sbatch)
+    assert "Slurm takes neither a requeue nor a follow-up job" in bash.run(page("touch requeue"), **JOB).err
+    assert bash.word("state") == "STOPPED"
+
+
+def test_a_job_that_was_cancelled_a_moment_ago_is_not_brought_back(bash: Bash) -> None:
+    bash.program("scontrol", "echo 'JobId=7 JobState=CANCELLED Restarts=0 Reason=None '")
+    bash.run(page("touch requeue"), **JOB)
+    assert (bash.word("state"), "requeue 7" in bash.calls("scontrol")) == ("CANCELLED", False)
+
+
+@pytest.mark.parametrize(
+    ("shown", "marker", "state"),
+    [
+        ("JobState=COMPLETING Restarts=1 Reason=None ", False, "REQUEUED"),
+        ("JobState=COMPLETING Restarts=0 Reason=TimeLimit ", False, "TIMEOUT"),
+        ("JobState=COMPLETING Restarts=0 Reason=None PreemptTime=2026-01-01 ", True, "STOPPED"),
+        ("JobState=COMPLETING Restarts=0 Reason=None PreemptTime=2026-01-01 ", False, "CANCELLED"),
+        ("JobState=COMPLETING Restarts=0 Reason=None PreemptTime=None ", True, "CANCELLED"),
+    ],
+)
+def test_only_the_controller_knows_why_term_came(bash: Bash, shown: str, marker: bool, state: str) -> None:
+    bash.program("scontrol", f"echo 'JobId=7 {shown}'")
+    leaves = "touch requeue ready" if marker else "touch ready"
+    ranks = f"trap 'exit 143' TERM\n{leaves}\nwhile [ ! -e go ]; do sleep 0.05; done"
+    process = bash.start(page(ranks), **JOB)
+    until(lambda: bash.word("ready") is not None, "the ranks to start")
+    process.send_signal(signal.SIGTERM)
+    bash.write("go")
+    process.wait(LIMIT_S)
+    assert bash.word("state") == state
+
+
+def test_a_run_is_not_complete_because_srun_returned_0_when_a_node_failed(bash: Bash) -> None:
+    bash.program("scontrol", "echo 'JobId=7 JobState=NODE_FAIL Restarts=0 Reason=NodeDown PreemptTime=None'")
+    said = bash.run(page("true"), **JOB)
+    assert (said.code, bash.word("state")) == (75, "FAILED")
+    assert "a node failed, and Slurm does not start the job again" in said.err
+
+
+def test_the_code_is_that_of_the_first_rank_that_failed(bash: Bash) -> None:
+    failure = '{\n "exit_code": 9,\n "rank": 1\n}'
+    assert bash.run(page(f"echo '{failure}' >failure.json; exit 143"), **JOB).code == 143
+    assert (bash.word("state"), bash.word("exit_code")) == ("FAILED", "9")
+
+
+# --- Nodes that the next attempt avoids, and a follow-up job that waits from the beginning.
+
+NODES = {**JOB, "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}
+# sinfo of the whole partition, or with --nodes of the job's own.
+STATES = "'n1 allocated' 'n2 allocated' 'n3 idle' 'n4 idle' 'n5 drained' 'n6 down*'"
+SINFO = f"case $* in *--nodes=*) exit ;; esac; printf '%s\\n' {STATES}"
+
+
+def requeues(bash: Bash, *settings: str, leaves: str = "") -> str:
+    """Return what a job says whose ranks leave the marker, and `leaves` before it."""
+    said = bash.run(page(f"{leaves or 'true'}; echo 9 >requeue; exit 75", *settings), **NODES)
+    assert said.code == 75, said.err
+    return said.err
+
+
+@pytest.mark.parametrize("excluded", ["(null)", "n9"])
+def test_a_node_that_the_launcher_blames_is_avoided_by_the_next_attempt(bash: Bash, excluded: str) -> None:
+    bash.program("scontrol", f"echo 'JobId=7 JobState=RUNNING Restarts=0 Reason=None ExcNodeList={excluded} '")
+    bash.program("sinfo", SINFO)
+    requeues(bash, leaves="echo n2 rank 1 lost its GPU >.bad_node")
+    assert bash.word("excluded_nodes") == "n2\t1\trank 1 lost its GPU"
+    theirs = "" if excluded == "(null)" else "n9,"
+    updates = [call for call in bash.calls("scontrol") if call.startswith(("requeue", "update"))]
+    assert updates == ["requeue 7", f"update JobId=7 ExcNodeList={theirs}n2"]
+
+
+def test_a_node_that_slurm_has_given_up_is_avoided(bash: Bash) -> None:
+    bash.program("sinfo", f'case "$*" in *--nodes=*) echo "n1 down*"; echo "n2 allocated" ;; *) {SINFO} ;; esac')
+    assert "trainjob: node n1 failed: the next attempt avoids it" in requeues(bash)
+    assert bash.word("excluded_nodes") == "n1\t1\tfailed"
+
+
+def test_the_attempt_after_one_that_died_with_its_first_node_names_that_node(bash: Bash) -> None:
+    bash.program("sinfo", 'case "$*" in *--nodes=n\\[7-8\\]*) echo "n7 down*"; echo "n8 idle" ;; esac')
+    for name, text in {"job_id": "7", "state": "RUNNING", ".nodes": "n[7-8]", "attempt": "1"}.items():
+        bash.write(name, f"{text}\n")
+    assert bash.run(page("true"), **NODES).code == 0
+    assert bash.word("excluded_nodes") == "n7\t2\tfailed"
+
+
+def test_nodes_are_used_again_where_too_few_would_be_left(bash: Bash) -> None:
+    bash.program("sinfo", SINFO)
+    bash.write("excluded_nodes", "n1\t1\tfailed\nn2\t1\tfailed\nn3\t2\tfailed\n")
+    said = bash.run("nodes_to_exclude", **NODES)
+    # Of four that work, two must be left.
+    assert said.out == "n2,n3\n"
+    assert said.err == "trainjob: too few nodes would be left without n1: it is used again\n"
+    bash.program("sinfo", "exit 1")
+    assert bash.run("nodes_to_exclude", **NODES).out == ""
+
+
+def test_no_name_that_is_none_of_a_node_reaches_scontrol(bash: Bash) -> None:
+    bash.program("sinfo", SINFO)
+    requeues(bash, leaves="echo 'n2;reboot is bad' >.bad_node")
+    assert bash.word("excluded_nodes") is None
+    bash.write("excluded_nodes", "n1 x\t1\tfailed\n$(reboot)\t1\tfailed\n")
+    assert bash.run("nodes_to_exclude", **NODES).out == "\n"
+
+
+def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash: Bash) -> None:
+    bash.program("sbatch", "echo 12")
+    bash.program("scancel", "true")
+    bash.program(
+        "scontrol", "case $4 in 12) echo JobId=12 JobState=PENDING Reason=Dependency ;; *) " + RUNNING + " ;; esac"
+    )
+    said = bash.run(page("cat .follow_up", "queues_follow_up=1"), **NODES)
+    assert (said.code, said.out) == (0, "12\n"), said.err
+    assert bash.calls("sbatch") == ["--parsable --dependency=afternotok:7 --job-name=mine --export=NONE job.sbatch"]
+    assert bash.calls("scancel") == ["12"]
+    assert bash.word(".follow_up") is None
+
+
+def test_a_run_that_continues_does_so_by_the_follow_up_that_waits(bash: Bash) -> None:
+    bash.program("sbatch", "echo 12")
+    bash.program("scancel", "true")
+    shown = "12) echo JobId=12 JobState=PENDING Reason=Dependency ;; *) " + RUNNING
+    bash.program("scontrol", f'if [ "$1" = requeue ]; then exit 1; fi; case $4 in {shown} ;; esac')
+    assert "job 12 continues after this one" in requeues(bash, "queues_follow_up=1")
+    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "12")
+    assert len(bash.calls("sbatch")) == 1
+    assert bash.calls("scancel") == []
+
+
+def test_what_waits_for_the_job_starts_only_when_it_is_complete(bash: Bash) -> None:
+    assert bash.run(page("touch requeue stop"), **JOB).code == 75
+    assert bash.run(page("true"), **JOB).code == 0
+
+
+# --- Signals.
+
+
+def test_a_request_for_a_checkpoint_is_handed_on_even_if_it_came_early(bash: Bash) -> None:
+    listens = "exec python3 -c 'import signal, pathlib; signal.signal(signal.SIGUSR1, lambda *_: exit(75)); "
+    ranks = f'{listens}pathlib.Path("ready").touch(); signal.pause()\''
+    lines = page(ranks).replace("begin_run\n", "begin_run\nkill -USR1 $$\n")
+    process = bash.start(lines, **JOB)
+    assert process.wait(LIMIT_S) == 75
+
+
+# --- Where ranks meet.
+
+
+def test_ranks_meet_at_the_first_nodes_name_and_a_port_of_the_jobs_own(bash: Bash) -> None:
+    said = bash.run(page('echo "$MASTER_ADDR $MASTER_PORT"'), **JOB)
+    assert said.out == f"localhost {20000 + 7 * 31}\n"
+
+
+def test_a_port_that_is_taken_is_passed_over_or_named(bash: Bash) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        said = bash.run(page("true", f"port={port}"), **JOB)
+        assert f"network.port {port} is in use on node" in said.err
+        assert bash.run(f"MASTER_ADDR=localhost; is_taken {port} && echo taken", **JOB).out == "taken\n"
+        wanted = f"is_taken() {{ [ $1 = {20000 + 7 * 31} ]; }}; port_of_this_job ''"
+        assert bash.run(wanted, **JOB).out == f"{20000 + 7 * 31 + 1}\n"
+
+
+def test_an_interface_that_is_not_there_is_named(bash: Bash) -> None:
+    said = bash.run(page("true", "interface=ib7"), **JOB)
+    assert said.err == "trainjob: node localhost has no IPv4 address on network interface ib7\n"
+    assert bash.word("state") == "FAILED"
+
+
+def test_the_redirected_interface_comes_before_the_sites(bash: Bash) -> None:
+    said = bash.run(page('echo "$MASTER_ADDR"', "interface=ib7"), **JOB, TRAINJOB_INTERFACE="lo")
+    assert said.out == "127.0.0.1\n"
+
+
+UNRESOLVED = {**JOB, "SLURMD_NODENAME": "node-without-a-name.invalid"}
+
+
+def test_a_controller_that_restarts_is_asked_again(bash: Bash) -> None:
+    # Answers from the third time on.
+    bash.program(
+        "scontrol",
+        '[ "$2" = node ] || exit 0\n'
+        f'[ "$(grep -c node "{bash.programs}/scontrol.calls")" -gt 2 ] || {{ echo "Unable to contact" >&2; exit 1; }}\n'
+        "printf 'NodeName=n1\\n   NodeAddr=10.1.2.3 NodeHostName=n1\\n'",
+    )
+    said = bash.run("sleep() { echo \"slept $1\" >>slept; }\naddress_of_first_node ''", **UNRESOLVED)
+    assert (said.code, said.out, bash.word("slept")) == (0, "10.1.2.3\n", "slept 2\nslept 2")
+    assert "does not give the address of node node-without-a-name.invalid (Unable to contact): asking again" in said.err
+
+
+def test_a_controller_that_stays_away_is_given_up_after_a_minute(bash: Bash) -> None:
+    bash.program("scontrol", 'echo "Unable to contact" >&2; exit 1')
+    said = bash.run("sleep() { echo \"$1\" >>slept; }\naddress_of_first_node ''", **UNRESOLVED)
+    assert said.code == 1
+    assert "in 30 tries the controller has not given its address: Unable to contact" in said.err
+    assert sum(int(line) for line in (bash.word("slept") or "").split()) == 58
+
+
+# --- What travels along is what the contract says.
+
+
+def names(bash: Bash, array: str) -> set[str]:
+    return set(bash.run(f'printf "%s\\n" "${{{array}[@]}}"', **JOB).out.split())
+
+
+def test_the_lists_of_names_are_those_of_the_contract(bash: Bash) -> None:
+    assert names(bash, "REDIRECTS") == set(environment.REDIRECTS)
+    handed_in = names(bash, "TRAINJOB_ALWAYS_HANDED_IN")
+    assert set(environment.LAUNCHER_NAMES["slurm"].values()) < handed_in
+    assert {environment.MASTER_ADDR, environment.MASTER_PORT, environment.ATTEMPT, environment.RUN_DIR} < handed_in
+    forwarded = names(bash, "TRAINJOB_ALWAYS_FORWARDED")
+    assert {environment.MASTER_ADDR, environment.MASTER_PORT, environment.ATTEMPT} < forwarded
+    # What the page itself reads ranks don't need.
+    needed = set(environment.REDIRECTS) - {"TRAINJOB_PYTHON", "TRAINJOB_PROLOGUE", "TRAINJOB_CONTAINER"}
+    assert needed < handed_in
+    assert needed < forwarded
+
+
+def test_a_container_on_this_machine_is_handed_what_a_rank_needs(tmp_path: Path) -> None:
+    handed_in = names(Bash(tmp_path, "local"), "TRAINJOB_ALWAYS_HANDED_IN")
+    assert {*environment.RANK_NAMES, environment.RUN_DIR, environment.ATTEMPT, environment.COMPILE_ONLY} < handed_in
+
+
+# --- The program that runs on each node before anything of the run directory does.
+
+
+def on_node(bash: Bash, **environ: str) -> tuple[int, str, str]:
+    words = ["sh", "-c", (LIBRARY / "on_each_node.sh").read_text(), "sh", "sh", "-c"]
+    said = subprocess.run(
+        [*words, "pwd; env | grep ^APPTAINERENV_ || true"],
+        cwd=bash.folder,
+        env=bash.environ(**environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return said.returncode, said.stdout, said.stderr
+
+
+def test_a_node_that_sees_another_folder_is_named(bash: Bash) -> None:
+    bash.write(".token", "another\n")
+    bash.program("sleep", "exit 0")
+    where = str(bash.folder)
+    code, out, err = on_node(bash, **JOB, TRAINJOB_RUN_DIR=where, TRAINJOB_TOKEN="mine")
+    assert (code, out) == (1, "")
+    assert err == (
+        f"trainjob: node localhost does not see run directory {where}: set runs_dir to storage that all nodes share\n"
+    )
+    assert len(bash.calls("sleep")) == 90  # NFS shows a new file up to 60 s late
+
+
+def test_apptainer_is_given_the_values_of_names_that_are_set(bash: Bash) -> None:
+    bash.write(".token", "mine\n")
+    values = {"TRAINJOB_RUN_DIR": str(bash.folder), "TRAINJOB_TOKEN": "mine", "A": "it's $HOME", "EMPTY": ""}
+    code, out, _ = on_node(bash, **JOB, **values, TRAINJOB_FOR_APPTAINER="A EMPTY MISSING")
+    assert code == 0
+    inside = {"A": "it's $HOME", "EMPTY": "", "PYTHONNOUSERSITE": "1"}
+    shown = [f"APPTAINERENV_{name}={value}" for name, value in inside.items()]
+    assert sorted(out.splitlines()) == sorted([str(bash.folder / "code"), *shown])

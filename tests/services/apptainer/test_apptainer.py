@@ -1,0 +1,52 @@
+"""Real Apptainer, for an ordinary user: ranks in an image under a real Slurm, and an image that is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import apptainer_machine as machines
+from tests.support import apptainer_under_slurm, docker_engine
+from tests.support.apptainer_machine import ApptainerMachine
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture(scope="module")
+def machine(needs: Callable[[str], Path]) -> ApptainerMachine:
+    needs("second user")
+    return machines.apptainer_machine(needs("slurm releases"))
+
+
+def test_ranks_run_in_the_image_on_every_node(machine: ApptainerMachine) -> None:
+    ended = machine.run("python", apptainer_under_slurm.__file__, machine.base)
+    assert ended.returncode == 0, ended.stdout
+    assert "COMPLETED" in ended.stdout, ended.stdout
+    for rank in range(4):
+        inside = (
+            f"[{rank}] rank {rank}: bookworm, Python 3.11.2, node{1 + rank // 2}, [a \"b\" $(touch /tmp/injected) 'c']"
+        )
+        assert inside in ended.stdout, ended.stdout
+    assert "nothing was injected" in ended.stdout
+
+
+@pytest.mark.full
+def test_an_image_is_built_from_a_local_base_and_verifies_itself(
+    machine: ApptainerMachine, needs_registry: None
+) -> None:
+    wheels = docker_engine.wheelhouse()
+    program = (
+        f'mkdir base && tar --extract --exclude="./dev/*" --file={machine.base} --directory=base && '
+        f"trainjob container build cpu --engine apptainer --base base --wheelhouse {machine.base.parent / 'wheels'} && "
+        "apptainer run trainjob-cpu.sif"
+    )
+    shared = machine.base.parent / "wheels"
+    if not shared.exists():
+        shared.mkdir()
+        for wheel in wheels.iterdir():
+            (shared / wheel.name).hardlink_to(wheel)
+    ended = machine.run("sh", "-c", program, timeout_s=1100)
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.rstrip().endswith("OK: this installation trains"), ended.stdout

@@ -1,0 +1,61 @@
+"""The built wheel, in a virtualenv that holds nothing else, plans and renders."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+
+
+def run(*arguments: str | Path, folder: Path) -> str:
+    ended = subprocess.run([str(word) for word in arguments], cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, needs_registry: None) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT, folder=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", folder=folder)
+    (wheel,) = folder.glob("trainjob-*.whl")
+    into = ("--python", folder / "venv/bin/python", "install", "--quiet", "--no-compile")
+    run(sys.executable, "-m", "pip", *into, wheel, folder=folder)
+    return folder / "venv/bin/trainjob"
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_plans(installed: Path, tmp_path: Path) -> None:
+    shown = run(installed, "plan", "--cluster", "pod64", "--instances", "8", folder=tmp_path)
+    assert "64 = 8 instances × 8" in shown
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_renders_what_the_checkout_renders(installed: Path, tmp_path: Path) -> None:
+    from_wheel = run(installed, "render", "--instances", "2", folder=tmp_path)
+    here = run(Path(sys.executable).parent / "trainjob", "render", "--instances", "2", folder=tmp_path)
+    assert from_wheel == here
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_carries_the_digits_and_the_catalog(installed: Path, tmp_path: Path) -> None:
+    assert "train 1,437" in run(installed, "data", "list", folder=tmp_path)
+    assert "pod256" in run(installed, "cluster", "list", folder=tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_makes_the_same_image_as_the_checkout(installed: Path, tmp_path: Path) -> None:
+    make = "import pathlib, sys; from trainjob.images.wheel import write_wheel; write_wheel(pathlib.Path(sys.argv[1]))"
+    wheels = []
+    for name, python in (("installed", installed.parent / "python"), ("checkout", Path(sys.executable))):
+        (tmp_path / name).mkdir()
+        run(python, "-c", make, tmp_path / name, folder=tmp_path)
+        (wheel,) = (tmp_path / name).iterdir()
+        # Not the bytes: to show how megabytes differ takes minutes.
+        wheels.append(hashlib.sha256(wheel.read_bytes()).hexdigest())
+    assert wheels[0] == wheels[1]

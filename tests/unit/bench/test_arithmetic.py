@@ -1,0 +1,169 @@
+"""What bench makes of what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from trainjob.bench import plots, scaling
+from trainjob.bench.loader import Loading, verdict
+from trainjob.bench.scaling import Epoch, Scale, _interval, _scale, amdahl, epochs_of, implausible
+from trainjob.cli.bench import _sizes
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+
+
+def rows(*figures: Any) -> list[Any]:
+    return [Loading(*figure) for figure in figures]
+
+
+def test_loaders_bind_from_the_first_number_that_their_best_worker_count_cannot_feed() -> None:
+    told = verdict(rows((1, 0, 50.0), (1, 2, 150.0), (2, 0, 60.0), (2, 2, 180.0), (4, 2, 200.0)), 100.0)
+    assert told.startswith(
+        "loader-bound from 2 instances per host: they can train on 200 samples/s, and 180 are loaded."
+    )
+    assert "--workers 2 is the best" in told
+
+
+def test_workers_that_do_not_help_are_not_recommended() -> None:
+    told = verdict(rows((1, 0, 90.0), (1, 2, 95.0)), 100.0)
+    assert "More workers don't help" in told
+
+
+def test_enough_is_said_to_be_enough() -> None:
+    told = verdict(rows((1, 0, 150.0), (2, 0, 200.0)), 100.0)
+    assert told == "not loader-bound up to 2 instances per host: 200 samples/s are loaded, and they can train on 200"
+
+
+def test_an_epoch_is_what_lies_between_two_lines(tmp_path: Path) -> None:
+    seconds = {"data": 1.0, "compute": 2.0, "communication": 1.0}
+    lines = [{"kind": "train", "update": 10, "seconds": seconds}, {"kind": "evaluation", "update": 10, "seconds": 9}]
+    lines.append({"kind": "train", "update": 20, "seconds": {**seconds, "compute": 6.0}})
+    paths = RunPaths(tmp_path)
+    paths.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = list(epochs_of(paths, 8))
+    assert [(epoch.samples, epoch.total_s) for epoch in found] == [(80, 4.0), (80, 8.0)]
+
+
+def test_efficiency_is_against_the_first_rows_instances() -> None:
+    epochs = [Epoch(80, {"data": 1.0, "compute": second - 1.0}) for second in (4.0, 2.0, 8.0)]
+    first = _scale(2, 8, [epochs], None)
+    assert first.efficiency == 1.0
+    assert (first.seconds_per_epoch, first.fastest_epoch_s, first.slowest_epoch_s) == (4.0, 2.0, 8.0)
+    assert first.data_share == pytest.approx(0.25)
+    assert _scale(4, 16, [epochs], first).efficiency == pytest.approx(0.5)
+
+
+def timed(instances: int, *seconds: float, first: Scale | None = None) -> Scale:
+    epochs = [Epoch(80 * instances, {"data": 0.0, "compute": second}) for second in seconds]
+    return _scale(instances, 8 * instances, [epochs], first)
+
+
+def by_law(serial: float, *numbers: int) -> list[Scale]:
+    first = timed(1, 10.0)
+    # Every instance takes 80 samples an epoch: N times the samples in N ÷ speed-up of the time.
+    seconds = [10.0 * number * (serial + (1 - serial) / number) for number in numbers]
+    return [first, *(timed(number, second, first=first) for number, second in zip(numbers, seconds, strict=True))]
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.1, 0.6, 1.0])
+def test_amdahls_law_is_found_again(serial: float) -> None:
+    law = amdahl(by_law(serial, 2, 4, 8))
+    assert law is not None
+    assert (law.serial_share, law.error) == pytest.approx((serial, 0), abs=1e-9)
+    assert law.most_speed_up == (pytest.approx(1 / serial) if serial else None)
+    assert law.speed_up(1) == 1
+
+
+def test_amdahls_law_is_not_fitted_to_one_row_or_to_noise() -> None:
+    rows = by_law(0.1, 2, 4)
+    assert amdahl(rows[:1]) is None
+    assert amdahl([*rows[:2], dataclasses.replace(rows[2], noise="epochs differ")]) is None
+
+
+def test_more_than_perfect_scaling_has_no_serial_part() -> None:
+    first = timed(1, 10.0)
+    law = amdahl([first, timed(2, 9.0, first=first)])
+    assert law is not None
+    assert law.serial_share == 0
+    assert law.error > 0
+
+
+def test_the_interval_of_a_rate_is_that_of_its_runs() -> None:
+    low, high = _interval([[100.0] * 20, [110.0] * 20, [90.0] * 20])
+    assert low < 90 < 110 < high  # 60 epochs are three results, and no more
+    assert _interval([[100.0]]) == (100.0, 100.0)
+    narrow = _interval([[99.0, 100.0, 101.0, 100.0, 99.5, 100.5]])
+    assert 98 < narrow[0] < 100 < narrow[1] < 102
+
+
+def test_an_efficiency_that_can_not_be_is_noise() -> None:
+    first = timed(1, 10.0, 10.1)
+    assert implausible(timed(2, 5.0, 5.1, first=first), first) is not None
+    assert implausible(timed(2, 11.0, 11.1, first=first), first) is None
+
+
+def test_figures_that_can_not_be_are_measured_once_more_and_every_measurement_is_counted_aloud(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured: list[int] = []
+
+    def epochs_at(_workbench: object, number: int, *_: object) -> tuple[int, list[Epoch]]:
+        measured.append(number)
+        return 8 * number, [Epoch(80, {"compute": 8.0 / number**3})]
+
+    monkeypatch.setattr(scaling, "epochs_at", epochs_at)
+    lines: list[str] = []
+    workbench: Any = SimpleNamespace(say=lines.append, refuse_command=lambda: None)
+    one, two = scaling.scaling(workbench, [1, 2], epochs=1, repeats=2)
+    assert measured == [1, 2, 1, 2, 2]
+    again = "these figures are implausible: measuring again"
+    assert lines == [*(f"measurement {number} of 4" for number in range(1, 5)), again]
+    assert (one.noise, two.noise) == (
+        None,
+        "an efficiency of 400 % means that something else slowed down the first row",
+    )
+
+
+def test_rows_that_differ_by_less_than_their_epochs_are_noise() -> None:
+    first = timed(1, 9.0, 10.0, 11.0)
+    assert "differ by 2.000 s" in (implausible(timed(2, 10.4, 10.5, 10.6, first=first), first) or "")
+    assert implausible(timed(2, 14.0, 14.5, 15.0, first=first), first) is None
+
+
+def test_sizes_of_buckets_are_numbers() -> None:
+    assert _sizes("1,5,25") == [1.0, 5.0, 25.0]
+    for wrong in ("", "1,,2", "0", "a"):
+        with pytest.raises(typer.BadParameter, match="expected sizes in MB"):
+            _sizes(wrong)
+
+
+def test_a_plot_into_a_missing_folder_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(UserError, match="there is no folder"):
+        plots.check(tmp_path / "missing" / "plot.svg")
+    with pytest.raises(UserError, match=r"matplotlib draws no \.doc"):
+        plots.check(tmp_path / "plot.doc")
+    plots.check(tmp_path / "plot.svg")
+
+
+def test_a_plot_says_what_it_shows_where_and_when(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    rows = by_law(0.1, 2, 4)
+    target = tmp_path / "scaling.svg"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        plots.draw_scaling(rows, amdahl(rows), target)
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", target.read_text())
+    title, machine = "Training speed by number of instances", plots.machine_and_date()
+    assert {title, "instances", "samples/s", machine, "measured, 90 % interval"} <= set(texts)
+    assert "Amdahl's law, 10 % serial" in {html.unescape(text) for text in texts}
+    # Whole instances, and those that were measured.
+    assert [text for text in texts if text in ("1", "1.5", "2", "2.5", "3", "4")] == ["1", "2", "4"]

@@ -1,0 +1,73 @@
+"""What `submit --follow` says of the time that is left, and of checkpoints that are lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.run_folders import made, only_one_is_running
+from trainjob.cli import following
+from trainjob.cli.following import TimeLeft
+from trainjob.cli.resume import app as resume_command
+from trainjob.cli.status import app as status
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.runs import resume as resuming
+
+
+def test_the_time_left_is_by_the_updates_seen() -> None:
+    left = TimeLeft()
+    assert left.after(None, 100, 0.0) == ""
+    assert left.after(10, 100, 5.0) == ""
+    assert left.after(12, 100, 6.0) == ""
+    assert left.after(30, 100, 15.0) == " · 35.0 s left"
+    assert left.after(100, 100, 50.0) == ""
+
+
+def test_a_run_that_starts_again_is_timed_anew() -> None:
+    left = TimeLeft()
+    left.after(50, 100, 0.0)
+    assert left.after(20, 100, 60.0) == ""
+    assert left.after(40, 100, 70.0) == " · 30.0 s left"
+
+
+PASSED_OVER = "checkpoint /runs/abcd/checkpoints/update-00000200 is passed over: index.json is missing or broken"
+NOT_WRITTEN = "2 checkpoints NOT written by attempt 1"
+
+
+@pytest.fixture
+def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
+    """A run that has failed, passed a checkpoint over, and could not write two others."""
+    only_one_is_running(monkeypatch)
+    paths = made(tmp_path, "abcd", state="FAILED")
+    progress: dict[str, Any] = {"attempt": 1, "epoch": 1, "update": 300}
+    paths.progress.write_text(json.dumps({**progress, "passed_over": [PASSED_OVER], "checkpoints_not_written": 2}))
+    return paths
+
+
+def test_follow_shows_each_checkpoint_that_is_lost_once(lost: RunPaths, capfd: pytest.CaptureFixture[str]) -> None:
+    assert following.to_the_end(lost, as_json=False) == 1
+    shown = capfd.readouterr().err
+    assert (shown.count(PASSED_OVER), shown.count(NOT_WRITTEN)) == (1, 1)
+
+
+def test_status_shows_each_checkpoint_that_is_lost(lost: RunPaths) -> None:
+    shown = CliRunner().invoke(status, ["abcd"]).output
+    assert [line.split(maxsplit=1) for line in shown.splitlines() if "checkpoint" in line] == [
+        ["checkpoints", PASSED_OVER],
+        ["checkpoints", NOT_WRITTEN],
+    ]
+
+
+def test_resume_shows_each_checkpoint_that_is_lost(lost: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_: RunPaths) -> None:
+        raise UserError("it begins")
+
+    monkeypatch.setattr(resuming, "resume", started)
+    monkeypatch.setattr(resuming, "passed_over", lambda _: [PASSED_OVER])
+    shown = CliRunner().invoke(resume_command, ["abcd"]).output
+    assert shown.splitlines() == ["warning: 2 checkpoints of the last attempt NOT written", f"warning: {PASSED_OVER}"]

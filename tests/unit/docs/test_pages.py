@@ -1,0 +1,80 @@
+"""The documentation says what the code does: its reference is generated, its commands parse, its links exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.support import ROOT
+from tests.support.docs import generator
+from trainjob.cli import main as entry
+from trainjob.contract.paths import RunPaths
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("path", generator().reference())
+def test_a_page_of_the_reference_is_up_to_date(path: str) -> None:
+    text = generator().reference()[path]
+    assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text, "make docs-outputs writes it anew"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = set(re.findall(r"- ([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    links = LINK.findall(page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_parses(page: Path) -> None:
+    for line in commands(page.read_text()):
+        parse(line)
+
+
+def test_a_command_with_a_wrong_option_does_not_parse() -> None:
+    with pytest.raises(Exception, match="--instanzes"):
+        parse("trainjob plan --cluster pod64 --instanzes 8")
+
+
+def test_every_file_of_a_run_directory_is_described() -> None:
+    page = (ROOT / "docs" / "reference" / "run-directory.md").read_text()
+    files = {path.name for path in vars(RunPaths("run")).values()} - {"run", "project"}
+    assert [name for name in files if not name.startswith(".") and name not in page] == []
+
+
+def commands(text: str) -> Iterator[str]:
+    """Yield the command lines of trainjob's in the code blocks of a page."""
+    for line in text.splitlines():
+        found = re.match(r"(?:    (?:\$ )?|\$ )(trainjob [^|…·]*)$", line)
+        if found:
+            yield found[1]
+
+
+def parse(line: str) -> None:
+    """Parse a command line without running it. Raises what the command line would end with."""
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(entry.app)
+    name = "trainjob"
+    context: Any = None
+    while hasattr(command, "list_commands"):
+        context = command.context_class(command, info_name=name, parent=context)
+        name, *words = words
+        command = command.get_command(context, name)
+        assert command is not None, f"no command {name} in {line}"
+    command.make_context(name, words, parent=context)

@@ -1,0 +1,247 @@
+"""What a model does to weights, types and IPUs, against ipu.md 4.5 and 4.8."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.standin_models import Scaled, options_of
+
+
+def test_weights_go_to_the_device_when_told(poptorch: Any) -> None:
+    """4.5: copyWeightsToDevice, copyWeightsToHost, load_state_dict."""
+    model = Scaled(poptorch)
+    training = poptorch.trainingModel(model, options_of(poptorch), torch.optim.SGD(model.parameters(), lr=0.5))
+    training(torch.ones(1, 1))
+    with torch.no_grad():
+        model.weight.fill_(10.0)
+    training.copyWeightsToHost()
+    assert model.weight.item() == 0.5
+    with torch.no_grad():
+        model.weight.fill_(10.0)
+    training.copyWeightsToDevice()
+    assert training(torch.ones(1, 1))[0].item() == 10.0
+    training.load_state_dict({"weight": torch.tensor(3.0)})
+    assert training(torch.ones(1, 1))[0].item() == 3.0
+
+
+def test_names_are_the_models_own(poptorch: Any) -> None:
+    """4.5: state_dict gives names without wrapper prefixes."""
+    model = Scaled(poptorch)
+    training = poptorch.trainingModel(model, options_of(poptorch))
+    assert list(training.state_dict()) == ["weight"]
+    assert [name for name, _ in training.named_parameters()] == ["weight"]
+
+
+def test_two_attached_models_need_ipus_of_their_own(poptorch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.5, 8.9: "Failed to acquire N IPU(s)"; detach or destroy the first."""
+    monkeypatch.setenv("TRAINJOB_STANDIN_IPUS", "2")
+    model = Scaled(poptorch)
+    training = poptorch.trainingModel(model, options_of(poptorch, replicas=2))
+    training(torch.ones(2, 1))
+    evaluated = copy.deepcopy(model).eval()
+    inference = poptorch.inferenceModel(evaluated, options_of(poptorch, replicas=2))
+    with pytest.raises(poptorch.Error, match=r"Failed to acquire 2 IPU\(s\)"):
+        inference(torch.ones(2, 1))
+    training.detachFromDevice()
+    assert not training.isAttachedToDevice()
+    inference(torch.ones(2, 1))
+    inference.destroy()
+    assert not inference.isCompiled()
+    training.attachToDevice()
+    training(torch.ones(2, 1))
+    training.destroy()
+    assert poptorch.ipuHardwareIsAvailable(2)
+    assert not poptorch.ipuHardwareIsAvailable(3)
+    assert poptorch.ipuHardwareVersion() == 2
+
+
+def test_inference_sees_the_trained_weights(poptorch: Any) -> None:
+    """4.5: attach and copy weights as needed."""
+    model = Scaled(poptorch)
+    training = poptorch.trainingModel(model, options_of(poptorch), torch.optim.SGD(model.parameters(), lr=0.5))
+    inference = poptorch.inferenceModel(model, options_of(poptorch))
+    training(torch.ones(1, 1))
+    training.detachFromDevice()
+    assert inference(torch.ones(1, 1))[0].item() == 0.5
+    inference.detachFromDevice()
+    training(torch.ones(1, 1))
+    training.detachFromDevice()
+    assert inference(torch.ones(1, 1))[0].item() == 0.0
+
+
+def test_integers_and_doubles_shrink_and_say_so_once(poptorch: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """4.5: int64 becomes int32, float64 float32, with one warning each."""
+
+    class Both(nn.Module):
+        def forward(self, whole: Any, real: Any) -> tuple[Any, ...]:
+            return whole, real
+
+    inference = poptorch.inferenceModel(Both().eval(), options_of(poptorch))
+    for _ in range(2):
+        whole, real = inference(torch.tensor([1 << 32, 7]), torch.tensor([1.0], dtype=torch.float64))
+    assert whole.dtype is torch.int32
+    assert whole.tolist() == [0, 7]
+    assert real.dtype is torch.float32
+    said = capfd.readouterr().err
+    assert said.count("int64") == said.count("float64") == 1
+
+
+def test_half_is_rounded_and_computed_in_float(poptorch: Any) -> None:
+    """Issue: parameters, inputs and outputs are rounded to float16, computation is float32."""
+    model = nn.Linear(1, 1, bias=False).half().eval()
+    with torch.no_grad():
+        model.weight.fill_(1.0 + 2**-10)
+    found = poptorch.inferenceModel(model, options_of(poptorch))(torch.tensor([[1.0 + 2**-10]]).half())
+    assert found.dtype is torch.float16
+    assert found.item() == torch.tensor((1.0 + 2**-10) ** 2).half().item()
+
+
+def test_a_model_may_ask_for_half_itself(poptorch: Any) -> None:
+    """9.3: the lessons' eight-bit I/O casts to float16 inside the model."""
+
+    class Eight(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1).half()
+
+        def forward(self, images: Any) -> Any:
+            return self.layer(images.to(torch.float16).half() / 255)
+
+    found = poptorch.inferenceModel(Eight().eval(), options_of(poptorch))(torch.tensor([[255, 0]], dtype=torch.uint8))
+    assert found.dtype is torch.float16
+    assert torch.ones(1).half().dtype is torch.float16
+
+
+def test_the_loss_must_be_there_and_one(poptorch: Any) -> None:
+    """4.5: the wrapped model returns the loss."""
+
+    class Lossless(nn.Linear):
+        def forward(self, inputs: Any) -> Any:
+            return super().forward(inputs)
+
+    class Two(Scaled):
+        def forward(self, inputs: Any) -> tuple[Any, ...]:
+            return self._loss(self.weight * inputs, "sum"), self._loss(self.weight * 2, "sum")
+
+    with pytest.raises(poptorch.Error, match="must return a loss"):
+        poptorch.trainingModel(Lossless(2, 2), options_of(poptorch))(torch.ones(1, 2))
+    with pytest.raises(poptorch.Error, match="2 losses"):
+        poptorch.trainingModel(Two(poptorch), options_of(poptorch))(torch.ones(1, 1))
+    with pytest.raises(AssertionError, match="sum, mean, none"):
+        poptorch.identity_loss(torch.ones(1), "product")
+
+
+def test_losses_by_reduction(poptorch: Any) -> None:
+    """4.5: "sum", "mean", "none"."""
+    values = torch.tensor([1.0, 3.0])
+    assert poptorch.identity_loss(values, "sum").item() == 4.0
+    assert poptorch.identity_loss(values, "mean").item() == 2.0
+    assert poptorch.identity_loss(values, "none").tolist() == [1.0, 3.0]
+
+
+class Split(nn.Module):
+    def __init__(self, poptorch: Any, ipus: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(1, 1) for _ in range(ipus)])
+        for number in range(1, ipus):
+            self.layers[number] = poptorch.BeginBlock(self.layers[number], ipu_id=number)
+        self._loss = poptorch.identity_loss
+
+    def forward(self, values: Any) -> Any:
+        for layer in self.layers:
+            values = layer(values)
+        return self._loss(values, "sum") if self.training else values
+
+
+def test_a_pipeline_needs_accumulation(poptorch: Any) -> None:
+    """4.8: 2 IPUs, 3 stages: accumulation of at least 3; for inference device iterations of at least 2."""
+    with pytest.raises(poptorch.Error, match="3 over 2 IPUs, and is 2"):
+        poptorch.trainingModel(Split(poptorch, 2), options_of(poptorch, accumulation=2))(torch.ones(2, 1))
+    poptorch.trainingModel(Split(poptorch, 2), options_of(poptorch, accumulation=3))(torch.ones(3, 1))
+    with pytest.raises(poptorch.Error, match="2 stages needs"):
+        poptorch.inferenceModel(Split(poptorch, 2).eval(), options_of(poptorch))(torch.ones(1, 1))
+
+
+def test_ipus_are_a_power_of_two(poptorch: Any) -> None:
+    """4.8, 1.5: highest ipu_id + 1, unless autoRoundNumIPUs."""
+    with pytest.raises(poptorch.Error, match="power of two"):
+        poptorch.inferenceModel(Split(poptorch, 3).eval(), options_of(poptorch, 3))(torch.ones(3, 1))
+    rounded = options_of(poptorch, 3).autoRoundNumIPUs(True)
+    poptorch.inferenceModel(Split(poptorch, 3).eval(), rounded)(torch.ones(3, 1))
+
+
+def test_blocks(poptorch: Any) -> None:
+    """4.8: error if already assigned; Block, BlockFunction, removeBlocks."""
+    model = Split(poptorch, 2)
+    with pytest.raises(poptorch.Error, match="already been assigned to a block"):
+        poptorch.BeginBlock(model.layers[1], ipu_id=1)
+    poptorch.removeBlocks(model)
+    assert poptorch.BeginBlock(model.layers[1], ipu_id=1) is model.layers[1]
+
+    class Within(Split):
+        def forward(self, values: Any) -> Any:
+            with poptorch.Block("second", ipu_id=1):
+                return super().forward(values)
+
+    with pytest.raises(poptorch.Error, match="over 2 IPUs"):
+        poptorch.trainingModel(Within(poptorch, 1), options_of(poptorch))(torch.ones(1, 1))
+
+    class Decorated(Split):
+        forward = poptorch.BlockFunction("second", ipu_id=1)(Split.forward)
+
+    with pytest.raises(poptorch.Error, match="over 2 IPUs"):
+        poptorch.trainingModel(Decorated(poptorch, 1), options_of(poptorch))(torch.ones(1, 1))
+
+
+def test_save_and_load(poptorch: Any, tmp_path: Path) -> None:
+    """4.5: save, compileAndExport, loadExecutable, poptorch.load."""
+    model = Scaled(poptorch)
+    training = poptorch.trainingModel(model, options_of(poptorch), torch.optim.SGD(model.parameters(), lr=0.5))
+    training(torch.ones(1, 1))
+    training.save(str(tmp_path / "model"))
+    training.destroy()
+    loaded = poptorch.load(str(tmp_path / "model"))
+    assert loaded.isCompiled()
+    assert loaded(torch.ones(1, 1))[0].item() == 0.5
+    loaded.destroy()
+    other = poptorch.trainingModel(Scaled(poptorch), options_of(poptorch))
+    other.compileAndExport(str(tmp_path / "other"), torch.ones(1, 1), export_model=False)
+    other.destroy()
+    again = poptorch.trainingModel(Scaled(poptorch), options_of(poptorch))
+    again.loadExecutable(str(tmp_path / "other"))
+    again(torch.ones(1, 1))
+    with pytest.raises(poptorch.Error, match="holds no model"):
+        poptorch.load(str(tmp_path / "other"))
+    assert min(again.getLatency()) > 0
+
+
+def test_an_offline_target_compiles_only(poptorch: Any) -> None:
+    """4.2: useOfflineIpuTarget sets connection Never."""
+    options = options_of(poptorch).useOfflineIpuTarget()
+    assert options.connection_type == poptorch.ConnectionType.Never
+    model = poptorch.inferenceModel(nn.Linear(1, 1).eval(), options)
+    model.compile(torch.ones(1, 1))
+    assert model.isCompiled()
+    with pytest.raises(poptorch.Error, match="offline"):
+        model(torch.ones(1, 1))
+
+
+def test_compiling_shows_and_caches(poptorch: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """4.2: progress bar; 1.6: a folder of executables."""
+    options = poptorch.Options().enableExecutableCaching(str(tmp_path / "cache"))
+    poptorch.inferenceModel(nn.Linear(1, 1).eval(), options)(torch.ones(1, 1))
+    assert "Graph compilation: 100%" in capfd.readouterr().err
+    assert len(list((tmp_path / "cache").glob("*.standin"))) == 1
+
+
+def test_it_says_what_it_is_once(poptorch: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Issue: semantics, not speed."""
+    poptorch.Options()
+    poptorch.trainingModel(nn.Linear(1, 1))
+    assert capfd.readouterr().err.count("not how fast") == 1

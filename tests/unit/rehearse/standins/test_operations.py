@@ -1,0 +1,162 @@
+"""PopTorch's operations, and its execution strategies: stages and phases."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.standin_models import options_of
+
+
+def on_ipu(poptorch: Any, function: Callable[..., Any], *inputs: Any) -> Any:
+    class Model(nn.Module):
+        def forward(self, *given: Any) -> Any:
+            return function(*given)
+
+    return poptorch.inferenceModel(Model().eval(), options_of(poptorch))(*inputs)
+
+
+def test_cond_chooses_a_body(poptorch: Any) -> None:
+    def choose(condition: Any, values: Any) -> Any:
+        return poptorch.cond(condition, lambda x: x + 1, [values], lambda x: x - 1, [values])[0]
+
+    assert on_ipu(poptorch, choose, torch.tensor([True]), torch.zeros(1)).item() == 1
+    assert on_ipu(poptorch, choose, torch.tensor([False]), torch.zeros(1)).item() == -1
+
+
+def test_dynamic_slices(poptorch: Any) -> None:
+    values, start = torch.arange(6.0), torch.tensor([2])
+    assert on_ipu(poptorch, lambda x, s: poptorch.dynamic_slice(x, 0, s, 2, 1), values, start).tolist() == [2.0, 3.0]
+    updated = on_ipu(poptorch, lambda x, s: poptorch.dynamic_update(x, torch.full((2,), 9.0), 0, s, 2), values, start)
+    assert updated.tolist() == [0.0, 1.0, 9.0, 9.0, 4.0, 5.0]
+
+
+def test_a_serialized_product_is_the_product(poptorch: Any) -> None:
+    one, other = torch.randn(4, 6), torch.randn(6, 2)
+    mode = poptorch.MatMulSerializationMode.ReducingDim
+    product = on_ipu(poptorch, lambda a, b: poptorch.serializedMatMul(a, b, mode, 3), one, other)
+    assert torch.allclose(product, one @ other)
+    with pytest.raises(poptorch.Error, match="6 does not divide by the factor 4"):
+        on_ipu(poptorch, lambda a, b: poptorch.serializedMatMul(a, b, mode, 4), one, other)
+
+
+def test_the_beam_search_finds_the_likeliest_path(poptorch: Any) -> None:
+    torch.manual_seed(3)
+    probs = torch.randn(4, 1, 3).log_softmax(2)
+    totals: dict[tuple[int, ...], float] = {}
+    for labels in itertools.product(range(3), repeat=4):
+        path = tuple(label for label, _ in itertools.groupby(labels) if label)
+        score = sum(probs[step, 0, label].item() for step, label in enumerate(labels))
+        totals[path] = totals.get(path, 0.0) + torch.tensor(score).exp().item()
+    best = sorted(totals, key=lambda path: -totals[path])[:2]
+    scores, lengths, paths = poptorch.ctc_beam_search_decoder(probs, torch.tensor([4]), beam_width=50, top_paths=2)
+    found = [tuple(paths[0, place, : lengths[0, place]].tolist()) for place in range(2)]
+    assert found == best
+    assert scores[0].exp().tolist() == pytest.approx([totals[path] for path in best], rel=1e-4)
+
+
+def test_points(poptorch: Any) -> None:
+    points = torch.tensor([[0.0], [1.0], [10.0], [4.0]])
+    assert poptorch.fps(points, [0, 4], 0.75).tolist() == [0, 2, 3]
+    assert poptorch.nearest(torch.tensor([[0.9], [9.0]]), points).tolist() == [1, 2]
+
+
+def test_printing_a_tensor_prints_each_time_and_its_gradient(poptorch: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    class Prints(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(()))
+
+        def forward(self, values: Any) -> Any:
+            return poptorch.identity_loss(poptorch.ipu_print_tensor(values * self.weight, "product").sum(), "sum")
+
+    training = poptorch.trainingModel(Prints(), options_of(poptorch))
+    capfd.readouterr()
+    training(torch.ones(1))
+    training(torch.ones(1))
+    said = capfd.readouterr().err
+    assert said.count("\nproduct:") >= 2
+    assert said.count("Gradient___product:") == 2
+
+
+def test_what_the_compiler_alone_needs_is_taken(poptorch: Any) -> None:
+    def scoped(values: Any) -> Any:
+        with poptorch.NameScope("named"), poptorch.MultiConv().planType(poptorch.MultiConvPlanType.Serial):
+            values = poptorch.set_overlap_for_input(values, poptorch.OverlapMode.OverlapAccumulationLoop)
+            values = poptorch.CPU(lambda x: x + 1, "plus one")(values)
+        return poptorch.set_overlap_for_output(values, poptorch.OverlapMode.NoOverlap)
+
+    assert on_ipu(poptorch, scoped, torch.zeros(1)).item() == 1
+    locations = poptorch.Options().TensorLocations
+    where = poptorch.TensorLocationSettings().useOnChipStorage(False).useReplicatedTensorSharding(True)
+    assert locations.setOptimizerLocation(where).numIOTiles(32) is locations
+    with pytest.raises(AssertionError, match="even number between 32 and 192"):
+        locations.numIOTiles(33)
+    poptorch.setLogLevel("ERR")
+    with pytest.raises(ValueError, match="LOUD"):
+        poptorch.setLogLevel("LOUD")
+
+
+def test_a_custom_op_is_refused_by_name(poptorch: Any) -> None:
+    with pytest.raises(poptorch.Error, match=r"custom_op test.Cube runs C\+\+ that is compiled for the IPU"):
+        poptorch.custom_op([torch.ones(1)], "Cube", "test", 1, [torch.ones(1)])
+
+
+class Blocks(nn.Module):
+    """Three blocks, named A, B, C, or on IPUs."""
+
+    def __init__(self, poptorch: Any, *ipus: int) -> None:
+        super().__init__()
+        self.block, self.ipus = poptorch.Block, ipus
+        self.layers = nn.ModuleList([nn.Linear(1, 1) for _ in "ABC"])
+
+    def forward(self, values: Any) -> Any:
+        for number, (name, layer) in enumerate(zip("ABC", self.layers, strict=True)):
+            with self.block(name, ipu_id=self.ipus[number] if self.ipus else None):
+                values = layer(values)
+        return values
+
+
+def ipus_of(poptorch: Any, strategy: Any, *ipus: int) -> int:
+    options = options_of(poptorch, 4).autoRoundNumIPUs(True).setExecutionStrategy(strategy)
+    model = poptorch.inferenceModel(Blocks(poptorch, *ipus).eval(), options)
+    model(torch.ones(4, 1))
+    return int(model._ipus)
+
+
+def test_stages_are_named_and_ipus_follow(poptorch: Any) -> None:
+    """PipelinedExecution: names of blocks, stages, and IPUs where they are set."""
+    stage = poptorch.Stage
+    assert ipus_of(poptorch, poptorch.PipelinedExecution("A", "B", "C")) == 4
+    assert ipus_of(poptorch, poptorch.PipelinedExecution(stage("A", "B"), stage("C"))) == 2
+    assert ipus_of(poptorch, poptorch.ShardedExecution(stage("A"), stage("B"), stage("C").ipu(0))) == 2
+    with pytest.raises(AssertionError, match="Unknown Block 'C'"):
+        ipus_of(poptorch, poptorch.PipelinedExecution("A", "B"))
+    with pytest.raises(AssertionError, match="more than one stage"):
+        poptorch.PipelinedExecution("A", "A")
+
+
+def test_stages_of_a_pipeline_ascend(poptorch: Any) -> None:
+    """AutoStage: blocks on IPU 0, 1 and 0 fail to compile by SameAsIpu, and compile by AutoIncrement."""
+    with pytest.raises(poptorch.Error, match="AutoIncrement"):
+        ipus_of(poptorch, poptorch.PipelinedExecution(), 0, 1, 0)
+    assert ipus_of(poptorch, poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement), 0, 1, 0) == 2
+
+
+def test_phases(poptorch: Any) -> None:
+    """SerialPhasedExecution, ParallelPhasedExecution: phases of stages, on the IPUs that are set."""
+    phase, stage = poptorch.Phase, poptorch.Stage
+    serial = poptorch.SerialPhasedExecution([phase(stage("A"), stage("B")), phase(stage("C"))])
+    serial.phase(0).ipus(0, 1)
+    serial.phase(1).ipus(1)
+    assert ipus_of(poptorch, serial.setTensorsLiveness(poptorch.Liveness.OffChipAfterFwd)) == 2
+    assert ipus_of(poptorch, poptorch.ParallelPhasedExecution(phase("A"), phase("B"), phase("C"))) == 1
+    with pytest.raises(AssertionError, match="2 stages but you provided 1 ipus"):
+        serial.phase(0).ipus(0)
+    with pytest.raises(AssertionError, match="explicitly specify the phases"):
+        poptorch.SerialPhasedExecution()

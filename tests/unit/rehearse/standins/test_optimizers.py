@@ -1,0 +1,110 @@
+"""Optimizers as PopTorch's user guide has them: state read and written, constant attributes, RMSprop's variant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.standin_models import Scaled, options_of
+
+MAKE: dict[str, dict[str, Any]] = {
+    "SGD": {"lr": 0.1, "momentum": 0.9},
+    "Adam": {"lr": 0.1},
+    "AdamW": {"lr": 0.1, "second_order_momentum_accum_type": torch.float16},
+    "LAMB": {"lr": 0.1},
+    "RMSprop": {"lr": 0.1, "momentum": 0.5, "centered": True},
+}
+
+
+def trained(poptorch: Any, name: str, updates: int, state: Any = None, weight: float = 1.0) -> tuple[Any, Any]:
+    model = Scaled(poptorch)
+    with torch.no_grad():
+        model.weight.fill_(weight)
+    optimizer = getattr(poptorch.optim, name)(model.parameters(), **MAKE[name])
+    if state is not None:
+        optimizer.load_state_dict(state)
+    training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+    for _ in range(updates):
+        training(torch.full((1, 1), 0.5))
+    return training, optimizer
+
+
+@pytest.mark.parametrize("name", sorted(MAKE))
+def test_training_continues_from_a_checkpoint(poptorch: Any, name: str, tmp_path: Path) -> None:
+    """ "use the optimizer's state_dict() and load_state_dict() … to restart training from a checkpoint"."""
+    whole, _ = trained(poptorch, name, 5)
+    half, optimizer = trained(poptorch, name, 3)
+    torch.save({"optimizer_state_dict": optimizer.state_dict()}, tmp_path / "checkpoint.pt")
+    state = torch.load(tmp_path / "checkpoint.pt")["optimizer_state_dict"]
+    resumed, again = trained(poptorch, name, 2, state, half.model.weight.item())
+    assert resumed.model.weight.item() == whole.model.weight.item()
+    assert {"ipu_state", "ipu_param", "param_groups"} <= set(again.state_dict())
+
+
+def test_state_is_there_once_compiled_and_survives_the_model(poptorch: Any) -> None:
+    """Debugging: "populated when the training model is compiled, and is updated after each training step"."""
+    training, optimizer = trained(poptorch, "Adam", 2)
+    assert optimizer.has_state()
+    before = optimizer.state_dict()["ipu_state"]
+    assert {key.partition("___")[0] for key in before} == {"Accl1", "Accl2", "Step"}
+    training(torch.full((1, 1), 0.5))
+    after = optimizer.state_dict()["ipu_state"]
+    assert after["Step___weight"] == before["Step___weight"] + 1
+    training.destroy()
+    assert optimizer.state_dict()["ipu_state"].keys() == after.keys()
+
+
+def test_a_state_of_pytorch_is_refused(poptorch: Any) -> None:
+    """ "you cannot load a state dictionary with PopTorch that was obtained by running native PyTorch"."""
+    _, optimizer = trained(poptorch, "Adam", 1)
+    with pytest.raises(poptorch.Error, match="ipu_state is missing"):
+        optimizer.load_state_dict(torch.optim.Adam(Scaled(poptorch).parameters()).state_dict())
+
+
+def test_a_constant_attribute_can_not_change(poptorch: Any) -> None:
+    """ "Trying to modify a constant attribute after the model has been compiled will result in an error"."""
+    training, optimizer = trained(poptorch, "SGD", 1)
+    assert optimizer.variable_attrs.isConstant("weight_decay")
+    optimizer.param_groups[0].update(lr=0.01, momentum=0.5)
+    training.setOptimizer(optimizer)
+    optimizer.param_groups[0]["weight_decay"] = 0.1
+    with pytest.raises(poptorch.Error, match="weight_decay: constant"):
+        training.setOptimizer(optimizer)
+
+
+def test_attributes_can_be_marked(poptorch: Any) -> None:
+    """markAsConstant, markAsVariable; lr is always variable."""
+    optimizer = poptorch.optim.SGD(Scaled(poptorch).parameters(), lr=0.1, loss_scaling=2.0)
+    optimizer.variable_attrs.markAsConstant("loss_scaling")
+    optimizer.variable_attrs.markAsVariable("momentum")
+    assert [optimizer.variable_attrs.isConstant(name) for name in ("lr", "loss_scaling", "momentum")] == [
+        False,
+        True,
+        False,
+    ]
+    with pytest.raises(AssertionError, match="speed"):
+        optimizer.variable_attrs.markAsVariable("speed")
+
+
+def test_a_torch_optimizers_defaults_are_constants(poptorch: Any) -> None:
+    """ "the attributes which are left to their default value in the constructor will be considered to be constant"."""
+    model = Scaled(poptorch)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+    training(torch.ones(1, 1))
+    optimizer.param_groups[0].update(lr=0.01)
+    training.setOptimizer(optimizer)
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with pytest.raises(poptorch.Error, match="momentum: constant"):
+        training.setOptimizer(optimizer)
+
+
+def test_tensorflows_rmsprop_begins_with_ones(poptorch: Any) -> None:
+    """RMSprop(use_tf_variant=True): epsilon inside the root, squares that begin as ones."""
+    model = Scaled(poptorch)
+    optimizer = poptorch.optim.RMSprop(model.parameters(), lr=0.1, alpha=0.9, eps=0.5, use_tf_variant=True)
+    poptorch.trainingModel(model, options_of(poptorch), optimizer)(torch.full((1, 1), 2.0))
+    assert model.weight.item() == pytest.approx(1.0 - 0.1 * 2.0 / (0.9 + 0.1 * 4.0 + 0.5) ** 0.5)

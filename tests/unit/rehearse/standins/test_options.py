@@ -1,0 +1,234 @@
+"""poptorch.Options and popdist against reference facts: the section of ipu.md stands in each docstring."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+EVERY_SETTER = [
+    ("deviceIterations", 4),
+    ("replicationFactor", 2),
+    ("randomSeed", 7),
+    ("enableExecutableCaching", "/nowhere"),
+    ("enableExecutableCaching", None),
+    ("showCompilationProgressBar", False),
+    ("useIpuModel", False),
+    ("useOfflineIpuTarget", 21),
+    ("useIpuId", 24),
+    ("autoRoundNumIPUs", True),
+    ("setAvailableMemoryProportion", {"IPU0": 0.2}),
+    ("enableSyntheticData", True),
+    ("enableProfiling", "profile"),
+    ("logCycleCount", True),
+    ("modelName", "net"),
+    ("broadcastBuffers", False),
+    ("enableStableNorm", True),
+    ("maxRepeatLogs", 3),
+    ("logDir", "."),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), EVERY_SETTER, ids=[name for name, _ in EVERY_SETTER])
+def test_setters_chain_and_are_refused_once_frozen(poptorch: Any, name: Any, value: Any) -> None:
+    """4.2: all return self; options handed to a model can't be modified."""
+    options = poptorch.Options()
+    assert getattr(options, name)(value) is options
+    model = torch.nn.Linear(1, 1)
+    poptorch.inferenceModel(model.eval(), options)
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        getattr(options, name)(value)
+
+
+def test_a_loader_freezes_options_and_a_clone_is_free(poptorch: Any) -> None:
+    """4.2: options handed to a DataLoader are read-only; clone."""
+    options = poptorch.Options().deviceIterations(2)
+    poptorch.DataLoader(options, torch.utils.data.TensorDataset(torch.zeros(8, 1)))
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        options.Training.gradientAccumulation(2)
+    assert options.clone().deviceIterations(3).device_iterations == 3
+    assert options.device_iterations == 2
+
+
+def test_defaults(poptorch: Any) -> None:
+    """4.1."""
+    options = poptorch.Options()
+    assert (options.replication_factor, options.device_iterations, options.Training.gradient_accumulation) == (1, 1, 1)
+    assert options.output_mode == poptorch.OutputMode.Default
+    assert options.output_return_period == 1
+    assert options.connection_type == poptorch.ConnectionType.Always
+    assert options.is_mean()
+    assert not options.is_running_mean(accumulators_are_half=False)
+    assert options.is_running_mean(accumulators_are_half=True)
+    assert not options.auto_round_num_ipus
+    assert options.broadcast_buffers
+    assert isinstance(options.execution_strategy, poptorch.PipelinedExecution)
+
+
+def test_enumerations_have_their_numbers(poptorch: Any) -> None:
+    """4.2: enum values."""
+    assert [mode.name for mode in poptorch.OutputMode] == ["Final", "EveryN", "All", "Sum", "Default"]
+    assert [int(mode) for mode in poptorch.OutputMode] == [0, 1, 2, 3, 4]
+    assert [int(kind) for kind in poptorch.ReductionType] == [0, 1, 2]
+    assert [mode.name for mode in poptorch.DataLoaderMode] == ["Sync", "Async", "AsyncRebatched"]
+    assert [kind.name for kind in poptorch.ConnectionType] == ["Always", "OnDemand", "Never"]
+    assert poptorch.SharingStrategy.ForkServer == 3
+    assert poptorch.AutoStage.AutoIncrement == 1
+
+
+def test_only_sum_and_mean_reduce(poptorch: Any) -> None:
+    """4.2: any other value is a ValueError."""
+    training = poptorch.Options().Training
+    assert training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum) is training
+    with pytest.raises(ValueError, match="Sum or Mean"):
+        training.accumulationAndReplicationReductionType(poptorch.ReductionType.NoReduction)
+
+
+def test_precision_and_training_setters_are_recorded(poptorch: Any) -> None:
+    """4.2: Precision.*, Training.*; toDict shows them."""
+    options = poptorch.Options()
+    options.Precision.enableStochasticRounding(True).setPartialsType(torch.half).enableFloatingPointExceptions(True)
+    options.Training.setAutomaticLossScaling(True).setConvolutionDithering(True)
+    options.Training.setMeanAccumulationAndReplicationReductionStrategy(poptorch.MeanReductionStrategy.Running)
+    shown = options.toDict()
+    assert shown["Precision"]["partials_type"] is torch.half
+    assert shown["Training"]["auto_loss_scaling"]
+    assert options.is_running_mean(accumulators_are_half=False)
+
+
+def test_random_seed_seeds_torch(poptorch: Any) -> None:
+    """4.2: randomSeed also seeds torch."""
+    poptorch.Options().randomSeed(2022)
+    first = torch.rand(3)
+    torch.manual_seed(2022)
+    assert torch.equal(first, torch.rand(3))
+
+
+def test_distributed_reads_open_mpi(poptorch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.3: OMPI_COMM_WORLD_*; setEnvVarNames, configureProcessId, disable."""
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    distributed = poptorch.Options().Distributed
+    assert (distributed.processId, distributed.numProcesses) == (3, 4)
+    monkeypatch.setenv("MY_SIZE", "2")
+    assert distributed.setEnvVarNames("MY_SIZE", "MY_RANK").numProcesses == 2
+    assert distributed.configureProcessId(1, 8).processId == 1
+    assert distributed.disable().numProcesses == 1
+
+
+def test_options_from_environment_and_file(poptorch: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """1.8: POPTORCH_DEFAULT_OPTIONS is JSON; POPTORCH_CACHE_DIR is a cache. 4.2: loadFromFile."""
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"deviceIterations": 3}')
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path))
+    options = poptorch.Options()
+    assert (options.device_iterations, options.executable_cache) == (3, str(tmp_path))
+    (tmp_path / "options").write_text(
+        "# ours\ndeviceIterations(5)\nTraining.gradientAccumulation(4)\n"
+        "outputMode(poptorch.OutputMode.EveryN, 2)\nPrecision.setPartialsType(torch.half)\n"
+    )
+    options.loadFromFile(str(tmp_path / "options"))
+    assert (options.device_iterations, options.Training.gradient_accumulation, options.output_return_period) == (
+        5,
+        4,
+        2,
+    )
+    (tmp_path / "bad").write_text("__import__('os').system('true')\n")
+    with pytest.raises((ValueError, AttributeError)):
+        options.loadFromFile(str(tmp_path / "bad"))
+
+
+BLOCKED = ["useIpuId", "replicationFactor", "Distributed.disable", "Distributed.setEnvVarNames"]
+
+
+@pytest.mark.parametrize("name", [*BLOCKED, "Distributed.configureProcessId"])
+def test_popdist_blocks_five_setters(poptorch: Any, name: Any) -> None:
+    """3: RuntimeError "Cannot call `NAME` with popdist.poptorch.Options"."""
+    setter = importlib.import_module("popdist.poptorch").Options()
+    for part in name.split("."):
+        setter = getattr(setter, part)
+    with pytest.raises(RuntimeError, match=f"Cannot call `{name}` with popdist.poptorch.Options"):
+        setter(1)
+
+
+def test_popdist_options_outside_poprun(poptorch: Any) -> None:
+    """3: processId 0, numProcesses 1; other methods work, and freeze."""
+    options = importlib.import_module("popdist.poptorch").Options()
+    assert isinstance(options, poptorch.Options)
+    assert (options.Distributed.processId, options.Distributed.numProcesses, options.replication_factor) == (0, 1, 1)
+    assert options.outputMode(poptorch.OutputMode.All).toDict()["output_mode"] == poptorch.OutputMode.All
+    options._freeze()
+    with pytest.raises(AttributeError, match="Can't modify frozen Options"):
+        options.deviceIterations(2)
+
+
+def test_popdist_getters_outside_poprun(poptorch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.1: what is unset is 0 or 1."""
+    monkeypatch.delenv("POPDIST_NUM_TOTAL_REPLICAS", raising=False)
+    popdist = importlib.import_module("popdist")
+    assert not popdist.isPopdistEnvSet()
+    assert (popdist.getInstanceIndex(), popdist.getNumInstances(), popdist.getLocalInstanceIndex()) == (0, 1, 0)
+    assert (popdist.getNumTotalReplicas(), popdist.getNumLocalReplicas(), popdist.getNumIpusPerReplica()) == (1, 1, 1)
+    assert popdist.checkNumIpusPerReplica(1)
+    assert not popdist.checkNumIpusPerReplica(2)
+    assert popdist.execute_on_instances({0}, lambda one, two: one + two, 1, two=2) == 3
+    assert popdist.execute_on_instances({1}, lambda: 1) is None
+    popdist.init()
+    assert popdist.isBackendInitialized()
+
+
+def test_the_lessons_device_ids(poptorch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.1: 8 replicas, 4 instances, 2 IPUs each: offsets 0, 2, 4, 6, 2 local replicas, device ids 24 to 27."""
+    from tests.support.ipu_instances import environment
+
+    popdist = importlib.import_module("popdist")
+    seen = []
+    for index in range(4):
+        for name, value in environment(index, 4, 8, 2).items():
+            monkeypatch.setenv(name, str(value))
+        options = importlib.import_module("popdist.poptorch").Options()
+        seen.append((popdist.getReplicaIndexOffset(), options.replication_factor, popdist.getDeviceId()))
+    assert seen == [(0, 2, 24), (2, 2, 25), (4, 2, 26), (6, 2, 27)]
+    with pytest.raises(RuntimeError, match="--ipus-per-replica 2"):
+        importlib.import_module("popdist.poptorch").Options(ipus_per_replica=4)
+
+
+def test_stand_ins_are_never_importable_by_accident() -> None:
+    """Issue: only a rehearsal puts them on PYTHONPATH."""
+    for name in ("poptorch", "popdist"):
+        with pytest.raises(ImportError):
+            importlib.import_module(name)
+
+
+def compiled(poptorch: Any, options: Any) -> None:
+    poptorch.trainingModel(WithLoss(poptorch), options).compile(torch.ones(2, 1))
+
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, poptorch: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.loss = poptorch.identity_loss
+
+    def forward(self, inputs: Any) -> Any:
+        return self.loss(self.layer(inputs), reduction="mean")
+
+
+def test_automatic_loss_scaling_needs_a_mean(poptorch: Any) -> None:
+    """4.2."""
+    options = poptorch.Options()
+    options.Training.setAutomaticLossScaling(True)
+    compiled(poptorch, options.clone())
+    options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Sum)
+    with pytest.raises(poptorch.Error, match="automatic loss scaling needs"):
+        compiled(poptorch, options)
+
+
+def test_the_ipu_model_has_no_replicas(poptorch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4.5, and POPTORCH_IPU_MODEL of 1.8."""
+    compiled(poptorch, poptorch.Options().useIpuModel(True))
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
+    with pytest.raises(poptorch.Error, match="does not support replication, and there are 2"):
+        compiled(poptorch, poptorch.Options().replicationFactor(2))

@@ -1,0 +1,42 @@
+"""How far a rehearsal is, as it is printed while a long one runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from trainjob.rehearse import kinds
+
+
+@pytest.mark.parametrize(
+    ("files", "elements", "words"),
+    [
+        ({}, (), "the job has not started yet"),
+        ({"attempt": "1", "state": "RUNNING"}, (), "attempt 1 is RUNNING"),
+        (
+            {"attempt": "2", "state": "RUNNING", "progress.json": '{"attempt": 2, "update": 7}'},
+            (),
+            "attempt 2 is RUNNING, update 7",
+        ),
+        (
+            {"attempt": "2", "state": "REQUEUED", "progress.json": '{"attempt": 1, "update": 7}'},
+            (),
+            "attempt 2 is REQUEUED",
+        ),
+        (
+            {"tasks/0/state": "COMPLETED", "tasks/2/state": "RUNNING"},
+            (0, 1, 2),
+            "array elements: 1 COMPLETED, 1 PENDING, 1 RUNNING",
+        ),
+    ],
+)
+def test_progress_is_read_from_the_run_directory(
+    tmp_path: Path, files: dict[str, str], elements: tuple[int, ...], words: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    rehearsal = SimpleNamespace(folder=tmp_path, launch_only=False, request=SimpleNamespace(elements=elements))
+    assert kinds.progress(rehearsal) == words  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""What is verified before a job is queued."""

@@ -1,0 +1,112 @@
+"""Everything that is verified before a job is queued: one list of checks, whatever the kind of cluster."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from trainjob.check import memory, pod, project, slurm, software, storage, wanted
+from trainjob.check.context import Context, Depth
+from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster
+from trainjob.contract.errors import Problem, UserError, of_error
+from trainjob.machines.ssh.failures import SshError
+from trainjob.submit import containers
+
+
+class Where(enum.Enum):
+    """What a check looks at."""
+
+    HERE = "the job, its project and the cluster file: no machine is asked"
+    HOSTS = "what every host, or the container that its ranks would run in, answers to one probe"
+    SCHEDULER = "what the scheduler says of itself"
+
+
+class Check(NamedTuple):
+    """One row of the list. `before_submit` False: only `trainjob check` takes the time."""
+
+    name: str
+    find: Callable[[Context], Iterable[Problem]]
+    where: Where
+    applies: Callable[[Context], bool] = lambda _context: True
+    before_submit: bool = True
+
+
+def _is(kind: type[HostsCluster | LocalCluster | PodCluster | SlurmCluster]) -> Callable[[Context], bool]:
+    return lambda context: isinstance(context.request.cluster, kind)
+
+
+def _is_command(context: Context) -> bool:
+    return bool(context.request.job.command)
+
+
+# In the order in which a job would fail.
+CHECKS = (
+    Check("facts", project.missing_facts, Where.HERE),
+    Check("directives", project.refused, Where.HERE),
+    Check("limits", slurm.limits, Where.HERE, _is(SlurmCluster)),
+    Check("arguments", project.too_long, Where.HERE, _is_command),
+    Check("script", project.missing_script, Where.HERE, _is_command),
+    Check("own-program", project.own_program, Where.HERE, _is_command),
+    Check("left-behind", project.left_behind, Where.HERE, _is_command),
+    Check("syntax", project.syntax, Where.HERE),
+    Check("memory", memory.too_little, Where.HERE),
+    Check("port", storage.port, Where.HERE, _is(LocalCluster)),
+    Check("container", software.container, Where.HERE, lambda context: containers.find(context.request) is not None),
+    Check("unreachable", software.unreachable, Where.HOSTS),
+    Check("ssh", software.ssh_between_hosts, Where.HOSTS),
+    Check("sdk", pod.sdk, Where.HOSTS, _is(PodCluster)),
+    Check("image", software.image_file, Where.HOSTS),
+    Check("interpreter", software.interpreter, Where.HOSTS),
+    Check("torch", software.torch, Where.HOSTS),
+    Check("poptorch", pod.poptorch, Where.HOSTS, _is(PodCluster)),
+    Check("task", software.task, Where.HOSTS),
+    Check("optimizer", software.optimizer, Where.HOSTS),
+    Check("module", software.module, Where.HOSTS, _is_command),
+    Check("program", software.program, Where.HOSTS, _is_command),
+    Check("mpirun", software.mpirun, Where.HOSTS),
+    Check("horovod", software.horovod, Where.HOSTS),
+    Check("network", storage.network, Where.HOSTS),
+    Check("runs-dir", storage.runs_dir, Where.HOSTS),
+    Check("runs-dir-open", storage.open_runs_dir, Where.HOSTS),
+    Check("data", storage.data, Where.HOSTS),
+    Check("damaged-data", storage.damaged_data, Where.HOSTS, before_submit=False),
+    Check("init-from", storage.first_weights, Where.HOSTS),
+    Check("secrets", storage.secrets, Where.HOSTS),
+    Check("cache", pod.cache, Where.HOSTS, _is(PodCluster)),
+    # Whether a limit matters can't be told from outside: it keeps no run from starting.
+    Check("memlock", pod.memlock, Where.HOSTS, _is(PodCluster), before_submit=False),
+    Check("limits", software.limits, Where.HOSTS, _is(HostsCluster), before_submit=False),
+    Check("different", software.different, Where.HOSTS),
+    Check("vipu", pod.partition, Where.HOSTS, _is(PodCluster)),
+    Check("slurm", slurm.live, Where.SCHEDULER, _is(SlurmCluster)),
+)
+
+
+def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
+    """Return what is wrong with a job, in the order in which it would fail; nothing is started or changed."""
+    return list(_problems(context, depth or Depth()))
+
+
+def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
+    rows = [row for row in CHECKS if (row.before_submit or depth.thorough) and row.applies(context)]
+    for row in rows:
+        if row.where is Where.HERE:
+            yield from _run(row, context)
+    if not wanted.is_reachable(context.request):
+        return
+    try:
+        for row in rows:
+            if row.where is Where.HOSTS or (row.where is Where.SCHEDULER and depth.scheduler):
+                yield from _run(row, context)
+    except SshError as error:
+        yield of_error("unreachable", error)
+
+
+def _run(row: Check, context: Context) -> Iterator[Problem]:
+    try:
+        yield from row.find(context)
+    except SshError:
+        raise
+    except UserError as error:
+        yield of_error(row.name, error)

@@ -1,0 +1,121 @@
+"""Runs in the interpreter that would train, and says what it has: lines `name value` on standard output.
+
+It is sent as text (`python -c`), and stays on what the oldest interpreters of a cluster can read. Nothing but the
+user's own task is imported, and torch only if that task does: looking for torch takes milliseconds, importing it
+seconds.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+# What a user's module prints as it is imported is none of our facts.
+_facts = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+
+
+def fact(name: str, value: object) -> None:
+    """Print one fact; it is out even if the interpreter crashes later."""
+    _facts.write("%s %s\n" % (name, " ".join(str(value).split())))
+    _facts.flush()
+
+
+def version(package: str) -> Optional[str]:
+    """Return the installed version of a package; None where there is none."""
+    try:
+        from importlib.metadata import PackageNotFoundError
+        from importlib.metadata import version as installed
+    except ImportError:  # Python 3.7
+        return None
+    try:
+        return installed(package)
+    except PackageNotFoundError:
+        return None
+
+
+def folder_of(module: str) -> Optional[str]:
+    """Return the folder of an importable package; None where there is none."""
+    spec = importlib.util.find_spec(module)
+    return None if spec is None else os.path.dirname(spec.origin or "")
+
+
+def look_at_torch() -> None:
+    """Print torch's version, and what it was built for besides CPUs."""
+    folder, torch = folder_of("torch"), version("torch")
+    if folder is None and torch is None:
+        return
+    fact("torch", torch or "unknown")
+    try:
+        with open(os.path.join(folder or "", "version.py")) as stream:
+            built_for = re.findall(r"^(cuda|hip)\b[^=\n]*=\s*['\"]([^'\"]+)", stream.read(), re.MULTILINE)
+    except OSError:
+        return
+    fact("torch-built-for", " ".join("%s-%s" % pair for pair in built_for) or "cpu")
+
+
+def look_at_task(entry: str, options: Any) -> None:
+    """Import the task as a rank would, and build it with its options."""
+    # By name: this file lies in a package of the command line, which never imports the runtime.
+    load = importlib.import_module("trainjob.train.tasks.loading").load
+    from trainjob.contract.errors import UserError
+
+    try:
+        load(entry, options, Path("project"))
+    except UserError as error:
+        fact("task-refused", error)
+    except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, sys.exit included
+        fact("task-error", "%s: %s" % (type(error).__name__, error))
+    else:
+        fact("task", "yes")
+
+
+def look_at_optimizer(entry: str) -> None:
+    """Import the class of an optimizer as a rank would."""
+    load = importlib.import_module("trainjob.train.tasks.loading").load_attribute
+    from trainjob.contract.errors import UserError
+
+    try:
+        load(entry, Path("project"), "optimizer")
+    except UserError as error:
+        fact("optimizer-refused", error)
+    except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, sys.exit included
+        fact("optimizer-refused", "%s: %s" % (type(error).__name__, error))
+
+
+def look_at_compiler(names: Any) -> None:
+    """Print whether torch.compile would find a compiler: the variable's, or one of those it looks for."""
+    variable, *usual = names
+    candidates = [os.environ[variable]] if os.environ.get(variable) else usual
+    fact("compiler", next((name for name in candidates if shutil.which(name.split()[0])), "no"))
+
+
+def main(questions: Any) -> None:
+    """Answer all questions."""
+    fact("python", "%d.%d.%d" % sys.version_info[:3])
+    fact("executable", sys.executable)
+    look_at_torch()
+    if version("poptorch") is not None:
+        fact("poptorch", version("poptorch"))
+    # The module that pip builds: where torch was missing, Horovod was installed without it.
+    if questions.get("horovod"):
+        folder = folder_of("horovod")
+        built = glob.glob(os.path.join(folder, "torch", "mpi_lib*")) if folder else []
+        fact("horovod", "yes" if built else "no")
+    if questions.get("compiler"):
+        look_at_compiler(questions["compiler"])
+    if questions.get("task"):
+        look_at_task(questions["task"], questions["options"])
+    if questions.get("optimizer"):
+        look_at_optimizer(questions["optimizer"])
+
+
+main(json.loads(sys.argv[1]))

@@ -1,0 +1,75 @@
+"""Whether the job fits its devices' memory, measured by this Python's torch in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainjob.check.context import Context
+from trainjob.contract import typed
+from trainjob.contract.errors import Problem, UserError
+from trainjob.contract.measures import MemoryFigures
+from trainjob.machines import process
+from trainjob.plan.memory import GB, Layout, memory, what_fits
+from trainjob.plan.sites import site
+from trainjob.plan.words import size
+from trainjob.render.record import job_record
+from trainjob.render.request import Request
+
+_MOST_S = 300.0
+
+
+def layout(request: Request) -> Layout:
+    """Return how the job uses its devices."""
+    job, plan = request.job, request.plan
+    assert plan.batch is not None  # noqa: S101 - a task has one
+    return Layout(
+        plan.engine,
+        plan.topology.instances,
+        plan.batch.micro_batch,
+        shard_group=job.shard_group,
+        recompute=job.recompute,
+        offload=job.offload,
+    )
+
+
+def measured(request: Request, project: Path) -> MemoryFigures:
+    """Return what training the job's task holds. Raises UserError where this Python has no torch, or the task fails."""
+    if request.job.command or request.plan.engine == "ipu":
+        what = "a command of your own" if request.job.command else "engine ipu"
+        raise UserError(f"memory is planned for tasks on CPUs and GPUs, and this job runs {what}", "Leave --memory out")
+    settings = json.dumps(typed.to_json(job_record(request).train)).encode()
+    words = [sys.executable, "-m", "trainjob.train.measure.memory", str(project)]
+    ended = process.run(words, timeout_s=_MOST_S, stdin=settings, check=False)
+    if ended.code != 0:
+        last = (ended.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+        raise UserError(
+            f"the memory of this task can't be measured here: {last}",
+            "One update shows the whole error: trainjob submit --cluster local --updates 1 --follow",
+        )
+    return typed.from_json(MemoryFigures, json.loads(ended.stdout))
+
+
+def too_little(context: Context) -> Iterator[Problem]:
+    """Yield a job whose instances hold more than a device has, with what would fit."""
+    request, limit_gb = context.request, context.request.cluster.device_memory_gb
+    if limit_gb is None or request.job.command or request.plan.engine == "ipu":
+        return
+    try:
+        figures = measured(request, context.project.top)
+    except UserError:  # which `plan --memory` shows: a machine without torch may submit
+        return
+    how = layout(request)
+    held = memory(figures, how.micro_batch, how)
+    if held.total > limit_gb * GB:
+        where = site(request.cluster)
+        most = (where.slots or how.instances) * where.most_hosts
+        offers = what_fits(figures, how, most, limit_gb)
+        yield Problem(
+            "too-little-memory",
+            f"an instance holds at least {size(held.total)} of weights, gradients, optimizer state and activations, "
+            f"and a device has {limit_gb:g} GB",
+            f"What fits: {', or '.join(offers)}" if offers else "No setting makes it fit: use devices with more memory",
+        )

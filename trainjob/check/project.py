@@ -1,0 +1,98 @@
+"""The cluster file, the user's project and the script, looked at where trainjob is called; no machine is asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+from trainjob.check.context import Context
+from trainjob.cluster.site import refuse_missing_facts
+from trainjob.contract.errors import Problem, UserError, of_error
+from trainjob.machines import process
+
+_OF_A_WORD = 9  # the byte that ends it, and a pointer to it
+_MOST_BYTES = 1_900_000  # of 2 MiB, which the environment shares
+
+
+def missing_facts(context: Context) -> Iterator[Problem]:
+    """Yield the site's facts that the cluster file lacks."""
+    try:
+        refuse_missing_facts(context.request.plan.cluster, context.request.cluster)
+    except UserError as error:
+        yield of_error("facts", error)
+
+
+def refused(context: Context) -> Iterator[Problem]:
+    """Yield what the job script can't carry: a directive, or a value of one."""
+    if context.refused is not None:
+        yield context.refused
+
+
+def missing_script(context: Context) -> Iterator[Problem]:
+    """Yield the command's script that does not exist: an interpreter's first word that ends like a script."""
+    command, folder = context.request.job.command or (), context.project.top / context.project.start
+    if len(command) > 1 and command[1].endswith((".py", ".sh")) and not os.path.exists(folder / command[1]):
+        text = f"{command[1]} does not exist in {folder}"
+        yield Problem("script", text, "Give its path from the folder that you are in")
+
+
+def too_long(context: Context) -> Iterator[Problem]:
+    """Yield a command that no program can be started with: the kernel takes words and environment of 2 MB together."""
+    size = sum(len(os.fsencode(word)) + _OF_A_WORD for word in context.request.job.command or ())
+    if size > _MOST_BYTES:
+        yield Problem(
+            "arguments",
+            f"the command has {size:,} bytes of words, and a program can be started with at most {_MOST_BYTES:,}",
+            "Write them to a file of the project, and have the program read that",
+        )
+
+
+def own_program(context: Context) -> Iterator[Problem]:
+    """Yield a program of the project that can't be executed."""
+    first = (context.request.job.command or ("",))[0]
+    folder = context.project.top / context.project.start
+    if "/" not in first or first.startswith(("/", "~/")):
+        return
+    if shutil.which(folder / first) is None:  # a folder is no program
+        yield Problem(
+            "command",
+            f"command {first!r} is not an executable file in {folder}",
+            f"Correct the path, run chmod +x {first}, or name its interpreter, as in: -- python train.py",
+        )
+
+
+def left_behind(context: Context) -> Iterator[Problem]:
+    """Yield files that the command names, that exist, and that the run would not have."""
+    project, selection = context.project, context.selection
+    copied = frozenset(selection.files if selection else ())
+    reasons = dict(selection.left_out if selection else ())
+    for number, word in enumerate(dict.fromkeys(context.request.job.command or ())):
+        name = os.path.normpath(os.path.join(project.start, word))
+        if os.path.isabs(word) or name in copied or not os.path.isfile(project.top / name):
+            continue
+        if name in reasons:
+            cure = "Give its absolute path, or read it from TRAINJOB_DATA_DIR"
+            yield Problem("left-out", f"{word} is not copied into the run: {reasons[name]}", cure)
+        # A file that the command writes, such as a log, may well exist from last time: that is no mistake.
+        elif number < 2 or word.endswith((".py", ".sh")):
+            cure = f"Run: git add {word}, or give --untracked"
+            yield Problem("untracked", f"{word} is not copied into the run: git does not track it", cure)
+
+
+def syntax(context: Context) -> Iterator[Problem]:
+    """Yield what bash can't read: first the prologue by itself, then the whole script with the site's templates."""
+    prologue = context.request.cluster.prologue
+    why = _syntax_error("\n".join(prologue).encode()) if prologue else None
+    if why is not None:
+        text = f"prologue in {context.request.cluster_origin} is not valid bash: {why}"
+        yield Problem("prologue", text, "Correct it")
+    elif context.script is not None and (why := _syntax_error(context.script)) is not None:
+        text = f"the job script is not valid bash: {why}"
+        yield Problem("syntax", text, "Correct the site's templates; trainjob render shows the script with its lines")
+
+
+def _syntax_error(shell: bytes) -> str | None:
+    ended = process.run(["bash", "-n"], stdin=shell, check=False)
+    lines = ended.stderr.strip().splitlines() or ["bash prints no reason"]
+    return None if ended.code == 0 else lines[0].removeprefix("bash: ")

@@ -1,0 +1,152 @@
+"""A Slurm job beside the limits that the cluster file states, and beside what the live cluster says of itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from trainjob.check.context import Context
+from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.times import seconds
+from trainjob.contract.errors import Problem, UserError, of_error
+from trainjob.contract.suggest import nearest
+from trainjob.machines.machine import Machine
+from trainjob.machines.slurm import commands, partitions
+from trainjob.machines.slurm.partitions import Partition
+from trainjob.plan.slurm import cpus_per_task, threads_left_idle
+from trainjob.render.request import Request
+
+# sbatch reads a bare number as megabytes.
+_UNITS_MB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
+_MEMORY = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
+_ACCELERATORS = ("gres", "gpus-per-node")
+_ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*([0-9]+)", re.MULTILINE)
+_START = re.compile(r"to start at (\S+)")
+
+
+# -- the cluster file alone ---------------------------------------------------------------------
+
+
+def limits(context: Context) -> Iterator[Problem]:
+    """Yield what the cluster file says that the site would refuse."""
+    request, cluster = context.request, context.cluster(SlurmCluster)
+    requested, most_gb = _memory(request, cluster), cluster.nodes.memory_gb
+    if requested is not None and most_gb is not None and requested[1] > most_gb * 1024:
+        option, wanted_mb = requested
+        ranks = request.plan.topology.instances_per_host
+        yield Problem(
+            "memory",
+            f"directives.{option} {cluster.directives[option]} is {wanted_mb / 1024:g} GB a node "
+            f"({wanted_mb / 1024 / ranks:g} GB for each of {ranks} ranks), and nodes.memory_gb is {most_gb}",
+            f"Nearest that works: directives.mem {most_gb}G ({most_gb / ranks:g} GB a rank), or fewer instances a node",
+        )
+    most = cluster.nodes.accelerators
+    for option in _ACCELERATORS:
+        last = str(cluster.directives.get(option, "")).rpartition(":")[2]
+        if last.isdigit() and int(last) > most:
+            text = f"directives.{option} asks for {last} accelerators of a node, and nodes.accelerators is {most}"
+            yield Problem("accelerators", text, f"Nearest that works: {most}, or remove the directive")
+
+
+def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None:
+    """Return which directive asks for a node's memory, and how much that is in MB; None where none does."""
+    ranks = request.plan.topology.instances_per_host
+    factors = {
+        "mem": 1,
+        "mem-per-cpu": ranks * cpus_per_task(cluster, ranks),
+        "mem-per-gpu": max(1, request.plan.topology.devices // len(request.plan.topology.hosts)),
+    }
+    for option, factor in factors.items():
+        size = _MEMORY.fullmatch(str(cluster.directives.get(option, "")))
+        if size:
+            return option, int(size[1]) * _UNITS_MB[size[2].upper()] * factor
+    return None
+
+
+# -- the live cluster ---------------------------------------------------------------------------
+
+
+def live(context: Context) -> Iterator[Problem]:
+    """Yield what the live partition would refuse. Raises UserError where Slurm gives no answer."""
+    machine, request, cluster = context.machine, context.request, context.cluster(SlurmCluster)
+    by_name = {one.name: one for one in partitions.partitions(machine)}
+    yield from _array(machine, request)
+    for name in filter(None, str(cluster.directives.get("partition", "")).split(",")):
+        if name in by_name:
+            yield from _of_partition(by_name[name], request, cluster)
+        else:
+            yield _unknown(name, list(by_name), machine)
+
+
+def _array(machine: Machine, request: Request) -> Iterator[Problem]:
+    if not request.elements:
+        return
+    size = _ARRAY_SIZE.search(commands.call(machine, ["scontrol", "show", "config"]).text)
+    last, most = max(request.elements), int(size[1]) - 1 if size else None
+    if most is not None and last > most:
+        text = f"--array {request.job.array} has element {last}, and {machine.name}'s Slurm takes elements up to {most}"
+        yield Problem("array", text, f"Nearest that works: --array 0-{most}; submit the others as a second run")
+
+
+def _unknown(name: str, names: Sequence[str], machine: Machine) -> Problem:
+    close = nearest(name, list(names))
+    meant = f"directives.partition: {close}, or one of" if close else "one of"
+    text = f"directives.partition is {name}, and {machine.name} has no such partition"
+    return Problem("partition", text, f"Nearest that works: {meant} {', '.join(names)}")
+
+
+def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
+    where = f"partition {partition.name}"
+    if not partition.is_up:
+        yield Problem("partition", f"{where} is down or takes no jobs now", "Wait, or take another partition")
+    time = request.job.time_limit or cluster.time_limit
+    wanted_s, most_s = seconds(time) if time else 0, seconds(partition.max_time)
+    if most_s is not None and (wanted_s is None or wanted_s > most_s):
+        cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
+        yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)
+    hosts = len(request.plan.topology.hosts)
+    most = min(partition.node_count, partition.max_nodes or partition.node_count)
+    if hosts > most:
+        yield Problem("nodes", f"the job takes {hosts} nodes, and {where} gives one job {most}", f"Give --hosts {most}")
+    yield from _of_node(partition, where, request, cluster)
+
+
+def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
+    kind, topology = cluster.nodes.accelerator, request.plan.topology
+    wanted = topology.devices // len(topology.hosts)
+    most = max((one.accelerators(kind) for one in partition.nodes), default=0)
+    if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and wanted > most:
+        text = f"the job takes {wanted} of {kind} on a node, and a node of {where} has {most}"
+        yield Problem("accelerators", text, f"Nearest that works: nodes.accelerators {most} in the cluster file")
+    memory = _memory(request, cluster)
+    most_mb = max((one.memory_mb for one in partition.nodes), default=0)
+    if memory is not None and memory[1] > most_mb:
+        text = f"directives.{memory[0]} comes to {memory[1]:.0f} MB a node, and a node of {where} has {most_mb}"
+        yield Problem("memory", text, f"Nearest that works: directives.mem {most_mb}")
+    yield from _of_cores(partition, where, cluster)
+    taken = cpus_per_task(cluster, topology.instances_per_host) * threads_left_idle(cluster)
+    cpus = taken * topology.instances_per_host
+    most_cpus = max((one.cpus for one in partition.nodes), default=0)
+    if cpus > most_cpus:
+        text = f"the job takes {cpus} CPUs of a node, and a node of {where} has {most_cpus}"
+        yield Problem("cpus", text, f"Nearest that works: nodes.cpus {most_cpus} in the cluster file")
+
+
+def _of_cores(partition: Partition, where: str, cluster: SlurmCluster) -> Iterator[Problem]:
+    """Yield a problem where the threads of a core are counted wrongly, and the job wants to count them."""
+    threads = {one.threads_per_core for one in partition.nodes}
+    stated = cluster.nodes.threads_per_core
+    if cluster.directives.get("hint") == "nomultithread" and stated not in threads:
+        shown = " or ".join(str(number) for number in sorted(threads))
+        text = f"nodes.threads_per_core is {stated}, and nodes of {where} have {shown}"
+        yield Problem("threads-per-core", text, f"Set nodes.threads_per_core: {shown} in the cluster file")
+
+
+def test_only(machine: Machine, script: bytes) -> str | Problem:
+    """Return when Slurm would start the job, or why it would not take it. It uses up a job id."""
+    try:
+        answer = commands.call(machine, ["sbatch", "--test-only"], stdin=script)
+    except UserError as error:
+        return of_error("slurm", error)
+    start = _START.search(answer.stderr + answer.text)
+    return start[1].replace("T", " ") if start else "at a time that it does not give"

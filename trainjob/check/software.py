@@ -1,0 +1,276 @@
+"""Programs on the machines: whether they can be reached, and have what starts and trains the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainjob.check import probe, wanted
+from trainjob.check.context import Context
+from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, ipu_place
+from trainjob.contract import tasks
+from trainjob.contract.environment import TRY_ON_CPUS
+from trainjob.contract.errors import Problem
+from trainjob.contract.software import OLDEST_FOR_COMPILE, OLDEST_FOR_FSDP, is_older
+from trainjob.machines.ssh.failures import SshError
+
+_FEWEST_FILES = 1024  # what most systems give a process that asks for nothing
+_SSH_CURE = "mpirun needs ssh between all hosts, with known host keys and no questions: trainjob provision sets it up"
+_COMMAND_CURE = "Give a program and its arguments after --, as in: -- python train.py"
+
+
+def unreachable(context: Context) -> Iterator[Problem]:
+    """Yield the hosts that can't be asked, each with its reason."""
+    for answer in context.answers:
+        host = probe.listed([answer])
+        if answer.unreachable:
+            text = f"{host} can't be reached from {context.machine.name}: {answer.why}"
+            yield Problem("unreachable", text, _SSH_CURE)
+        elif answer.why is not None:
+            yield Problem("no-answer", f"{host} can't be checked: {answer.why}", "Log in there and look")
+
+
+def different(context: Context) -> Iterator[Problem]:
+    """Yield what differs between hosts and must not."""
+    if len(context.answers) < 2:
+        return
+    for fact, (word, cure) in _SAME.items():
+        values = dict(context.by_value(fact))
+        values = {value: where for value, where in values.items() if value not in ("no", "absent")}
+        if len(values) > 1:
+            each = ", ".join(f"{where} has {_short(fact, value)}" for value, where in values.items())
+            yield Problem(
+                f"different-{fact.removesuffix('-dir')}", f"all hosts must have the same {word}: {each}", cure
+            )
+
+
+_SAME = {
+    "sdk": ("SDK", "Install one SDK at the same path on all of them: trainjob provision"),
+    "torch": ("torch", "Give every host the same virtualenv: trainjob provision"),
+    "poptorch": ("poptorch", "Give every host the same virtualenv: trainjob provision"),
+    "data": ("data set", "Prepare it anew on the hosts that differ: trainjob data prepare"),
+    "runs-dir": ("runs_dir", "Set runs_dir to a folder on storage that all hosts share"),
+}
+
+
+def _short(fact: str, value: str) -> str:
+    return f"checksum {value[:8]}" if fact == "data" else value.replace("folder ", "folder number ")
+
+
+def ssh_between_hosts(context: Context) -> Iterator[Problem]:
+    """Yield the hosts that can't log in to one another."""
+    for answer in context.answers:
+        for host_and_why in answer.cannot_reach:
+            text = f"{probe.listed([answer])} can't log in to {host_and_why}"
+            yield Problem("ssh", text, _SSH_CURE)
+
+
+def container(context: Context) -> Iterator[Problem]:
+    """Yield what keeps this machine's engine from running the image."""
+    if context.container_fault is not None:
+        yield context.container_fault
+
+
+def image_file(context: Context) -> Iterator[Problem]:
+    """Yield an image that is a file and not there."""
+    where = context.where(lambda facts: facts.get("image") == "no")
+    if where:
+        image = wanted.image_file(context.request)
+        yield Problem(
+            "image", f"container.image {image} is not on {where}", "Copy it there, or correct container.image"
+        )
+
+
+def interpreter(context: Context) -> Iterator[Problem]:
+    """Yield machines without the interpreter that trains."""
+    python = wanted.interpreter_of(context.request)
+    where = context.where(
+        lambda facts: facts.get("interpreter") == "no" or ("interpreter-exit" in facts and "python" not in facts),
+        interpreter=True,
+    )
+    if where:
+        yield Problem(
+            "interpreter",
+            f"{python} is not an interpreter that can be started on {where}",
+            f"Give the path of one that has torch ({_key(context)} in the cluster file)",
+        )
+
+
+class Interpreter(NamedTuple):
+    """An interpreter that was found, and where."""
+
+    machines: str
+    executable: str
+    python: str
+    torch: str | None
+
+    def __str__(self) -> str:
+        having = f"torch {self.torch}" if self.torch else "no torch"
+        return f"{self.machines}: {self.executable} is Python {self.python} with {having}"
+
+
+def interpreters(context: Context) -> list[Interpreter]:
+    """Return the interpreters that ranks would run, as far as they can be asked for, machines that agree together."""
+    together: dict[tuple[str, str, str | None], list[probe.Answer]] = {}
+    try:
+        answers_of_all = context.interpreters
+    except SshError:  # which is a problem of its own
+        return []
+    for answer in answers_of_all:
+        if "executable" in answer.facts:
+            facts = answer.facts
+            together.setdefault((facts["executable"], facts["python"], facts.get("torch")), []).append(answer)
+    return [Interpreter(probe.listed(answers), *facts) for facts, answers in together.items()]
+
+
+def torch(context: Context) -> Iterator[Problem]:
+    """Yield interpreters without torch, and those whose torch has no GPU support where the job trains on GPUs."""
+    if context.request.job.command:
+        return
+    python = wanted.interpreter_of(context.request)
+    cure = f"Install it there (pip install 'trainjob[train]'), or name another interpreter ({_key(context)})"
+    where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
+    if where:
+        yield Problem("torch", f"{python} on {where} has no torch, which a task needs", cure)
+    if context.request.plan.engine == "fsdp":
+        yield from _too_old(context, python, "engine fsdp", OLDEST_FOR_FSDP, "use --engine ddp")
+    if context.request.job.compile:
+        yield from _too_old(context, python, "--compile", OLDEST_FOR_COMPILE, "leave out --compile")
+        yield from _no_compiler(context)
+    if context.request.plan.topology.device_word != "GPU":
+        return
+    where = context.where(lambda facts: facts.get("torch-built-for") == "cpu", interpreter=True)
+    if where:
+        yield Problem(
+            "torch-without-gpu",
+            f"the job trains on GPUs, and {python} on {where} has a torch built for CPUs only",
+            f"Install a torch for CUDA or ROCm there, or name another interpreter ({_key(context)}). {TRY_ON_CPUS}",
+        )
+
+
+def _too_old(context: Context, python: str | None, what: str, oldest: str, other: str) -> Iterator[Problem]:
+    for version, where in context.by_value("torch", interpreter=True):
+        if is_older(version, oldest):
+            yield Problem(
+                "torch-too-old",
+                f"{what} needs torch {oldest} or newer, and {python} on {where} has torch {version}",
+                f"Install a newer torch there, name another interpreter ({_key(context)}), or {other}",
+            )
+
+
+def _no_compiler(context: Context) -> Iterator[Problem]:
+    where = context.where(lambda facts: facts.get("compiler") == "no", interpreter=True)
+    if where:
+        variable, *usual = wanted.compilers(context.request)
+        yield Problem(
+            "compiler",
+            f"--compile needs a C++ compiler, and {where} has none of {', '.join(usual)} on its PATH",
+            f"Install one (Debian: apt install g++), name yours in {variable}, or leave out --compile",
+        )
+
+
+def task(context: Context) -> Iterator[Problem]:
+    """Yield why the task can't be imported and built with its options."""
+    name, entry = context.request.job.task or tasks.DEFAULT_TASK, wanted.task_entry(context.request)
+    python, top = wanted.interpreter_of(context.request), context.project.top
+    # The first host imports it for all.
+    for answer in context.interpreters[:1]:
+        facts = answer.facts
+        if "python" not in facts or "torch" not in facts or entry is None:
+            continue
+        refusal, why = facts.get("task-refused"), facts.get("task-error")
+        if refusal is None and why is None and facts.get("task") != "yes":
+            why = f"the interpreter ended with exit code {facts['interpreter-exit']}"
+        if refusal is None and why is None:
+            continue
+        # It was unpacked in a folder that is gone: the user knows the project.
+        text = re.sub(r"/\S*/project/(?=\S)", "", refusal or why or "").replace("project project", f"project {top}")
+        if refusal is not None and f"task {entry}" in refusal:
+            yield Problem("task", text.replace(f"task {entry}", f"task {name}"))
+            continue
+        cure = "" if refusal else "Correct it, and see that its files are part of the project (git add)"
+        yield Problem("task", f"task {name} can't be imported by {python} on {answer.target.name}: {text}", cure)
+
+
+def optimizer(context: Context) -> Iterator[Problem]:
+    """Yield why the class of the job's own optimizer can't be imported."""
+    for answer in context.interpreters[:1]:
+        refusal = answer.facts.get("optimizer-refused")
+        if refusal is not None:
+            text = re.sub(r"/\S*/project(?=[\s:])", str(context.project.top), refusal)
+            name, python = context.request.job.optimizer, wanted.interpreter_of(context.request)
+            yield Problem(
+                "optimizer", f"optimizer {name} can't be imported by {python} on {answer.target.name}: {text}"
+            )
+
+
+def module(context: Context) -> Iterator[Problem]:
+    """Yield the module of `python -m` that neither the interpreter nor the project has."""
+    name, command = wanted.module(context.request), context.request.job.command
+    if name is None or command is None:
+        return
+    folder = context.project.top / context.project.start
+    if (folder / f"{name}.py").is_file() or (folder / name).is_dir():
+        return
+    where = context.where(lambda facts: facts.get("module") == "no" and facts.get("program") == "yes")
+    if where:
+        yield Problem(
+            "module",
+            f"{command[0]} on {where} has no module {name}, and neither has the folder that the command starts in",
+            f"Install it there, or add {name}.py (or {name}/) to the project, in the folder where you call trainjob",
+        )
+
+
+def program(context: Context) -> Iterator[Problem]:
+    """Yield machines without the command's program."""
+    where = context.where(lambda facts: facts.get("program") == "no")
+    if where:
+        name = wanted.program(context.request)
+        yield Problem("command", f"command {name!r} is not a program that can be started on {where}", _COMMAND_CURE)
+
+
+def mpirun(context: Context) -> Iterator[Problem]:
+    """Yield machines without Open MPI's mpirun."""
+    where = context.where(lambda facts: "mpirun" in facts and "Open MPI" not in facts["mpirun"])
+    if where:
+        is_engines = wanted.needs_horovod(context.request)
+        why = (
+            f"engine {context.request.plan.engine}" if is_engines else f"a cluster of kind {context.request.plan.kind}"
+        )
+        text = f"{why} needs Open MPI's mpirun, which is not on the PATH of {where}"
+        other = ", or take --engine ddp" if is_engines and not isinstance(context.request.cluster, HostsCluster) else ""
+        yield Problem("mpirun", text, f"Install it (Debian: apt install openmpi-bin){other}")
+
+
+def horovod(context: Context) -> Iterator[Problem]:
+    """Yield interpreters without a Horovod that was built for torch."""
+    where = context.where(lambda facts: facts.get("horovod") == "no", interpreter=True)
+    if where:
+        python, engine = wanted.interpreter_of(context.request), context.request.plan.engine
+        yield Problem(
+            "horovod",
+            f"{python} on {where} has no Horovod built for torch, which engine {engine} needs",
+            "Build it there with HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_MPI=1 pip install horovod, name an interpreter "
+            "that has it (python: in the cluster file), or take --engine ddp",
+        )
+
+
+def _key(context: Context) -> str:
+    """Return where the cluster file names the interpreter."""
+    cluster = context.request.cluster
+    if isinstance(cluster, PodCluster):
+        return "sdk.venv:"
+    return "python:" if isinstance(cluster, LocalCluster) or ipu_place(cluster) is None else "python: or sdk.venv:"
+
+
+def limits(context: Context) -> Iterator[Problem]:
+    """Yield hosts whose limits on processes may spoil a training."""
+    where = context.where(lambda facts: facts.get("memlock") != "unlimited" and facts.get("infiniband") == "yes")
+    if where:
+        text = f"a process may not lock all of its memory on {where}, and InfiniBand locks all that it sends from"
+        yield Problem("memlock", text, "Have memlock raised to unlimited there (/etc/security/limits.d)")
+    for files, machines in context.by_value("nofile"):
+        if files.isdigit() and int(files) < _FEWEST_FILES:
+            text = f"a process may open {files} files on {machines}, and data loaders and sockets take more"
+            yield Problem("nofile", text, f"Have nofile raised to at least {_FEWEST_FILES} there")

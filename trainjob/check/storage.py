@@ -1,0 +1,139 @@
+"""Files and folders on the machines: data set, run directories, secrets, initial weights."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from trainjob.check import probe, wanted
+from trainjob.check.context import Context
+from trainjob.contract import manifest, package, ports
+from trainjob.contract.errors import Problem, UserError, of_error
+from trainjob.data.prepare import WAYS
+
+# Reading a whole data set takes its time.
+_READ_S = 1800.0
+_SUMS = package.program(__file__, "sums.sh")
+
+
+def data(context: Context) -> Iterator[Problem]:
+    """Yield machines that lack the data set."""
+    name, folder = wanted.data_name(context.request), context.request.cluster.data_dir
+    cluster = context.request.plan.cluster
+    if name is not None and folder is None:
+        text = f"the task reads data set {name}, and cluster {cluster} has no data_dir"
+        yield Problem("data", text, "Add data_dir to its file: the folder of prepared data sets on every host")
+        return
+    where = context.where(lambda facts: facts.get("data") == "no")
+    if where and name is not None:
+        text = f"data set {name} is not prepared on {where}: there is no {wanted.manifest_path(context.request)}"
+        yield Problem("data", text, _prepare(name, str(folder), where, cluster))
+
+
+def _prepare(name: str, folder: str, where: str, cluster: str) -> str:
+    if name not in WAYS:
+        return f"Copy it to {folder}/{name}; trainjob data prepare makes {', '.join(WAYS)}"
+    if where == "this machine":
+        return f"Run: trainjob data prepare {name} --cluster {cluster}"
+    return f"Run there: trainjob data prepare {name} --data-dir {shlex.quote(folder)}"
+
+
+def damaged_data(context: Context) -> Iterator[Problem]:
+    """Yield files of the data set that are not what was prepared; reads all of it on every host."""
+    name = wanted.data_name(context.request)
+    folder = f"{context.request.cluster.data_dir}/{name}"
+    for answer in context.answers:
+        if answer.facts.get("data", "no") == "no":
+            continue
+        shown = answer.target.run(["-c", _SUMS, "sh", "show", folder])
+        try:
+            files = manifest.parse(shown.text, f"{folder}/{manifest.FILE_NAME}").splits.values()
+        except UserError as error:
+            yield of_error("data", error)
+            continue
+        facts = [one for split in files for one in split.files.values()]
+        sums = "".join(dict.fromkeys(f"{one.sha256}  {one.file}\n" for one in facts))
+        ended = answer.target.run(["-c", _SUMS, "sh", "sums", folder], stdin=sums.encode(), timeout_s=_READ_S)
+        for line in ended.text.splitlines():
+            if line.endswith(("FAILED", "FAILED open or read")):
+                file = line.partition(":")[0]
+                text = f"data set {name} on {probe.listed([answer])}: {file} is not the file that was prepared"
+                cure = f"Remove {shlex.quote(folder)} and prepare it again: trainjob data prepare {name}"
+                yield Problem("data", text, cure)
+
+
+def runs_dir(context: Context) -> Iterator[Problem]:
+    """Yield machines where run directories can't be made."""
+    folder = context.request.cluster.runs_dir
+    is_named = bool(wanted.host_names(context.request))
+    for fact, where in context.by_value("runs-dir"):
+        state, _, at = fact.partition(" ")
+        if state == "file":
+            yield Problem("runs-dir", f"runs_dir {folder} on {where}: {at} is not a folder", "Set runs_dir to one")
+        elif state == "read-only":
+            cure = "Set runs_dir to a folder that you may write, on storage that all nodes share"
+            yield Problem("runs-dir", f"runs_dir {folder} on {where}: you have no permission to write in {at}", cure)
+        elif state == "relative":
+            text = f"runs_dir {folder} on {where} is not an absolute path"
+            yield Problem("runs-dir", text, "Write it with a leading / or ~/")
+        elif state == "absent" and is_named:
+            cure = "Create it, on storage that all hosts share"
+            yield Problem("runs-dir", f"runs_dir {folder} does not exist on {where}", cure)
+
+
+def open_runs_dir(context: Context) -> Iterator[Problem]:
+    """Yield machines where anybody can replace a run directory by one of their own."""
+    for folder, where in context.by_value("runs-dir-open"):
+        text = f"runs_dir {context.request.cluster.runs_dir} on {where}: anybody can replace what is in {folder}"
+        at = shlex.quote(folder)
+        yield Problem("runs-dir-open", text, f"Run: chmod +t {at} (or o-w), or set runs_dir to a folder of yours")
+
+
+def secrets(context: Context) -> Iterator[Problem]:
+    """Yield machines where ranks could not use the secrets file; no value of it is ever read here."""
+    path = context.request.cluster.secrets_file
+    for state, where in context.by_value("secrets"):
+        name = f"secrets_file {path} on {where}"
+        if state == "missing":
+            cure = "Create it with one NAME=VALUE per line, or remove the key"
+            yield Problem("secrets", f"{name} does not exist", cure)
+        elif state == "folder":
+            yield Problem("secrets", f"{name} is not a file", "Give the path of a file with NAME=VALUE lines")
+        elif state == "unreadable":
+            yield Problem("secrets", f"{name} can't be read", "Make it a file of yours that you can read")
+        elif not state.endswith("------"):
+            bits = "".join("0" if letter == "-" else "1" for letter in state[1:10])
+            text = f"{name} has mode 0{int(bits, 2):03o}: others can read it, and it must have mode 0600"
+            there = "" if where == "this machine" else " there"
+            yield Problem("secrets", text, f"Run{there}: chmod 600 {path}")
+    for numbers, where in context.by_value("secrets-malformed"):
+        for number in numbers.split():
+            text = f"secrets_file {path} on {where}, line {number}: expected NAME=VALUE"
+            yield Problem("secrets", text, "Correct the line, or begin it with #")
+
+
+def first_weights(context: Context) -> Iterator[Problem]:
+    """Yield machines without the file of initial weights."""
+    where = context.where(lambda facts: facts.get("init-from") == "no")
+    if where:
+        text = f"init_from: {context.request.job.init_from} is not on {where}"
+        yield Problem("init-from", text, "Give a safetensors file: trainjob export RUN -o FILE writes one")
+
+
+def network(context: Context) -> Iterator[Problem]:
+    """Yield machines without the network that ranks meet on."""
+    where = context.where(lambda facts: facts.get("network") == "")
+    if where:
+        text = f"there is no network {context.request.cluster.network.interface} on {where}"
+        yield Problem("network", text, "Set network.interface to one that all hosts have, by name or as a CIDR")
+
+
+def port(context: Context) -> Iterator[Problem]:
+    """Yield a port of this machine that another program has."""
+    number = context.request.cluster.network.port
+    if number and not ports.is_free(number):
+        yield Problem(
+            "port",
+            f"network.port is {number}, and another program on {ports.LOOPBACK} uses it",
+            "End that program, or remove network.port from the cluster file, and a free port is chosen",
+        )

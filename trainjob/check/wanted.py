@@ -1,0 +1,156 @@
+"""What a job needs of the machines that it runs on: what the probe is asked, and what messages name."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster, interpreter
+from trainjob.cluster.site import missing_facts
+from trainjob.contract import manifest, package, tasks
+from trainjob.contract.optimizers import is_own
+from trainjob.plan.engines import needs_mpirun
+from trainjob.render.request import Request
+from trainjob.submit import containers
+
+_REPORT = package.program(__file__, "interpreter.py")
+_PYTHON = re.compile(r"python[0-9.]*")
+
+
+def host_names(request: Request) -> tuple[str, ...]:
+    """Return the hosts of the job where the cluster file names them; none where a scheduler chooses."""
+    if getattr(request.cluster, "host_names", None) is None:
+        return ()
+    return tuple(host.name for host in request.plan.topology.hosts)
+
+
+def is_reachable(request: Request) -> bool:
+    """Return whether the cluster file says which machines to ask: catalog files leave their names to the site."""
+    return not isinstance(request.cluster, PodCluster | HostsCluster) or not missing_facts(request.cluster)
+
+
+def of_machine(request: Request) -> dict[str, str]:
+    """Return what every host is asked, by the names that probe.sh reads; the SDK comes before what it brings."""
+    cluster, runs_dir = request.cluster, request.cluster.runs_dir
+    if isinstance(cluster, LocalCluster) and runs_dir is not None:
+        # On this machine the path may be relative to the working folder.
+        runs_dir = os.path.abspath(os.path.expanduser(runs_dir))
+    questions = {
+        "program": program(request),
+        "module": module(request),
+        "data": manifest_path(request),
+        "image": image_file(request),
+        "init-from": "" if request.job.command else request.job.init_from,
+        "runs-dir": runs_dir,
+        "secrets": cluster.secrets_file,
+    }
+    if isinstance(cluster, PodCluster):
+        questions = {"sdk": cluster.sdk.path if cluster.sdk else None, "poprun": "yes", **questions}
+        questions |= {"network": cluster.network.interface, "cache": cluster.poprun.executable_cache, "memlock": "yes"}
+    if isinstance(cluster, HostsCluster):
+        questions |= {"network": cluster.network.interface, "memlock": "yes", "nofile": "yes"}
+    if starts_by_mpirun(request):
+        questions["mpirun"] = "yes"
+    return {name: value for name, value in questions.items() if value}
+
+
+def of_interpreter(request: Request, *, imports_task: bool) -> dict[str, str]:
+    """Return what is asked of the interpreter that trains; nothing where only the job's own prologue brings it."""
+    python = interpreter_of(request)
+    if python is None:
+        return {}
+    questions: dict[str, Any] = {"horovod": needs_horovod(request)}
+    if request.job.compile and not request.job.command:
+        questions["compiler"] = compilers(request)
+    if imports_task and task_entry(request) is not None:
+        questions |= {"task": task_entry(request), "options": dict(request.job.set)}
+    optimizer = request.job.optimizer
+    if imports_task and optimizer is not None and is_own(optimizer):
+        questions["optimizer"] = optimizer
+    unpack = "yes" if questions.keys() & {"task", "optimizer"} else "no"
+    return {"report": _REPORT, "questions": json.dumps(questions), "unpack": unpack, "python": python}
+
+
+def interpreter_of(request: Request) -> str | None:
+    """Return the interpreter that starts ranks, and trains a task; None where no machine can be asked about it."""
+    cluster = request.cluster
+    if cluster.container.runtime != "none" and containers.find(request) is None:
+        return None  # ranks run in a container that can't be asked from where jobs are handed over
+    named = interpreter(cluster)
+    if named is None and (isinstance(cluster, PodCluster) or cluster.prologue):
+        return None
+    if named is None:
+        first = request.job.command[0] if request.job.command else ""
+        return first if isinstance(cluster, LocalCluster) and _PYTHON.fullmatch(first) else "python3"
+    return None if _is_brought(request, named) else named
+
+
+def compilers(request: Request) -> tuple[str, ...]:
+    """Return the variable that names torch.compile's compiler, and the compilers it looks for otherwise."""
+    return ("CC", "gcc", "clang", "cc") if request.plan.topology.device_word == "GPU" else ("CXX", "g++", "clang++")
+
+
+def _is_brought(request: Request, program: str) -> bool:
+    """Return whether a prologue may bring the program: nobody knows before it has run."""
+    return bool(request.cluster.prologue) and not program.startswith(("/", "~/"))
+
+
+def program(request: Request) -> str | None:
+    """Return the command's program where a machine must have it; one of the project's own is looked for there."""
+    first = request.job.command[0] if request.job.command else ""
+    if not first or request.cluster.container.runtime != "none" or _is_brought(request, first):
+        return None
+    return first if "/" not in first or first.startswith(("/", "~/")) else None
+
+
+def module(request: Request) -> str | None:
+    """Return the top package of `python -m MODULE`; None for any other command, or one that nobody can ask about."""
+    command = request.job.command or ()
+    if program(request) is None or len(command) < 3 or command[1] != "-m":
+        return None
+    return command[2].partition(".")[0] if _PYTHON.fullmatch(command[0].rpartition("/")[2]) else None
+
+
+def task_entry(request: Request) -> str | None:
+    """Return the task to import, module:attribute: a user's own, and one of ours whose options are set."""
+    task = request.job.task or tasks.DEFAULT_TASK
+    if request.job.command or not (":" in task or request.job.set):
+        return None
+    facts = tasks.facts(task)
+    return facts.entry if facts else None
+
+
+def data_name(request: Request) -> str | None:
+    """Return the prepared data set that the task reads; None where it reads none, or one that comes with us."""
+    facts = tasks.facts(request.job.task or tasks.DEFAULT_TASK)
+    name = request.job.data or (facts.data if facts else None)
+    if request.job.command or name in (None, manifest.MADE_UP, manifest.PYTHON_DOCS) or manifest.find(str(name), None):
+        return None
+    return name
+
+
+def manifest_path(request: Request) -> str | None:
+    """Return where the data set's manifest must lie; None where the job needs no data, or nobody says where it is."""
+    name = data_name(request)
+    if name is None or request.cluster.data_dir is None:
+        return None
+    return f"{request.cluster.data_dir}/{name}/{manifest.FILE_NAME}"
+
+
+def image_file(request: Request) -> str | None:
+    """Return the image that is a file where jobs are handed over; None for one that a registry or an engine has."""
+    image = request.cluster.container.image or ""
+    is_file = isinstance(request.cluster, SlurmCluster) and image.startswith(("/", "~/"))
+    return image if is_file and request.cluster.container.runtime != "none" else None
+
+
+def starts_by_mpirun(request: Request) -> bool:
+    """Return whether mpirun, on the hosts themselves, starts the ranks."""
+    return isinstance(request.cluster, HostsCluster) or needs_horovod(request)
+
+
+def needs_horovod(request: Request) -> bool:
+    """Return whether the hosts themselves must have Horovod; what Slurm's nodes have can't be seen from outside."""
+    return needs_mpirun(request.plan.engine) and not isinstance(request.cluster, SlurmCluster)

@@ -1,0 +1,111 @@
+"""A job from its file and from the flags that override it, with where each setting came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import Fault
+from trainjob.cluster.job import Job
+from trainjob.cluster.reading import read_job
+from trainjob.cluster.validation import InvalidError
+from trainjob.contract import settings
+from trainjob.contract.errors import Problem
+
+# These hold names of their own: flags and file are merged name by name.
+_NAMED = tuple(row.name for row in settings.rows().values() if row.is_mapping)
+_PARTNER = {one: other for pair in settings.EXCLUSIVE for one, other in (pair, pair[::-1])}
+
+
+@dataclass(frozen=True)
+class MergedJob:
+    """A job, and for each setting that was given its origin: "flag --hosts", "job file mine.yaml".
+
+    Keys of `origins` are those of the job, and set.NAME and env.NAME. What is not in it is a default.
+    """
+
+    job: Job
+    origins: Mapping[str, str]
+
+
+def merge_job(file: Path | None, flags: Mapping[str, object]) -> MergedJob:
+    """Return the job that `file` and `flags` describe; a flag that is None or empty was not given.
+
+    A flag overrides the same key of the file, and the key that excludes it: --global-batch overrides accumulation.
+    Raises JobError, naming the flag, or the file and line.
+    """
+    given = {key: _plain(value) for key, value in flags.items() if value is not None and not _holds_nothing(value)}
+    given = dict(Job.spelled_out(given))
+    _check_flags(given)
+    in_file = _from_file(file)
+    merged = overridden(in_file, given)
+    origins = dict.fromkeys(by_setting(in_file), f"job file {file.name}" if file else "")
+    origins |= {setting: f"flag {_flag(setting)}" for setting in by_setting(given)}
+    kept = {setting: origin for setting, origin in origins.items() if setting.partition(".")[0] in merged}
+    return MergedJob(Job.of(merged), kept)
+
+
+def overridden(settings_below: Mapping[str, object], settings_above: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings below with those above over them; a key removes the one that it excludes."""
+    merged = dict(settings_below)
+    if "hosts" in settings_above:
+        merged.pop("least_hosts", None)  # a range of hosts is one value
+    for key, value in settings_above.items():
+        merged.pop(_PARTNER.get(key, ""), None)
+        merged[key] = {**_mapping(merged.get(key)), **_mapping(value)} if key in _NAMED else value
+    return merged
+
+
+def _holds_nothing(value: object) -> bool:
+    return isinstance(value, list | tuple | Mapping) and not value
+
+
+def _plain(value: object) -> object:
+    """Return lists and dictionaries where a command line has tuples and other mappings."""
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _from_file(file: Path | None) -> dict[str, object]:
+    if file is None:
+        return {}
+    return {key: value for key, value in read_job(file).given().items() if value is not None}
+
+
+def by_setting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of every setting in `values`, with one for each name in set, env and poprun: set.width."""
+    plain = {key: value for key, value in values.items() if key not in _NAMED}
+    named = {f"{key}.{name}": value for key in _NAMED for name, value in _mapping(values.get(key)).items()}
+    return plain | named
+
+
+def _check_flags(given: dict[str, object]) -> None:
+    try:
+        Job.of(given)
+    except InvalidError as refused:
+        raise JobError.of_all([_of_a_flag(fault) for fault in refused.faults]) from None
+
+
+def _of_a_flag(fault: Fault) -> Problem:
+    key, *rest = fault.path
+    if key == "command":
+        place = _flag("command") + (f", word {int(rest[0]) + 1}" if rest else "")
+    else:
+        place = _flag(".".join(str(step) for step in fault.path))
+    return Problem(JobError.code, f"{place}: {fault.text}", fault.cure)
+
+
+def _flag(setting: str) -> str:
+    """Return how a setting is written on the command line."""
+    if setting == "command":
+        return "-- command"
+    key, _, name = setting.partition(".")
+    return f"{settings.flag(key)} {name}" if name else settings.flag(key)

@@ -1,0 +1,138 @@
+"""Names and options of the optimizers and learning-rate schedules, checked without importing torch."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.setting_row import Scalar
+from trainjob.contract.suggest import did_you_mean
+
+
+class Option(NamedTuple):
+    """An option's default, whose type its values have, and its bounds."""
+
+    default: Scalar
+    at_least: Optional[float] = None
+    above: Optional[float] = None
+    at_most: Optional[float] = None
+    below: Optional[float] = None
+
+
+Options = Dict[str, Option]
+
+_ADAPTIVE: Options = {
+    "beta1": Option(0.9, at_least=0, below=1),
+    "beta2": Option(0.999, at_least=0, below=1),
+    "eps": Option(1e-8, at_least=0),
+}
+# Any other optimizer is a class that the job names as module:attribute.
+OPTIMIZERS: Dict[str, Options] = {
+    "sgd": {"nesterov": Option(False), "dampening": Option(0.0, at_least=0, at_most=1)},
+    "adamw": _ADAPTIVE,
+    "lamb": {**_ADAPTIVE, "eps": Option(1e-6, at_least=0)},
+    "lars": {"trust": Option(0.001, above=0)},
+}
+# Those that torch implements in several ways: fused, foreach and for-loop.
+SEVERAL = ("sgd", "adamw")
+
+_END = Option(0.0, at_least=0, at_most=1)
+# Learning rates are shares of the peak; parts of a training are shares of its updates after the warm-up.
+SCHEDULES: Dict[str, Options] = {
+    "constant": {},
+    "linear": {"end": _END},
+    "cosine": {"end": _END},
+    "step": {"every_epochs": Option(30.0, above=0), "factor": Option(0.1, above=0, at_most=1)},
+    "warmup-stable-decay": {"decay": Option(0.2, above=0, at_most=1), "end": _END},
+    "one-cycle": {
+        "rise": Option(0.3, above=0, below=1),
+        "start": Option(0.04, above=0, at_most=1),
+        "end": Option(4e-6, at_least=0, at_most=1),
+    },
+}
+HAS_OWN_WARMUP = "one-cycle"
+
+
+def is_own(optimizer: str) -> bool:
+    """Return whether the job names a class, module:attribute, instead of a built-in optimizer."""
+    return ":" in optimizer
+
+
+def optimizer_options(name: str, given: Mapping[str, Scalar], momentum: float) -> Dict[str, Any]:
+    """Return every option of optimizer `name`; for a class of the user's own only those given. Raises UserError."""
+    if is_own(name):
+        return dict(given)
+    options = _options("optimizer", name, OPTIMIZERS, given)
+    if options.get("nesterov") and (momentum == 0 or options["dampening"] != 0):
+        raise UserError(
+            "nesterov needs a momentum above 0 and no dampening, and momentum is %g, dampening %g"
+            % (momentum, options["dampening"]),
+            "Give --momentum 0.9, or leave out nesterov",
+        )
+    return options
+
+
+def schedule_options(name: str, given: Mapping[str, Scalar], warmup_updates: int) -> Dict[str, Any]:
+    """Return every option of schedule `name`. Raises UserError."""
+    options = _options("schedule", name, SCHEDULES, given)
+    if name == HAS_OWN_WARMUP and warmup_updates:
+        raise UserError(
+            "schedule %s has a warm-up of its own, and warmup_updates is %d" % (name, warmup_updates),
+            "Leave out --warmup-updates, and set the warm-up's share of the training: --schedule-option rise=0.3",
+        )
+    return options
+
+
+def _options(kind: str, name: str, table: Mapping[str, Options], given: Mapping[str, Scalar]) -> Dict[str, Any]:
+    if name not in table:
+        also = ", or module:attribute of your own" if kind == "optimizer" else ""
+        hint = did_you_mean(name, table)
+        text = "there is no %s %s" % (kind, name)
+        raise UserError(
+            text, "%s of %s%s" % (hint.capitalize() + "It is one" if hint else "Choose one", ", ".join(table), also)
+        )
+    options = table[name]
+    for option, value in given.items():
+        if option not in options:
+            hint = did_you_mean(option, options).capitalize()
+            raise UserError(
+                "%s %s has no option %s" % (kind, name, option),
+                "%sIt has: %s" % (hint, ", ".join(options)) if options else "Leave it out: it has none",
+            )
+        _check(kind, name, option, options[option], value)
+    return {option: _as_default(given.get(option, row.default), row.default) for option, row in options.items()}
+
+
+def _as_default(value: Scalar, default: Scalar) -> Scalar:
+    return float(value) if isinstance(default, float) else value
+
+
+def _check(kind: str, name: str, option: str, row: Option, value: Scalar) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(row.default, bool):
+        fits, expected = isinstance(value, bool), "true or false"
+    else:
+        fits, expected = is_number and _is_within(float(value), row), "a number" + _bounds(row)
+    if not fits:
+        text = "option %s of %s %s is %s" % (
+            option,
+            kind,
+            name,
+            str(value).lower() if value in (True, False) else value,
+        )
+        raise UserError(text, "It is %s" % expected)
+
+
+def _is_within(value: float, row: Option) -> bool:
+    return (
+        (row.at_least is None or value >= row.at_least)
+        and (row.above is None or value > row.above)
+        and (row.at_most is None or value <= row.at_most)
+        and (row.below is None or value < row.below)
+    )
+
+
+def _bounds(row: Option) -> str:
+    words = {"of at least": row.at_least, "above": row.above, "of at most": row.at_most, "below": row.below}
+    given = ["%s %g" % (word, bound) for word, bound in words.items() if bound is not None]
+    return " " + " and ".join(given) if given else ""

@@ -1,0 +1,40 @@
+"""The package itself: the part that every run carries, the folders that come with it, and its shell programs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import List
+
+# What runs on a cluster. Every run carries these in its code/, images for IPUs contain them, and `check` sends them.
+RUNTIME_PACKAGES = ("contract", "data", "launch", "train")
+# Folders that lie beside the package in a checkout, and inside it in a wheel.
+COMPANIONS = ("containers", "playbooks", "templates")
+
+
+def folder() -> Path:
+    """Return the folder of the package that is running."""
+    return Path(__file__).resolve().parent.parent
+
+
+def companion(name: str) -> Path:
+    """Return the folder of containers, playbooks or templates that belongs to the running package."""
+    inside = folder() / name
+    return inside if inside.is_dir() else folder().parent / name
+
+
+@lru_cache(maxsize=None)
+def program(caller: str, name: str) -> str:
+    """Return the program `name` that lies beside the module file `caller`: `package.program(__file__, "probe.sh")`.
+
+    An ordinary file next to the module that runs it is where shellcheck and editors find it.
+    """
+    return (Path(caller).parent / name).read_text(encoding="utf-8")
+
+
+def program_command(caller: str, name: str, *arguments: str, interpreter: str = "sh") -> List[str]:
+    """Return the command that runs NAME.sh, which lies beside the module file `caller`, with `arguments`.
+
+    The program's text travels on the command line, so that the machine that runs it needs nothing of ours.
+    """
+    return [interpreter, "-c", program(caller, "%s.sh" % name), "%s.sh" % name, *arguments]

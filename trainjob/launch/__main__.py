@@ -1,0 +1,14 @@
+"""python -m trainjob.launch: starts the ranks of one host."""
+
+import os
+import sys
+
+# The working folder is first, on storage that all hosts share: each import of the standard library would look there
+# before it looks at home. The package itself is found by its own path.
+sys.path.append(sys.path.pop(0))
+# One rank writes bytecode for all: thousands would write the same files into the same folders.
+sys.dont_write_bytecode = sys.dont_write_bytecode or os.environ.get("SLURM_PROCID", "0") != "0"
+
+from trainjob.launch.main import main  # noqa: E402 - after what its imports need
+
+sys.exit(main(sys.argv[1:]))

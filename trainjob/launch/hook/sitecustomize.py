@@ -1,0 +1,47 @@
+"""Lets the launcher ask any Python process of a rank for its stacks: its folder is first on the ranks' PYTHONPATH.
+
+Any version of Python may read this file, and nothing in it may disturb the program that comes after.
+"""
+
+import os
+import sys
+
+
+def _register(path):
+    # type: (str) -> None
+    import faulthandler
+    import fcntl
+    import signal
+
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        # High, where a program that closes all it knows and opens anew does not land.
+        high = fcntl.fcntl(descriptor, getattr(fcntl, "F_DUPFD_CLOEXEC", fcntl.F_DUPFD), 900)
+    finally:
+        os.close(descriptor)
+    faulthandler.register(signal.SIGRTMAX - 3, file=high, all_threads=True)
+
+
+def _next_one():
+    # type: () -> None
+    """Import the sitecustomize that this one hides, as if this one were not there."""
+    mine = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != mine]
+    this = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError:
+        # What another one could not import is Python's to report, as it does without us.
+        if "sitecustomize" not in str(sys.exc_info()[1]):
+            raise
+        sys.modules["sitecustomize"] = this
+
+
+if os.environ.get("TRAINJOB_STACKS") and not hasattr(sys, "_trainjob_has_stacks"):
+    sys._trainjob_has_stacks = True  # type: ignore[attr-defined]
+    try:  # noqa: SIM105 - contextlib would be one more module for each Python that starts
+        _register(os.environ["TRAINJOB_STACKS"])
+    except Exception:  # noqa: BLE001, S110 - without it the rank only has no stacks to show
+        pass
+if getattr(sys.modules.get("sitecustomize"), "__file__", None) == __file__:
+    _next_one()

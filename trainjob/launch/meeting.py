@@ -1,0 +1,179 @@
+"""Where the launchers of a run meet before its ranks do: at the ranks' own address and port, which are free until then.
+
+All talk to the first one alone. What one of them sends, it has; what it shares, all have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import json
+import socket
+import struct
+import time
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from trainjob.contract import ports
+from trainjob.contract.environment import Ranking
+from trainjob.contract.errors import UserError
+
+_LENGTH = struct.Struct("!I")
+_MOST_BYTES = 16 << 20
+_HELLO_S = 5.0
+# What a launcher does between two words to the others takes less: see gpu_sums.py and tcp_sums.py.
+_STEP_S = 240.0
+_POLL_S = 0.2
+# What a network says that does not lead to the first node. A refused connection only means that nobody listens yet.
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+
+
+class Work(NamedTuple):
+    """What one launcher brings along."""
+
+    rankings: List[Ranking]
+    environment: Mapping[str, str]
+    children: List[Dict[str, str]]  # the environment of each rank's process; none without GPUs
+
+
+class NobodyMetError(Exception):
+    """The launchers did not all meet, which is no fault of a node: the ranks may still do so."""
+
+
+class NoWayError(UserError):
+    """The network does not lead from this node to the first one."""
+
+    code = "node-check"
+
+
+class Meeting:
+    """The launchers of a run; `parties` is what each of them said of itself, that of the first one first.
+
+    `address` is this host's own in the network in which they meet; empty where it may have several.
+    """
+
+    def __init__(self, address: str, links: List[socket.socket], parties: List[Any]) -> None:
+        self.address = address
+        self._links = links
+        self.parties = parties
+        self.is_first = bool(parties)
+
+    def gather(self, mine: Any) -> List[Any]:
+        """Return what every launcher passed, in the order of `parties`; nothing but on the first one."""
+        if self.is_first:
+            return [mine, *(receive(link, _STEP_S) for link in self._links)]
+        send(self._links[0], mine)
+        return []
+
+    def share(self, value: Any) -> Any:
+        """Return on every launcher what the first one passed."""
+        if not self.is_first:
+            return receive(self._links[0], _STEP_S)
+        for link in self._links:
+            send(link, value)
+        return value
+
+    def close(self) -> None:
+        """Leave. The first one is the last to do so: the port of a connection that it closed would stay taken."""
+        for link in self._links:
+            with contextlib.suppress(OSError):
+                if self.is_first:
+                    link.settimeout(_HELLO_S)
+                    link.recv(1)
+            link.close()
+
+
+def host(address: str, port: int, token: str, mine: Any, others: int, limit_s: float) -> Meeting:
+    """Return the meeting of this launcher, the first one, with as many `others`. Raises NobodyMetError."""
+    came: List[Tuple[Any, socket.socket]] = []
+    deadline, own = time.monotonic() + limit_s, ""
+    if others:
+        try:
+            chosen = ports.listen_at(address, port, max(128, others))
+            own = address if chosen else ""
+            listening = chosen or socket.create_server(("", port), backlog=max(128, others))
+        except OSError as error:
+            raise NobodyMetError("port %d can't be had: %s" % (port, error.strerror)) from None
+        with listening:
+            while len(came) < others:
+                listening.settimeout(max(0.01, deadline - time.monotonic()))
+                try:
+                    link, peer = listening.accept()
+                except OSError:
+                    _leave([one for _, one in came])
+                    raise NobodyMetError(
+                        "%d of %d launchers had come after %g s" % (len(came) + 1, others + 1, limit_s)
+                    ) from None
+                hello = _hello(link, token)
+                if hello is not None:
+                    came.append(({**hello, "address": peer[0]}, link))
+    return Meeting(own, [link for _, link in came], [mine, *(party for party, _ in came)])
+
+
+def join(address: str, port: int, token: str, mine: Any, limit_s: float) -> Meeting:
+    """Return the meeting at `address`.
+
+    Raises NoWayError where the network does not lead there, NobodyMetError if nobody answers.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            link = socket.create_connection((address, port), timeout=max(1.0, deadline - time.monotonic()))
+            break
+        except OSError as error:
+            if time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+                continue
+            if isinstance(error, socket.timeout) or error.errno in _NO_WAY:
+                raise NoWayError(
+                    "the first node can't be reached at %s:%d within %g s: %s"
+                    % (address, port, limit_s, error.strerror or "no answer")
+                ) from None
+            raise NobodyMetError("nobody answers at %s:%d: %s" % (address, port, error.strerror)) from None
+    send(link, {**mine, "token": token})
+    return Meeting(link.getsockname()[0], [link], [])
+
+
+def send(link: socket.socket, value: Any) -> None:
+    """Send `value` to the other end. Raises NobodyMetError where that has gone."""
+    data = json.dumps(value).encode()
+    try:
+        link.sendall(_LENGTH.pack(len(data)) + data)
+    except OSError as error:
+        raise NobodyMetError("another launcher has left: %s" % error) from None
+
+
+def receive(link: socket.socket, limit_s: float) -> Any:
+    """Return what the other end sends. Raises NobodyMetError where it sends nothing, or nothing of ours."""
+    link.settimeout(limit_s)
+    try:
+        (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
+        return json.loads(_exactly(link, min(length, _MOST_BYTES)).decode())
+    except (OSError, ValueError) as error:
+        raise NobodyMetError("another launcher has left, or does not answer: %s" % error) from None
+
+
+def _exactly(link: socket.socket, length: int) -> bytes:
+    parts: List[bytes] = []
+    while length:
+        part = link.recv(min(length, 1 << 20))
+        if not part:
+            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _hello(link: socket.socket, token: str) -> Optional[Any]:
+    """Return what the launcher at the other end says of itself; None for anybody else."""
+    with contextlib.suppress(NobodyMetError):
+        party = receive(link, _HELLO_S)
+        if isinstance(party, dict) and hmac.compare_digest(str(party.pop("token", "")).encode(), token.encode()):
+            return party
+    link.close()
+    return None
+
+
+def _leave(links: List[socket.socket]) -> None:
+    for link in links:
+        link.close()

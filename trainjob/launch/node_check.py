@@ -1,0 +1,220 @@
+"""What must be sound before ranks start: a node's GPUs, data folder, disk and clock, and an all-reduce of all ranks.
+
+A rank that finds out later does so after minutes in a queue and in torch, and names the wrong thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Callable, Iterator, List, Mapping, NamedTuple, Optional
+
+from trainjob.contract import checkpoints, exits
+from trainjob.contract.environment import Ranking
+from trainjob.contract.errors import UserError
+from trainjob.contract.failure import Failure, record_first
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import all_reduce
+from trainjob.launch.host import node_name
+from trainjob.launch.meeting import NoWayError, Work
+from trainjob.launch.supervise import explain
+from trainjob.launch.verdict import Verdict
+from trainjob.launch.witness import hardware_errors
+
+_LIMIT_S = 20.0
+_GPU_FIELDS = "index,uuid,ecc.errors.uncorrected.volatile.total"
+_FURTHEST_CLOCK_S = 30.0
+# Without a checkpoint of this run to go by.
+_LEAST_FREE_BYTES = 1 << 30
+_FEWEST_FILES = 1024  # what most systems give a process that asks for nothing
+_RECENT_S = 3600.0
+_CURE = (
+    "NCCL_DEBUG=INFO (env of the job) shows how far it gets; network.data_interface chooses the interface, and "
+    "node_check: false leaves the check out"
+)
+
+
+class Finding(NamedTuple):
+    """What is wrong. `is_nodes`: another node may not have it, so that the next attempt should avoid this one."""
+
+    text: str
+    is_nodes: bool = True
+
+
+class Need(NamedTuple):
+    """What the ranks of this node need."""
+
+    gpus: int  # 0: none, or none of NVIDIA's
+    data_dir: Optional[str]
+    environment: Mapping[str, str]
+
+
+def is_refused(paths: RunPaths, need: Need, ranking: Ranking, attempt: int, restarts: bool) -> bool:
+    """Return whether the ranks must not start here: then the node is named in failure.json, and why.
+
+    `restarts`: see Supervisor. Raises UserError for what is wrong on every node.
+    """
+    for text in tight_limits() if ranking.local_rank == 0 else ():
+        sys.stderr.write("trainjob: WARNING: on node %s %s: have the limit raised (ulimit)\n" % (node_name(), text))
+    finding = first_finding(paths, need)
+    if finding is None:
+        return False
+    if not finding.is_nodes:
+        raise UserError(finding.text, "Remove files there (trainjob prune removes old runs), or set runs_dir elsewhere")
+    _name(paths, Refused(node_name(), ranking.rank, finding.text), attempt, restarts)
+    return True
+
+
+def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -> bool:
+    """Return whether the ranks must not start, because an all-reduce of them all has failed: see all_reduce.py.
+
+    Raises UserError where no single node is to blame.
+    """
+    first = work.rankings[0].rank
+
+    def record(verdict: Verdict) -> None:
+        if verdict.node:
+            _name(paths, Refused(verdict.node, verdict.rank, verdict.text), attempt, restarts)
+
+    try:
+        verdict = all_reduce.verdict(work, record)
+    except NoWayError as error:
+        _name(paths, Refused(node_name(), first, error.text), attempt, restarts)
+        return True
+    if verdict is None:
+        return False
+    if verdict.is_refused and not verdict.node and first == 0:
+        raise UserError(verdict.text, _CURE)
+    if not verdict.is_refused and first == 0:
+        sys.stderr.write("trainjob: node check: %s\n" % verdict.text)
+    return verdict.is_refused
+
+
+class Refused(NamedTuple):
+    """A node on which no rank starts, and one of its ranks."""
+
+    node: str
+    rank: int
+    why: str
+
+
+def _name(paths: RunPaths, refused: Refused, attempt: int, restarts: bool) -> None:
+    """Record which node did not pass, if nothing has failed before it, and say so."""
+    line = "trainjob: node %s did not pass the node check: %s" % (refused.node, refused.why)
+    code = exits.USER_OR_CLUSTER_CAN_FIX
+    failure = Failure(attempt, refused.rank, refused.node, code, command=["node check"], tail=[line])
+    if record_first(paths, failure):
+        explain(paths, failure, restarts, refused.node)
+    else:
+        sys.stderr.write(line + "\n")
+
+
+def first_finding(paths: RunPaths, need: Need) -> Optional[Finding]:
+    """Return the first thing that is wrong with this node; None for a sound one."""
+    looks: List["tuple[str, Callable[[], Iterator[Finding]]]"] = [
+        ("its GPUs", lambda: _gpus(need)),
+        ("the data folder %s" % need.data_dir, lambda: _data(need.data_dir)),
+        ("the run directory", lambda: _storage(paths)),
+    ]
+    for what, look in looks:
+        finding = _within_limit(what, look)
+        if finding is not None:
+            return finding
+    return None
+
+
+def tight_limits(fabric: Path = Path("/dev/infiniband")) -> Iterator[str]:
+    """Yield what the limits of this node's processes may spoil: under Slurm those of its daemon hold."""
+    memlock, nofile = (resource.getrlimit(one)[0] for one in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE))
+    if memlock != resource.RLIM_INFINITY and fabric.exists():
+        yield "a process may lock %d kB of memory, and InfiniBand locks all that it sends from" % (memlock // 1024)
+    if nofile != resource.RLIM_INFINITY and nofile < _FEWEST_FILES:
+        yield "a process may open %d files, and data loaders and sockets take more" % nofile
+
+
+def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[Finding]:
+    """Return what `look` finds first. One that hangs, as on a mount without its server, is a finding."""
+    findings: List[Finding] = []
+
+    def run() -> None:
+        findings.extend(look())
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_LIMIT_S)
+    if thread.is_alive():
+        return Finding("%s did not answer within %g s" % (what, _LIMIT_S))
+    return findings[0] if findings else None
+
+
+def _gpus(need: Need) -> Iterator[Finding]:
+    program = shutil.which("nvidia-smi", path=need.environment.get("PATH"))
+    if not need.gpus or program is None:
+        return
+    words = [program, "--query-gpu=%s" % _GPU_FIELDS, "--format=csv,noheader,nounits"]
+    ended = subprocess.run(
+        words,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=dict(need.environment),
+    )
+    printed = ended.stdout.decode("utf-8", "replace")
+    if ended.returncode != 0:
+        last = (printed.strip().splitlines() or ["nothing"])[-1]
+        yield Finding("nvidia-smi exited with %d and printed: %s" % (ended.returncode, last))
+        return
+    rows = [[cell.strip() for cell in line.split(",")] for line in printed.splitlines() if line.strip()]
+    if len(rows) < need.gpus:
+        yield Finding("nvidia-smi shows %d GPUs, and the ranks of this node need %d" % (len(rows), need.gpus))
+    ours = [name.strip() for name in need.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    for index, uuid, errors in (row for row in rows if len(row) == 3):
+        # [N/A] without ECC. The GPUs of other jobs are theirs to refuse.
+        if errors.isdigit() and int(errors) > 0 and (not ours or index in ours or uuid in ours):
+            yield Finding("GPU %s has had %s memory errors that ECC can't correct" % (index, errors))
+    for message in hardware_errors(_RECENT_S):
+        yield Finding("the kernel reported within the last hour: %s" % message)
+
+
+def _data(folder: Optional[str]) -> Iterator[Finding]:
+    if folder is None:
+        return
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        yield Finding("the data folder %s can't be read: %s" % (folder, error.strerror))
+
+
+def _storage(paths: RunPaths) -> Iterator[Finding]:
+    try:
+        with tempfile.NamedTemporaryFile(dir=str(paths.folder), prefix=".node-check-") as file:
+            seconds = time.time() - os.fstat(file.fileno()).st_mtime
+    except OSError as error:
+        yield Finding("run directory %s can't be written: %s" % (paths.folder, error.strerror))
+        return
+    if abs(seconds) > _FURTHEST_CLOCK_S:
+        way = "ahead of" if seconds > 0 else "behind"
+        yield Finding("its clock is %.0f s %s that of the storage with the run directory" % (abs(seconds), way))
+    free, needed = shutil.disk_usage(str(paths.folder)).free, _needed_bytes(paths)
+    if free < needed:
+        # All nodes share that disk.
+        figures = (free / 1e9, paths.folder, needed / 1e9)
+        yield Finding("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_nodes=False)
+
+
+def _needed_bytes(paths: RunPaths) -> int:
+    newest: Optional[Path] = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    if newest is None:
+        return _LEAST_FREE_BYTES
+    with contextlib.suppress(OSError):
+        return sum(file.stat().st_size for file in newest.iterdir())
+    return _LEAST_FREE_BYTES

@@ -1,0 +1,173 @@
+"""Linux process control that the standard library lacks: nothing of a run may outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+# linux/prctl.h
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_INPUT_BYTES = 4096
+
+
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Process(NamedTuple):
+    """One process as /proc shows it. `cpu_s` includes that of its children which have ended."""
+
+    pid: int
+    parent: int
+    session: int
+    state: str
+    cpu_s: float
+    resident_bytes: int
+
+
+class Ended(NamedTuple):
+    """How a child ended: its exit code, or −n if signal n ended it, and the most memory that it held."""
+
+    returncode: int
+    peak_rss_bytes: int
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(%d, %d)" % (option, value))
+
+
+def end_with_parent(signal_number: int = signal.SIGTERM, parent: int = 0) -> None:
+    """Have the kernel send this process `signal_number` when its parent ends, however it ends.
+
+    A caller that knows the `parent` passes its id: it may have ended before this call.
+    """
+    expected = parent or os.getppid()
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
+    if os.getppid() != expected:
+        os.kill(os.getpid(), signal_number)
+
+
+def end_with_standard_input() -> None:
+    """Fork a process that kills everything in this container when standard input closes.
+
+    A container is started by its engine's daemon, so the kernel can't end it with the process that requested it.
+    Instead the launcher outside holds the container's standard input open for as long as it lives. Does nothing in any
+    other process than the first of a container, because it kills every process that it can see.
+    """
+    if os.getpid() != 1 or os.fork() != 0:
+        return
+    while os.read(0, _INPUT_BYTES):
+        continue
+    # All but this process and the first one, which then notices that its child is gone.
+    os.kill(-1, signal.SIGKILL)
+    os._exit(0)
+
+
+def take_name(name: str) -> None:
+    """Have tools show this process by `name`, of at most 15 characters: it shares a command line with another one."""
+    text = ctypes.create_string_buffer(name.encode())
+    _prctl(_PR_SET_NAME, ctypes.addressof(text))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends, so that none escapes."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> List[int]:
+    """Return the ids of this process's direct children, including adopted ones."""
+    me = os.getpid()
+    return [pid for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if _parent(pid) == me]
+
+
+def _parent(pid: int) -> int:
+    seen = look(pid)
+    return -1 if seen is None else seen.parent
+
+
+def look(pid: int) -> Optional[Process]:
+    """Return what /proc shows of a process; None once it is gone."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            # The command's name is in parentheses and may contain anything, spaces included.
+            fields = stream.read().rpartition(b")")[2].split()
+        ticks = sum(int(field) for field in fields[11:15])
+        return Process(
+            pid=pid,
+            parent=int(fields[1]),
+            session=int(fields[3]),
+            state=fields[0].decode(),
+            cpu_s=ticks / _CLOCK_TICKS,
+            resident_bytes=int(fields[21]) * _PAGE_BYTES,
+        )
+    except (OSError, IndexError):
+        return None
+
+
+def trees(roots: Sequence[int]) -> Dict[int, List[Process]]:
+    """Return of each root its process and all its descendants, those included that left it and kept its session."""
+    seen = filter(None, (look(int(name)) for name in os.listdir("/proc") if name.isdigit()))
+    every = {process.pid: process for process in seen}
+    found: Dict[int, List[Process]] = {root: [] for root in roots}
+    for process in every.values():
+        above: Optional[Process] = process
+        while above is not None and above.pid not in found:
+            above = every.get(above.parent)
+        root = above.pid if above is not None else process.session
+        if root in found:
+            found[root].append(process)
+    return {root: sorted(found[root]) for root in roots if root in every}
+
+
+def hears(pid: int, signal_number: int) -> bool:
+    """Return whether the process has a handler for a signal, or blocks it to wait for it."""
+    return bool((_signals(pid, "SigCgt") | _signals(pid, "SigBlk")) >> (signal_number - 1) & 1)
+
+
+def catches(pid: int, signal_number: int) -> bool:
+    """Return whether the process has a handler for a signal."""
+    return bool(_signals(pid, "SigCgt") >> (signal_number - 1) & 1)
+
+
+def _signals(pid: int, field: str) -> int:
+    try:
+        with open("/proc/%d/status" % pid) as stream:
+            return int(next(line for line in stream if line.startswith(field)).split()[1], 16)
+    except (OSError, StopIteration, ValueError):
+        return 0
+
+
+def kill_children(timeout_s: float = 10.0) -> None:
+    """Kill and reap every child until none is left: grandchildren become children as their parents die."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        left = children()
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        time.sleep(0.01)
+
+
+def reap() -> Dict[int, Ended]:
+    """Return how each child that has ended by now ended, by process id."""
+    ended: Dict[int, Ended] = {}
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        ended[pid] = Ended(code, usage.ru_maxrss * 1024)

@@ -1,0 +1,68 @@
+# shellcheck shell=bash disable=SC2154 # what the page and requeue.sh set
+# Nodes that the next attempt of a run avoids: those that failed, lost a device or did not pass the node check. The list
+# `excluded_nodes` has a line for each: node, attempt, why, separated by tabs.
+
+# exclude_node NODE WHY
+exclude_node() {
+  if grep -qs "^$1	" excluded_nodes; then return; fi
+  write_word excluded_nodes "$(cat excluded_nodes 2>/dev/null; printf '%s\t%s\t%s' "$1" "$TRAINJOB_ATTEMPT" "$2")"
+  say "node $1 $2: the next attempt avoids it"
+}
+
+# What this attempt has learned: the launcher names a node in .bad_node, and Slurm says which nodes have failed.
+note_bad_nodes() {
+  local node why
+  if [[ -s .bad_node ]]; then
+    read -r node why <.bad_node || true
+    if is_node_name "$node"; then exclude_node "$node" "$why"; fi
+  fi
+  note_failed_nodes "${SLURM_JOB_NODELIST:-}"
+}
+
+# Prints the nodes of an attempt that has not recorded its end. Its script ran on one of them, and when that node failed,
+# Slurm started the job again without a word of the script.
+nodes_of_last_attempt() {
+  if [[ -s .nodes && "$(cat state 2>/dev/null)" == RUNNING ]]; then head -n 1 .nodes; fi
+}
+
+# note_failed_nodes NODES: those of them that Slurm has given up.
+note_failed_nodes() {
+  local node state
+  if [[ -z "$1" ]]; then return; fi
+  while read -r node state _; do
+    case $state in
+      down* | fail* | unknown* | *\*) if is_node_name "$node"; then exclude_node "$node" "failed"; fi ;;
+    esac
+  done < <(sinfo --noheader --Node --nodes="$1" --format='%N %T' 2>/dev/null | sort -u)
+}
+
+is_node_name() { [[ "$1" =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]]; }
+
+# Prints the nodes to exclude, with commas: the newest of the list, as long as enough are left for the job.
+nodes_to_exclude() {
+  local usable excluded=()
+  if [[ ! -s excluded_nodes ]]; then return 0; fi
+  mapfile -t excluded < <(cut -f 1 excluded_nodes | grep -E '^[A-Za-z0-9][A-Za-z0-9._-]*$')
+  usable=$(sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format='%N %T' 2>/dev/null |
+    awk '$2 !~ /^(down|drain|fail|maint|unk|inval)|\*$/ { print $1 }' | sort -u) || usable=''
+  if [[ -z "$usable" ]]; then return 0; fi
+  while ((${#excluded[@]} > 0)); do
+    if (($(grep -cvxF "$(printf '%s\n' "${excluded[@]}")" <<<"$usable") >= SLURM_JOB_NUM_NODES)); then break; fi
+    say "too few nodes would be left without ${excluded[0]}: it is used again"
+    excluded=("${excluded[@]:1}")
+  done
+  local IFS=,
+  printf '%s\n' "${excluded[*]}"
+}
+
+# The job waits now, after a requeue. What its owner excludes stays excluded. Its start can't be brought forward from here:
+# Slurm sets the two minutes that it waits when the last of this script is gone.
+start_elsewhere() {
+  local ours theirs='' shown
+  ours=$(nodes_to_exclude)
+  if [[ -n "$ours" ]] && shown=$(scontrol show job -o "$job" 2>/dev/null) && [[ "$shown" =~ \ ExcNodeList=([^[:space:]]+) ]]; then
+    theirs=${BASH_REMATCH[1]}
+    if [[ "$theirs" == "(null)" ]]; then theirs=''; fi
+  fi
+  if [[ -n "$ours" ]]; then scontrol update JobId="$job" ExcNodeList="${theirs:+$theirs,}$ours" >/dev/null 2>&1 || true; fi
+}

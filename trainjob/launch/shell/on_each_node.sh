@@ -1,0 +1,32 @@
+# shellcheck shell=sh
+# Runs on each node, once for each rank, before anything in the run directory does: job scripts pass this text to
+# `sh -c`, because a node may see another folder of the same name. Arguments: the command to run then.
+
+# USR1 must not end what is not yet ready to take it.
+trap "" USR1
+
+# Every node must see this very word: another folder, or an old copy, has another one. NFS clients keep what
+# they know of a folder for up to 60 s, so a new file may show that late.
+TRAINJOB_TRIES=0
+until [ "$(cat "$TRAINJOB_RUN_DIR/.token" 2>/dev/null)" = "$TRAINJOB_TOKEN" ]; do
+  TRAINJOB_TRIES=$((TRAINJOB_TRIES + 1))
+  if [ "$TRAINJOB_TRIES" -gt 90 ]; then
+    echo "trainjob: node $SLURMD_NODENAME does not see run directory $TRAINJOB_RUN_DIR: set runs_dir to storage that all nodes share" >&2
+    exit 1
+  fi
+  sleep 1
+done
+
+# The job script calls srun again where the controller was away and no rank has begun.
+if [ "${SLURM_PROCID:-}" = 0 ]; then printf '%s\n' "$TRAINJOB_TOKEN" >"$TRAINJOB_RUN_DIR/.began"; fi
+
+# Apptainer takes the values of a clean environment from names with a prefix.
+if [ -n "${TRAINJOB_FOR_APPTAINER:-}" ]; then
+  for TRAINJOB_NAME in $TRAINJOB_FOR_APPTAINER; do
+    eval "[ -z \"\${$TRAINJOB_NAME+x}\" ] || export APPTAINERENV_$TRAINJOB_NAME=\"\$$TRAINJOB_NAME\""
+  done
+  export APPTAINERENV_PYTHONNOUSERSITE=1
+  unset TRAINJOB_FOR_APPTAINER
+fi
+
+cd "$TRAINJOB_RUN_DIR/code" && exec "$@"

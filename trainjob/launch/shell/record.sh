@@ -1,0 +1,120 @@
+# shellcheck shell=bash disable=SC2034 # the files that source this one use what is set here
+# What every job script keeps in its run directory, whatever happens: `attempt`, `state` and `exit_code`, one plain word
+# each. The run directory is the working folder.
+
+# Set by the signal handlers of a script that was told to end.
+cancelled=''
+# The process that starts the ranks; empty until there is one.
+launcher=''
+# What marks a container as a run's own; its value is the run directory.
+TRAINJOB_LABEL=trainjob.run
+
+say() { printf 'trainjob: %s\n' "$1" >&2; }
+
+# write_word FILE WORD. `sync` before `mv`: after a power cut a reader sees the old word or the new one, never an empty
+# file.
+write_word() {
+  # In a trap, a plain `return` would return the status that the script ends with.
+  if printf '%s\n' "$2" >".$1.part" && { sync ".$1.part" 2>/dev/null || true; } && mv -f ".$1.part" "$1"; then return 0; fi
+  rm -f ".$1.part"
+  # The disk is full: the word is written over the old one, whose space it takes. Line feeds cover what is longer.
+  if [[ -f "$1" ]]; then
+    printf '%s\n\n\n\n\n\n\n\n\n\n' "$2" 1<>"$1"
+  elif ! printf '%s\n' "$2" >"$1"; then
+    rm -f "$1"
+    return 1
+  fi
+}
+
+# number_in FILE: the whole number that FILE holds, without leading zeros; 0 where FILE is missing or empty. A word is
+# matched before any arithmetic sees it, which would run the $(…) of an array index.
+number_in() {
+  local word=''
+  # `read` fails at a missing newline, and has read the word all the same.
+  if [[ -f "$1" ]]; then read -r word <"$1" || true; fi
+  if [[ ! "$word" =~ ^[0-9]{0,9}$ ]]; then
+    say "file $1 of the run directory is damaged: $(printf '%q' "${word:0:80}") is not a whole number. Remove it, then: trainjob resume"
+    return 1
+  fi
+  printf '%d\n' "$((10#${word:-0}))"
+}
+
+# note_event WHAT [DETAIL [TIME [ATTEMPT]]]: a line of `events`, which tells what happened to the run, and when. Without it
+# (a full disk) nothing but that account is lost.
+note_event() {
+  local at=${3:-}
+  # In a trap, a plain `return` would return the status that the script ends with.
+  if [[ -e events && ! -f events ]]; then return 0; fi
+  # Bash knows fractions of a second since 5.0, and writes them as the locale does.
+  if [[ -z "$at" ]]; then at=${EPOCHREALTIME:-} at=${at/,/.}; fi
+  if [[ -z "$at" ]]; then printf -v at '%(%s)T' -1; fi
+  { printf '%s\t%s\t%s\t%s\n' "$at" "${4:-$TRAINJOB_ATTEMPT}" "$1" "${2:-}" >>events; } 2>/dev/null || true
+}
+
+# note_begin LAST: an attempt LAST that was killed has noted no end: the run's last sign of life stands for it.
+note_begin() {
+  if [[ -f events && "$(tail -n 1 events)" != *$'\tended\t'* ]]; then
+    note_event lost '' "$(stat -c %Y progress.json 2>/dev/null || stat -c %Y events)" "$1"
+  fi
+  note_event began "${SLURM_JOB_NODELIST:-}"
+}
+
+# The last attempt's state is removed before the new number is written: nobody may read one next to the other.
+begin_attempt() {
+  local last
+  if ! last=$(number_in attempt); then
+    write_word exit_code 1
+    write_word state FAILED
+    exit 1
+  fi
+  export TRAINJOB_ATTEMPT=$((last + 1))
+  rm -f state requeue .terminated failure.json exit_code .store-*
+  write_word attempt "$TRAINJOB_ATTEMPT"
+  note_begin "$last"
+  write_word state RUNNING
+}
+
+# A newer attempt owns the files: an older one leaves them alone.
+is_stale() { [[ "$(number_in attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}" ]]; }
+
+# end_attempt CODE STATE: STATE names the function that prints the state in which an attempt with exit code CODE ends.
+end_attempt() {
+  local state
+  trap '' TERM INT HUP USR1
+  if is_stale; then return; fi
+  state=$("$2" "$1")
+  # On a full disk there may be no file to write over, and the state matters more.
+  write_word exit_code "$1" || true
+  note_event ended "$state $1"
+  write_word state "$state"
+}
+
+# The state of a run that nobody starts again by itself.
+state_by_files() {
+  if [[ -n "$cancelled" ]]; then
+    printf 'CANCELLED\n'
+  elif [[ -e requeue ]]; then
+    printf 'STOPPED\n'
+  elif (($1 == 0)); then
+    printf 'COMPLETED\n'
+  else
+    printf 'FAILED\n'
+  fi
+}
+
+# takes_usr1 PID: whether USR1 no longer ends the ranks' shell. Its first command ignores USR1, and what it then runs in
+# its own place inherits that; but a shell that has just been forked would end.
+takes_usr1() {
+  local ignored
+  if [[ ! "/proc/$1/exe" -ef "/proc/$$/exe" ]]; then return 0; fi
+  ignored=$(sed -n 's/^SigIgn:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null) || return 0
+  ((16#${ignored:-0} & 0x200))
+}
+
+# `wait` returns early when a trap runs; bash keeps the status of a child that has ended for a later `wait`.
+wait_for() {
+  while kill -0 "$1" 2>/dev/null; do
+    wait "$1" || true
+  done
+  wait "$1"
+}

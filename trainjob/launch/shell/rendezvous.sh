@@ -1,0 +1,68 @@
+# shellcheck shell=bash disable=SC2154 # what the page sets: see slurm.sh
+# Where ranks meet under Slurm: the first node's address on the chosen interface, else its name; a port of this job's
+# own.
+
+meet_on_first_node() {
+  MASTER_ADDR=$(address_of_first_node "${TRAINJOB_INTERFACE:-$interface}")
+  MASTER_PORT=$(port_of_this_job "$port")
+  export MASTER_ADDR MASTER_PORT
+}
+
+# The job script runs on the first node of the job, and so does rank 0.
+address_of_first_node() {
+  local name=${SLURMD_NODENAME:-$HOSTNAME} address
+  if [[ -n "$1" ]]; then
+    address=$(ip -o -4 addr show dev "$1" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
+    if [[ -z "$address" ]]; then
+      say "node $name has no IPv4 address on network interface $1"
+      return 1
+    fi
+    printf '%s\n' "$address"
+  elif getent hosts "$name" >/dev/null; then
+    printf '%s\n' "$name"
+  else
+    address_by_controller "$name"
+  fi
+}
+
+# The controller may be restarting, so it is asked again for a minute: nothing else knows the address.
+address_by_controller() {
+  local tries shown
+  for ((tries = 0; tries < 30; tries++)); do
+    if ((tries > 0)); then sleep 2; fi
+    if shown=$(scontrol show node "$1" 2>&1) && [[ "$shown" =~ NodeAddr=([^[:space:]]+) ]]; then
+      printf '%s\n' "${BASH_REMATCH[1]}"
+      return
+    fi
+    if ((tries == 0)); then say "the controller does not give the address of node $1 ($shown): asking again"; fi
+  done
+  say "the name of node $1 is not known here, and in $tries tries the controller has not given its address: $shown"
+  return 1
+}
+
+# From the job id, so that two jobs on one node don't try the same; below the range from which the kernel hands out
+# ports (32768).
+port_of_this_job() {
+  local wanted=$1 step
+  if [[ -n "$wanted" ]]; then
+    if is_taken "$wanted"; then
+      say "network.port $wanted is in use on node $HOSTNAME: take it out of the cluster file and a free one is chosen"
+      return 1
+    fi
+    printf '%s\n' "$wanted"
+    return
+  fi
+  for ((step = 0; step < 100; step++)); do
+    wanted=$((20000 + (SLURM_JOB_ID * 31 + step) % 12768))
+    if ! is_taken "$wanted"; then
+      printf '%s\n' "$wanted"
+      return
+    fi
+  done
+  say "of 100 ports from 20000 on none is free on node $HOSTNAME"
+  return 1
+}
+
+is_taken() {
+  (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null || (: <>"/dev/tcp/$MASTER_ADDR/$1") 2>/dev/null
+}

@@ -1,0 +1,259 @@
+# shellcheck shell=bash disable=SC2154 # what the page sets: see slurm.sh
+# How a job under Slurm continues: Slurm requeues it, or it requeues itself, or it submits its follow-up. Slurm sends TERM
+# for scancel, for the time limit, for a preemption and before a requeue by hand, and only the controller can tell which.
+
+# What a rehearsal redirects. A follow-up job is rehearsed as well.
+REDIRECTS=(
+  TRAINJOB_PYTHON TRAINJOB_PROLOGUE TRAINJOB_DATA_DIR TRAINJOB_DEVICE TRAINJOB_INTERFACE TRAINJOB_CONTAINER
+  TRAINJOB_MAX_UPDATES TRAINJOB_LAUNCH_ONLY
+)
+
+begin_job() {
+  local progress automatic='' last_nodes=''
+  name_job
+  count_restarts
+  progress=$(progress_so_far)
+  if [[ "$job" == "$(cat job_id 2>/dev/null)" || "$job" == "$(cat .follow_up 2>/dev/null)" ]]; then automatic=1; fi
+  if [[ -n "$automatic" ]]; then refuse_complete_run; fi
+  if [[ -n "$automatic" ]]; then last_nodes=$(nodes_of_last_attempt); fi
+  begin_attempt
+  write_word job_id "$job"
+  write_word .nodes "${SLURM_JOB_NODELIST:-}"
+  rm -f .bad_node
+  note_failed_nodes "$last_nodes"
+  count_start "$automatic" "$progress"
+  if [[ -n "$queues_follow_up" ]]; then queue_follow_up; fi
+}
+
+# A preemption and the script may both have asked for a requeue: the second one finds nothing left to do.
+refuse_complete_run() {
+  if [[ "$(cat state 2>/dev/null)" == COMPLETED ]]; then
+    say "the run is complete, and Slurm has started its job once more: nothing to do"
+    exit 0
+  fi
+}
+
+# An element of an array is named by both numbers: the array's own number would mean all of them.
+name_job() {
+  job=$SLURM_JOB_ID
+  if [[ -n "${SLURM_ARRAY_JOB_ID:-}" ]]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
+}
+
+# How often Slurm itself says that it has started this job again. The count in the environment may be that of another job,
+# in whose shell sbatch was called: only the controller knows, if it answers.
+count_restarts() {
+  restarts=0
+  if [[ "${SLURM_RESTART_COUNT:-0}" =~ ^[0-9]{1,9}$ ]]; then restarts=$((10#${SLURM_RESTART_COUNT:-0})); fi
+  if ((restarts > 0)) && [[ "$(show_job)" =~ Restarts=([0-9]{1,9}) ]]; then restarts=$((10#${BASH_REMATCH[1]})); fi
+}
+
+# What the controller shows of this job; nothing where it does not answer. Slurm kills the script 30 s after TERM.
+show_job() {
+  if command -v timeout >/dev/null; then
+    timeout -k 1 10 scontrol show job -o "$job" 2>/dev/null || true
+  else
+    scontrol show job -o "$job" 2>/dev/null || true
+  fi
+}
+
+# The newest checkpoint; of a command, which keeps none of ours, what it wrote into its marker. Nothing: not known.
+progress_so_far() {
+  local newest=$counted_from checkpoint
+  for checkpoint in checkpoints/update-*; do
+    if [[ -e "$checkpoint" ]]; then newest=${checkpoint##*/}; fi
+  done
+  if [[ -z "$newest" && -s requeue ]]; then read -r newest _ <requeue || true; fi
+  printf '%s\n' "$newest"
+}
+
+# count_start AUTOMATIC PROGRESS. Only starts that nobody asked for are counted: a run may be resumed by hand at any time.
+count_start() {
+  local starts=0 same=0 last=''
+  if [[ -n "$1" && -s .starts ]]; then read -r starts same last <.starts || true; fi
+  # Matched before arithmetic sees them: see number_in.
+  if [[ ! "$starts $same" =~ ^[0-9]{1,9}\ [0-9]{1,9}$ ]]; then starts=0 same=0; fi
+  starts=$((10#$starts + 1)) same=$((10#$same))
+  if [[ -n "$2" && "$2" == "$last" ]]; then same=$((same + 1)); else same=1; fi
+  write_word .starts "$starts $same $2"
+  if ((same > 2)); then
+    say "two attempts in a row ended at $2, where they had begun: not started again. Look at the logs, then: trainjob resume"
+    exit 1
+  fi
+  if ((starts > max_attempts)); then
+    say "this is start $starts and max_attempts is $max_attempts: not started again. To continue: trainjob resume"
+    exit 1
+  fi
+}
+
+# end_job CODE
+end_job() {
+  if is_stale; then return; fi
+  end_attempt "$(code_of_ranks "$1")" state_under_slurm
+  if [[ "$(<state)" == REQUEUED ]]; then
+    note_bad_nodes
+    if [[ -n "$cancelled" ]]; then start_elsewhere; else start_again; fi
+  fi
+  if [[ "$(<state)" != REQUEUED ]]; then drop_follow_up; fi
+  # What waits for this job starts when it exits with 0: only a run that is complete may say so.
+  if [[ "$1" == 0 && "$(<state)" != COMPLETED ]]; then exit 75; fi
+}
+
+# srun returns its own code, 143, when it had to end the other ranks; the launcher knows which failed first, and how.
+code_of_ranks() {
+  local first=''
+  if (($1 != 0)) && [[ -s failure.json ]]; then
+    first=$(sed -n 's/^ *"exit_code": \([0-9]*\).*/\1/p' failure.json)
+  fi
+  printf '%s\n' "${first:-$1}"
+}
+
+# state_under_slurm CODE
+state_under_slurm() {
+  if [[ -n "$cancelled" ]]; then
+    state_by_controller
+  elif [[ -e requeue ]] && may_start_again; then
+    printf 'REQUEUED\n'
+  elif [[ ! -e requeue ]] && { (($1 == 0)) || [[ ! -s failure.json ]]; } && job_is_ending; then
+    # srun hears of the job's end before this script does, and no rank is to blame; it returns 0 when a node fails under it.
+    state_by_controller
+  elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
+    state_by_controller
+  else
+    state_by_files "$1"
+  fi
+}
+
+# A controller that was restarted did not know that the job had begun, and starts it again.
+job_waits() { [[ "$(show_job)" == *' JobState=PENDING '* ]]; }
+
+job_is_ending() {
+  local shown
+  shown=$(show_job)
+  [[ -n "$shown" && "$shown" != *' JobState=RUNNING '* ]]
+}
+
+state_by_controller() {
+  local shown
+  shown=$(show_job)
+  if [[ "$shown" =~ Restarts=([0-9]{1,9}) ]] && ((10#${BASH_REMATCH[1]} > restarts)); then
+    printf 'REQUEUED\n'
+  elif [[ "$shown" == *' JobState=PENDING '* ]]; then
+    if all_ranks_have_succeeded; then
+      say "the run is complete, and Slurm, which does not know that this job has begun, is told not to start it again"
+      scancel "$job" 2>/dev/null || true
+      printf 'COMPLETED\n'
+    else
+      printf 'REQUEUED\n'
+    fi
+  elif [[ "$shown" == *' JobState=NODE_FAIL '* ]]; then
+    say "a node failed, and Slurm does not start the job again"
+    if waiting_follow_up >/dev/null; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
+  elif [[ "$shown" == *' Reason=TimeLimit '* ]]; then
+    say "the time limit has ended this attempt"
+    printf 'TIMEOUT\n'
+  elif [[ "$shown" == *' PreemptTime='[0-9]* ]]; then
+    say "preempted by Slurm, which does not start the job again here: trainjob resume continues from the last checkpoint"
+    if [[ -e requeue ]]; then printf 'STOPPED\n'; else printf 'CANCELLED\n'; fi
+  else
+    printf 'CANCELLED\n'
+  fi
+}
+
+may_start_again() {
+  local starts=1
+  if [[ -e stop ]]; then return 1; fi
+  if [[ "$preemption" != requeue && -e .terminated ]]; then
+    say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
+    return 1
+  fi
+  if [[ -s .starts ]]; then read -r starts _ <.starts || true; fi
+  if [[ ! "$starts" =~ ^[0-9]{1,9}$ ]]; then starts=1; fi
+  if ((10#$starts >= max_attempts)); then
+    say "the last of $max_attempts starts (max_attempts) has ended: trainjob resume continues from its checkpoint"
+    return 1
+  fi
+}
+
+# By the controller; where it refuses, or scontrol is missing, by another job that waits for this one to end.
+start_again() {
+  local follow_up
+  if ! still_runs; then
+    write_word state "$(state_by_controller)"
+    return 0
+  fi
+  if scontrol requeue "$job" 2>/dev/null; then
+    start_elsewhere
+    return 0
+  fi
+  # One that was queued before the work started may not exclude what has failed since.
+  if [[ ! -s excluded_nodes ]] && follow_up=$(waiting_follow_up) || follow_up=$(submit_follow_up afterany); then
+    if [[ "$follow_up" != "$(cat .follow_up 2>/dev/null)" ]]; then drop_follow_up; fi
+    write_word job_id "$follow_up"
+    say "requeueing is not allowed here: job $follow_up continues after this one"
+  else
+    write_word state STOPPED
+    say "Slurm takes neither a requeue nor a follow-up job: trainjob resume continues from the checkpoint"
+  fi
+}
+
+# Where a job is not requeued, nothing continues the run when its first node dies: so a job waits from the beginning.
+queue_follow_up() {
+  local follow_up
+  if [[ -s .follow_up && "$(<.follow_up)" != "$job" ]] && waiting_follow_up >/dev/null; then return; fi
+  if follow_up=$(submit_follow_up afternotok); then
+    write_word .follow_up "$follow_up"
+    say "job $follow_up waits, and continues the run if this one ends before it is done"
+  else
+    say "no follow-up job can be queued: if the first node of this job dies, trainjob resume continues"
+  fi
+}
+
+# Prints the job that was queued before the work started, where it still waits.
+waiting_follow_up() {
+  local queued
+  if [[ ! -s .follow_up ]]; then return 1; fi
+  queued=$(<.follow_up)
+  if [[ "$queued" == "$job" || "$(scontrol show job -o "$queued" 2>/dev/null)" != *' JobState=PENDING '* ]]; then return 1; fi
+  printf '%s\n' "$queued"
+}
+
+# A run that nobody is to continue leaves no job behind.
+drop_follow_up() {
+  local queued
+  if queued=$(waiting_follow_up); then scancel "$queued" 2>/dev/null || true; fi
+  rm -f .follow_up
+}
+
+# submit_follow_up afterany|afternotok. Called in a shell of its own. The new job would take what Slurm has told this one,
+# as its count of restarts, for its own.
+submit_follow_up() {
+  local name words excluded element=${SLURM_ARRAY_TASK_ID:-} answer follow_up
+  excluded=$(nodes_to_exclude)
+  cd -- "$TRAINJOB_SUBMITTED_IN" || return 1
+  words=(--parsable --dependency="$1:$job" --job-name="$SLURM_JOB_NAME" --export="$(redirects)")
+  if [[ -n "$element" ]]; then words+=(--array="$element"); fi
+  if [[ -n "$excluded" ]]; then words+=(--exclude="$excluded"); fi
+  for name in "${!SLURM_@}"; do
+    case $name in SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT | SLURM_CLUSTERS) ;; *) unset "$name" ;; esac
+  done
+  answer=$(sbatch "${words[@]}" job.sbatch) || return 1
+  # A line of its own: sites' plugins print messages, and a number may stand in any of them.
+  follow_up=$(grep -E -m1 '^[0-9]+(;[A-Za-z0-9_.-]+)?$' <<<"$answer") || return 1
+  printf '%s\n' "${follow_up%%;*}${element:+_$element}"
+}
+
+# The redirects that are set, as sbatch's --export takes them.
+redirects() {
+  local name names=NONE
+  for name in "${REDIRECTS[@]}"; do
+    if [[ -n "${!name:-}" ]]; then names="${names#NONE},$name"; fi
+  done
+  printf '%s\n' "${names#,}"
+}
+
+# scontrol would bring back a job that was cancelled a moment ago.
+still_runs() {
+  local shown
+  shown=$(show_job)
+  [[ -z "$shown" || "$shown" == *' JobState=RUNNING '* ]]
+}

@@ -1,0 +1,153 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # the page uses what is set here, and sets what is used: see slurm.sh
+# What ranks run inside of under Slurm: the words between srun and the interpreter. All of them are empty where a
+# rehearsal runs without a container. Everything set here begins with TRAINJOB_, because it stands beside names of the
+# user's.
+
+# A container sees nothing of the environment but these and the job's own: what a host has loaded is for the host.
+TRAINJOB_ALWAYS_HANDED_IN=(
+  MASTER_ADDR MASTER_PORT TRAINJOB_ATTEMPT TRAINJOB_DATA_DIR TRAINJOB_DEVICE TRAINJOB_INTERFACE TRAINJOB_MAX_UPDATES
+  TRAINJOB_LAUNCH_ONLY TRAINJOB_RUN_DIR TRAINJOB_TOKEN
+  SLURM_LOCALID SLURM_NTASKS SLURM_PROCID SLURM_STEP_TASKS_PER_NODE
+  SLURMD_NODENAME SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_CPUS_PER_TASK SLURM_JOB_ID SLURM_JOB_NODELIST
+  SLURM_NODEID SLURM_RESTART_COUNT SLURM_STEP_GPUS
+)
+TRAINJOB_CONTAINED=() TRAINJOB_SRUN_OPTIONS=()
+TRAINJOB_HANDED_IN=() TRAINJOB_MOUNTS=()
+
+# hand_in NAME…: names of variables, never their values.
+hand_in() { TRAINJOB_HANDED_IN=("${TRAINJOB_ALWAYS_HANDED_IN[@]}" "$@"); }
+
+# mount_folders FOLDER…: beside the run directory and the data; one that is missing on this node is left out.
+mount_folders() {
+  local TRAINJOB_FOLDER
+  for TRAINJOB_FOLDER in "$TRAINJOB_SUBMITTED_IN" "${TRAINJOB_DATA_DIR:-}" "$@"; do
+    if [[ -e "$TRAINJOB_FOLDER" ]]; then TRAINJOB_MOUNTS+=("$TRAINJOB_FOLDER"); fi
+  done
+}
+
+# contain_ranks RUNTIME IMAGE cpu|gpu: after hand_in and mount_folders.
+contain_ranks() {
+  if [[ "${TRAINJOB_CONTAINER:-}" == none ]]; then return; fi
+  refuse_unmountable "$1"
+  case $1 in
+    apptainer) contain_in_apptainer "$2" "$3" ;;
+    pyxis) contain_in_pyxis "$2" ;;
+    *) contain_in_engine "$@" ;;
+  esac
+}
+
+refuse_unmountable() {
+  local TRAINJOB_FOLDER TRAINJOB_SIGNS='[,"]'
+  if [[ "$1" == pyxis ]]; then TRAINJOB_SIGNS='[,":]'; fi
+  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
+    # shellcheck disable=SC2053 # the signs are a pattern
+    if [[ "$TRAINJOB_FOLDER" == *$TRAINJOB_SIGNS* ]]; then
+      say "$TRAINJOB_FOLDER contains a character at which $1 splits its mounts: give it another name"
+      exit 1
+    fi
+  done
+}
+
+bind_mounts() {
+  local TRAINJOB_FOLDER
+  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
+    TRAINJOB_CONTAINED+=(--mount "type=bind,source=$TRAINJOB_FOLDER,destination=$TRAINJOB_FOLDER")
+  done
+}
+
+# A clean environment, and no value evaluated by the image's shell. The home is there, the packages in it are not.
+contain_in_apptainer() {
+  TRAINJOB_CONTAINED=(apptainer exec --cleanenv --no-eval)
+  if [[ "$2" == gpu ]]; then TRAINJOB_CONTAINED+=("$(option_for_gpus)"); fi
+  TRAINJOB_CONTAINED+=(--pwd "$TRAINJOB_RUN_DIR/code")
+  bind_mounts
+  TRAINJOB_CONTAINED+=("$1")
+  # on_each_node.sh gives apptainer the values.
+  export TRAINJOB_FOR_APPTAINER="${TRAINJOB_HANDED_IN[*]}"
+}
+
+# AMD's kernel driver has one device for all its GPUs. This is the first node of the job, and all are alike.
+option_for_gpus() {
+  if [[ -e "${TRAINJOB_DEVICES:-/dev}/kfd" && ! -e "${TRAINJOB_DEVICES:-/dev}/nvidiactl" ]]; then
+    printf '%s\n' --rocm
+  else
+    printf '%s\n' --nv
+  fi
+}
+
+contain_in_pyxis() {
+  local IFS=, TRAINJOB_FOLDER TRAINJOB_PAIRS=()
+  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do TRAINJOB_PAIRS+=("$TRAINJOB_FOLDER:$TRAINJOB_FOLDER"); done
+  TRAINJOB_SRUN_OPTIONS=(
+    --container-image="$1" --container-workdir="$TRAINJOB_RUN_DIR/code" --no-container-entrypoint
+    --container-env="${TRAINJOB_HANDED_IN[*]}" --container-mounts="${TRAINJOB_PAIRS[*]}"
+  )
+}
+
+# Docker and podman.
+contain_in_engine() {
+  local TRAINJOB_NAME
+  TRAINJOB_CONTAINED=(
+    "$1" run --rm --network host --ipc host --user "$(id -u):$(id -g)" --entrypoint ''
+    --label "$TRAINJOB_LABEL=$TRAINJOB_RUN_DIR" --workdir "$TRAINJOB_RUN_DIR/code"
+  )
+  if [[ "$1" == podman ]] && ((EUID != 0)); then TRAINJOB_CONTAINED+=(--userns keep-id); fi
+  if [[ "$3" == gpu && "$1" == docker ]]; then
+    TRAINJOB_CONTAINED+=(--gpus "${CUDA_VISIBLE_DEVICES:+\"device=}${CUDA_VISIBLE_DEVICES:-all}${CUDA_VISIBLE_DEVICES:+\"}")
+  elif [[ "$3" == gpu ]]; then
+    TRAINJOB_CONTAINED+=(--device nvidia.com/gpu=all)
+  fi
+  bind_mounts
+  for TRAINJOB_NAME in "${TRAINJOB_HANDED_IN[@]}"; do TRAINJOB_CONTAINED+=(--env "$TRAINJOB_NAME"); done
+  TRAINJOB_CONTAINED+=("$2")
+}
+
+# How long an engine is left alone before it is asked again for an image that it does not have yet.
+image_look_s=5
+
+has_engine() { [[ "$container" == docker || "$container" == podman ]]; }
+
+# A name can mean another image tomorrow. The digest is found beside the ranks, because a large file takes minutes to read.
+note_image() {
+  local digest
+  trap - EXIT TERM INT HUP USR1
+  # What reads the image is no process of the run's.
+  export -n TRAINJOB_RUN_DIR
+  if digest=$(digest_of_image); then note_event image "$digest"; fi
+}
+
+# A folder has no digest, and neither has a registry's tag before it is downloaded.
+digest_of_image() {
+  local shown tries
+  if [[ "$image" == *@sha256:* ]]; then
+    printf '%s\n' "$image"
+  elif has_engine; then
+    # An image that this node does not have is downloaded when the ranks start.
+    for ((tries = 1; tries <= 120; tries++)); do
+      if shown=$("$container" image inspect --format '{{range .RepoDigests}}{{.}} {{end}}{{.Id}}' "$image"); then break; fi
+      sleep "$image_look_s"
+    done
+    shown=${shown%% *}
+    if [[ "$shown" != *@* ]]; then shown=sha256:${shown#sha256:}; fi
+    [[ "$shown" != sha256: ]] && printf '%s\n' "$shown"
+  else
+    [[ -f "$image" ]] && shown=$(sha256sum <"$image") && printf 'sha256:%s\n' "${shown%% *}"
+  fi
+}
+
+# end_noting CODE: a job that was short waits for the digest for up to a minute, and no cancelled or failed one does.
+end_noting() {
+  local tries
+  for ((tries = 0; tries < 300 && $1 == 0; tries++)); do
+    if [[ -n "$cancelled" ]] || ! kill -0 "$noting" 2>/dev/null; then break; fi
+    sleep 0.2
+  done
+  kill -KILL "$noting" 2>/dev/null || true
+}
+
+# end_containers ENGINE: a container outlives the command that has started it, where that is killed.
+end_containers() {
+  local left
+  left=$("$1" ps --quiet --filter "label=$TRAINJOB_LABEL=$TRAINJOB_RUN_DIR" 2>/dev/null) || return 0
+  if [[ -n "$left" ]]; then xargs "$1" rm --force <<<"$left" >/dev/null 2>&1 || true; fi
+}

@@ -1,0 +1,100 @@
+# shellcheck shell=bash disable=SC2154 # what the page sets: see slurm.sh
+# One srun that survives its controller: it is called again where the controller was away before any rank began, and ended
+# where all ranks have ended and it stays, as it does when a node's slurmstepd was killed.
+
+# How often srun is called, and how long it is left alone between two calls.
+step_tries=60 step_pause_s=5
+# How often the ranks' marks are looked at, and how long srun may stay after the last of them.
+step_look_s=10 step_grace_s=60
+# The size of the job's output when srun was called.
+step_printed=0
+CONTROLLER_AWAY='Unable to confirm allocation|Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted'
+CONTROLLER_AWAY+='|Unable to establish controller machine|Connection (refused|timed out|reset by peer)|temporarily unable'
+CONTROLLER_AWAY+='|Transport endpoint is not connected|(Job is pending execution|Invalid job id specified|already completing or completed)$'
+
+# Stays until srun has ended for good, and returns its code.
+wait_for_step() {
+  local code tries watcher
+  for ((tries = 1; ; tries++)); do
+    watch_step "$launcher" &
+    watcher=$!
+    disown "$watcher"
+    code=0
+    wait_for "$launcher" || code=$?
+    kill "$watcher" 2>/dev/null || true
+    if step_is_gone; then
+      code=$(code_of_marks)
+      return "$code"
+    fi
+    if ((code == 0 || tries >= step_tries)) || [[ -n "$cancelled" ]] || ! declare -F ranks >/dev/null; then break; fi
+    if step_has_begun || ! controller_was_away "$step_printed"; then break; fi
+    say "srun could not start the ranks while Slurm's controller was away: trying again (${tries})"
+    sleep "$step_pause_s" &
+    wait_for $! || true
+    if [[ -n "$cancelled" ]]; then break; fi
+    step_printed=$(size_of_output)
+    ranks &
+    launcher=$!
+    if [[ -n "$usr1" ]]; then
+      usr1=came
+      keep_asking
+    fi
+  done
+  return "$code"
+}
+
+size_of_output() { stat -c %s logs/scheduler.out 2>/dev/null || echo 0; }
+
+# Rank 0 leaves this script's word when it begins: on_each_node.sh.
+step_has_begun() { [[ "$(cat .began 2>/dev/null)" == "$TRAINJOB_TOKEN" ]]; }
+
+# controller_was_away BYTES: what srun has printed since this job's output had so many.
+controller_was_away() { tail -c "+$(($1 + 1))" logs/scheduler.out 2>/dev/null | grep -qE "$CONTROLLER_AWAY"; }
+
+# watch_step PID
+watch_step() {
+  local waited_s=0
+  trap - EXIT TERM INT HUP USR1
+  # What sleeps here is no process of the run's.
+  export -n TRAINJOB_RUN_DIR
+  # Whoever reads this script's output waits for nobody who sleeps.
+  while sleep "$step_look_s" >/dev/null 2>&1 && kill -0 "$1" 2>/dev/null; do
+    if ! all_ranks_have_ended; then continue; fi
+    write_word step_gone "$TRAINJOB_ATTEMPT"
+    if ((waited_s >= step_grace_s)); then
+      say "all ranks ended ${waited_s} s ago and srun has not: the daemon of its step is gone, so this job ends without it"
+      write_word .step_ended "$TRAINJOB_TOKEN"
+      kill -KILL "$1" 2>/dev/null
+      return
+    fi
+    waited_s=$((waited_s + step_look_s))
+  done
+  rm -f step_gone
+}
+
+step_is_gone() { [[ "$(cat .step_ended 2>/dev/null)" == "$TRAINJOB_TOKEN" ]]; }
+
+# The launcher leaves a mark for each of its ranks when it has ended: .ended/ATTEMPT.RANK, with the exit code.
+all_ranks_have_ended() {
+  local marks=(.ended/"$TRAINJOB_ATTEMPT".*)
+  # A job on a range of nodes with one rank each does not state their number.
+  [[ -e "${marks[0]}" && "${#marks[@]}" -ge $((${SLURM_JOB_NUM_NODES:-0} * ${SLURM_NTASKS_PER_NODE:-1})) ]] &&
+    ((${SLURM_JOB_NUM_NODES:-0} > 0))
+}
+
+# Whether every rank has ended with 0, and none was told to end.
+all_ranks_have_succeeded() {
+  [[ ! -e .terminated ]] && all_ranks_have_ended && [[ "$(code_of_marks)" == 0 ]]
+}
+
+code_of_marks() {
+  local mark word code=0
+  # Without a subshell for each: there may be thousands.
+  for mark in .ended/"$TRAINJOB_ATTEMPT".*; do
+    word=''
+    if [[ -f "$mark" ]]; then read -r word <"$mark" || true; fi
+    if [[ ! "$word" =~ ^[0-9]{0,9}$ ]]; then word=1; fi
+    if ((code == 0)); then code=$((10#${word:-0})); fi
+  done
+  printf '%s\n' "$code"
+}

@@ -1,0 +1,259 @@
+"""Starts ranks, passes signals on, ends the others when one fails, and records which failed first and why."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
+
+from trainjob.contract import causes, checkpoints, exits
+from trainjob.contract.attempts import is_stale
+from trainjob.contract.environment import ATTEMPT, Ranking
+from trainjob.contract.failure import Failure, record_first, tail_of_attempt
+from trainjob.contract.files import write_atomically
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import processes
+from trainjob.launch.guard import PASSED_ON, WATCHED
+from trainjob.launch.host import node_name
+from trainjob.launch.processes import Ended
+from trainjob.launch.shell_traps import traps_usr1
+from trainjob.launch.usage import Watched
+from trainjob.launch.witness import Witness
+
+# A rank whose peer has died can only fail, so it gets seconds to end and not the time of a checkpoint.
+_GRACE_AFTER_FAILURE_S = 5.0
+_ASK_AGAIN_S = 0.2
+
+
+class Rank(NamedTuple):
+    """One rank before it starts."""
+
+    ranking: Ranking
+    command: Sequence[str]
+    environment: Dict[str, str]
+    folder: Path
+    log: Path
+    begins_log: bool = True
+    cpus: FrozenSet[int] = frozenset()  # to which it is bound; none: as this process
+    holds_input: bool = False  # its standard input stays open for as long as this process lives
+
+
+class Started(NamedTuple):
+    """One running rank. The Popen is kept so that nobody else reaps its process."""
+
+    rank: Rank
+    process: "subprocess.Popen[bytes]"
+
+
+class Supervisor:
+    """Runs `ranks` to their end.
+
+    `restarts`: whoever started this launcher starts the job again where it finds the marker `requeue`, so the marker is
+    left after a failure that another attempt may not meet. `observe` is called with the ranks that run.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        ranks: Sequence[Rank],
+        grace_s: float,
+        restarts: bool = False,
+        observe: Callable[[List[Watched]], None] = lambda _: None,
+    ) -> None:
+        self._paths = paths
+        self._ranks = ranks
+        self._grace_s = grace_s
+        self._restarts = restarts
+        self._observe = observe
+        self._running: Dict[int, Started] = {}
+        self._kill_at: Optional[float] = None
+        self._was_told_to_end = False
+        self._was_asked_to_stop = False
+        self._without_usr1: Set[int] = set()  # ranks that USR1 has not reached yet
+        self._first_failure: Optional[int] = None
+        self._codes: List[int] = []
+        self._witness = Witness()
+
+    def run(self) -> int:
+        """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        processes.adopt_orphans()
+        try:
+            self._start()
+            if self._running:
+                self._observe([_watched(started) for started in self._running.values()])
+            while self._running:
+                self._handle(self._next_signal())
+        finally:
+            processes.kill_children()
+        if self._first_failure is not None:
+            return self._first_failure
+        return exits.CHECKPOINTED if exits.CHECKPOINTED in self._codes else exits.DONE
+
+    def _start(self) -> None:
+        for rank in self._ranks:
+            try:
+                process = _start(rank)
+                self._running[process.pid] = Started(rank, process)
+            except OSError as error:
+                with open(str(rank.log), "a") as log:
+                    log.write("trainjob: can't start %s in %s: %s\n" % (rank.command[0], rank.folder, error.strerror))
+                self._failed(rank, Ended(127 if isinstance(error, FileNotFoundError) else 126, 0))
+                return
+
+    def _next_signal(self) -> Optional[int]:
+        timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        if self._without_usr1:
+            timeout_s = min(timeout_s, _ASK_AGAIN_S)
+        received = signal.sigtimedwait(WATCHED, timeout_s)
+        return None if received is None else received.si_signo
+
+    def _handle(self, number: Optional[int]) -> None:
+        # One SIGCHLD may stand for several ranks, and another signal may arrive with it, so always look for ended
+        # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
+        reaped = processes.reap()
+        for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
+            self._ended(started, ended)
+        if number in PASSED_ON:
+            self._pass_on(PASSED_ON[signal.Signals(number)])
+        self._send_usr1()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            for pid in self._running:
+                os.killpg(pid, signal.SIGKILL)
+            self._kill_at = None
+
+    def _pass_on(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._without_usr1 |= set() if self._was_asked_to_stop else set(self._running)
+            # Only once: a job script repeats the signal, because it can't know whether the first one arrived.
+            self._was_asked_to_stop = True
+            return
+        self._signal_ranks(number)
+        self._was_told_to_end = True
+        self._kill_after(self._grace_s)
+        with contextlib.suppress(OSError):
+            self._paths.terminated.touch()
+
+    def _send_usr1(self) -> None:
+        # A rank without a handler yet would not notice the signal, and one that never installs one must survive it.
+        for pid in [pid for pid in self._without_usr1 if processes.hears(pid, signal.SIGUSR1)]:
+            os.kill(pid, signal.SIGUSR1)
+            self._without_usr1.discard(pid)
+
+    def _ended(self, started: Started, ended: Ended) -> None:
+        started.process.returncode = ended.returncode
+        self._without_usr1.discard(started.process.pid)
+        code = exits.from_wait_status(ended.returncode)
+        self._codes.append(code)
+        if code not in (exits.DONE, exits.CHECKPOINTED):
+            self._failed(started.rank, ended)
+
+    def _failed(self, rank: Rank, ended: Ended) -> None:
+        if self._first_failure is not None:
+            return
+        self._first_failure = exits.from_wait_status(ended.returncode)
+        if not self._was_told_to_end:
+            self._record(rank, ended)
+        self._signal_ranks(signal.SIGTERM)
+        self._kill_after(_GRACE_AFTER_FAILURE_S)
+
+    def _record(self, rank: Rank, ended: Ended) -> None:
+        failure = Failure(
+            attempt=int(rank.environment[ATTEMPT]),
+            rank=rank.ranking.rank,
+            host=socket.gethostname(),
+            exit_code=exits.from_wait_status(ended.returncode),
+            command=list(rank.command),
+            tail=tail_of_attempt(rank.log),
+            signal=-ended.returncode if ended.returncode < 0 else None,
+            memory=self._witness.memory(ended.peak_rss_bytes),
+            kernel=self._witness.kernel_messages(),
+        )
+        try:
+            was_first = record_first(self._paths, failure)
+        except OSError as error:
+            # A full disk must neither stop the supervision of the other ranks nor hide how this one ended.
+            was_first = True
+            sys.stderr.write("trainjob: failure.json can't be written: %s\n" % error)
+        if was_first:
+            sys.stderr.write("trainjob: rank %d failed with exit code %d\n" % (failure.rank, failure.exit_code))
+            explain(self._paths, failure, self._restarts)
+
+    def _signal_ranks(self, number: int) -> None:
+        # To the rank alone, not to its group: loader processes must live until the checkpoint is written.
+        # By id: Popen.send_signal would reap a rank that has just ended, and its exit code would be lost.
+        for pid in self._running:
+            os.kill(pid, number)
+
+    def _kill_after(self, grace_s: float) -> None:
+        at = time.monotonic() + grace_s
+        self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
+
+
+def explain(paths: RunPaths, failure: Failure, restarts: bool, node: str = "") -> None:
+    """Print why a rank ended, and with `restarts` leave the marker if another attempt may get further.
+
+    `node` is the one that it ended on, where that is not this one.
+    """
+    cause = causes.of_failure(failure)
+    if cause is not None:
+        sys.stderr.write("trainjob: %s\n" % cause)
+    if not restarts or cause is None:
+        return
+    if cause.blames_node:
+        write_atomically(paths.bad_node, "%s %s\n" % (node or node_name(), cause.text))
+    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    # Ranks that have not begun lose nothing without a checkpoint.
+    if cause.restart and (newest or cause.code == causes.BAD_NODE) and not is_stale(paths, failure.attempt):
+        write_atomically(paths.requeue, "%d\n" % (checkpoints.update_of(newest) if newest else 0))
+
+
+def _watched(started: Started) -> Watched:
+    environ, rank = started.rank.environment, started.rank.ranking.rank
+    return Watched(int(environ[ATTEMPT]), rank, started.process.pid, environ)
+
+
+def _start(rank: Rank) -> "subprocess.Popen[bytes]":
+    rank.log.parent.mkdir(parents=True, exist_ok=True)
+    usr1 = signal.SIG_DFL if traps_usr1(rank.command, rank.folder) else signal.SIG_IGN
+    with open(str(rank.log), "ab", buffering=0) as log:
+        if rank.begins_log:
+            log.write(header(rank).encode())
+        return subprocess.Popen(
+            list(rank.command),
+            cwd=str(rank.folder),
+            env=rank.environment,
+            stdin=subprocess.PIPE if rank.holds_input else subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=lambda: _in_the_child(rank.cpus, usr1),  # noqa: PLW1509 - this process has one thread
+        )
+
+
+def _in_the_child(cpus: FrozenSet[int], usr1: signal.Handlers) -> None:
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    # A background job of a shell starts with SIGINT ignored, and would pass that on to all its descendants.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Slurm sends USR1 to every process of a step; a rank that does not handle it, or not yet, must survive.
+    signal.signal(signal.SIGUSR1, usr1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+    processes.end_with_parent(signal.SIGKILL)
+
+
+def header(rank: Rank) -> str:
+    """Return the line that heads what an attempt of the rank writes into its log."""
+    return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
+        rank.environment[ATTEMPT],
+        rank.ranking.rank,
+        rank.ranking.world_size,
+        socket.gethostname(),
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )

@@ -1,0 +1,129 @@
+"""What the reports of all launchers on the node check's all-reduce say of the nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+# With all pairs of many nodes the check would take minutes. Each node has so many partners at most.
+MOST_ROUNDS = 8
+# An import of torch over NFS on hundreds of nodes at once takes minutes.
+LIMIT_S = 180.0
+
+Pair = Tuple[int, int]
+
+
+class Report(NamedTuple):
+    """What the ranks of one launcher have seen."""
+
+    node: str
+    ranks: List[int]
+    failed: str = ""  # what a rank's process printed last before it failed by itself
+    failed_after_s: float = 0.0
+    lost: str = ""  # the connection to another rank that a rank lost
+    is_ready: bool = True  # its GPU answered
+    is_done: bool = True
+    wrong: Sequence[int] = ()  # ranks whose numbers have arrived wrong
+    has_wrong_sum: bool = False
+    mb_per_s: Sequence[Tuple[int, int, float]] = ()
+    unreached: Sequence[Pair] = ()
+
+
+class Verdict(NamedTuple):
+    """What the first launcher makes of all reports. `node` is at fault, if any is."""
+
+    text: str
+    is_refused: bool = False
+    node: str = ""
+    rank: int = 0
+
+
+def judge(reports: Sequence[Report]) -> Verdict:
+    """Return what is wrong, and with which node; with none, the slowest pair."""
+    nodes = {rank: report.node for report in reports for rank in report.ranks}
+    broken = sorted((report for report in reports if report.failed), key=lambda report: report.failed_after_s)
+    if broken:
+        return _of_broken(broken, nodes)
+    waiting = [report for report in reports if not report.is_done]
+    silent = [report for report in waiting if not report.is_ready]
+    if len(silent) == len(reports):
+        return Verdict("no all-reduce before the ranks start: no GPU answered through torch within %g s" % LIMIT_S)
+    if silent:
+        return _against(silent[0].ranks[0], nodes, "its GPU did not answer through torch within %g s" % LIMIT_S)
+    if waiting:
+        why = next((report.lost for report in waiting if report.lost), "it did not end within %g s" % LIMIT_S)
+        return _against_all(nodes, why)
+    wrong = Counter(rank for report in reports for rank in report.wrong).most_common(1)
+    if wrong:
+        return _against(wrong[0][0], nodes, "what rank %d adds to an all-reduce arrives wrong" % wrong[0][0])
+    for report in reports:
+        if report.has_wrong_sum:
+            return _against(report.ranks[0], nodes, "rank %d got a wrong sum of an all-reduce" % report.ranks[0])
+    unreached = [pair for report in reports for pair in report.unreached]
+    if unreached:
+        return _of_unreached(unreached, nodes)
+    return Verdict(_in_order(reports, nodes))
+
+
+def _of_broken(broken: List[Report], nodes: Mapping[int, str]) -> Verdict:
+    first = broken[0]
+    if {report.node for report in broken} < set(nodes.values()):
+        return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
+    if not first.is_ready:
+        # The same everywhere, such as a torch without CUDA: the ranks themselves say it best.
+        return Verdict("no all-reduce before the ranks start: %s" % first.failed)
+    if _count(nodes) == 1:
+        return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
+    return _against_all(nodes, first.failed)
+
+
+def _of_unreached(unreached: Sequence[Pair], nodes: Mapping[int, str]) -> Verdict:
+    times = Counter(rank for pair in unreached for rank in pair)
+    # Of two that don't reach each other, the one that is not the first node: the job script runs there.
+    rank = max(times, key=lambda one: (times[one], nodes[one] != nodes[0]))
+    partners = sorted({nodes[one] for pair in unreached if rank in pair for one in pair if one != rank})
+    return _against(rank, nodes, "no connection between it and %s" % ", ".join(partners))
+
+
+def _against(rank: int, nodes: Mapping[int, str], text: str) -> Verdict:
+    return Verdict(text, is_refused=True, node=nodes[rank], rank=rank)
+
+
+def _against_all(nodes: Mapping[int, str], why: str) -> Verdict:
+    figures = (len(nodes), _count(nodes), why)
+    return Verdict("the all-reduce of %d ranks on %d nodes failed, and no single node is to blame: %s" % figures, True)
+
+
+def _count(nodes: Mapping[int, str]) -> int:
+    return len(set(nodes.values()))
+
+
+def _in_order(reports: Sequence[Report], nodes: Mapping[int, str]) -> str:
+    line = "the all-reduce of %d ranks on %d nodes gave the right sum" % (len(nodes), _count(nodes))
+    pairs = [pair for report in reports for pair in report.mb_per_s]
+    if not pairs:
+        return line
+    one, other, speed = min(pairs, key=lambda pair: pair[2])
+    names = [nodes[rank] if nodes[one] != nodes[other] else "rank %d" % rank for rank in (one, other)]
+    return "%s; slowest pair: %s and %s with %.3g GB/s" % (line, names[0], names[1], speed / 1e3)
+
+
+def rounds(members: Sequence[int]) -> List[List[Pair]]:
+    """Return rounds of pairs in which each of `members` has one partner at most; all pairs, if those are few."""
+    seats: List[Optional[int]] = [*members, *([None] if len(members) % 2 else [])]
+    listed: List[List[Pair]] = []
+    for _ in range(min(len(seats) - 1, MOST_ROUNDS)):
+        pairs = [(seats[at], seats[-1 - at]) for at in range(len(seats) // 2)]
+        listed.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return listed
+
+
+def members(parties: Sequence[Any]) -> List[int]:
+    """Return who is measured in pairs: the lowest rank of each node; all ranks of a single one."""
+    lowest: Dict[str, int] = {}
+    for party in parties:
+        lowest[party["node"]] = min(party["ranks"] + [lowest.get(party["node"], party["ranks"][0])])
+    if len(lowest) > 1:
+        return sorted(lowest.values())
+    return sorted(rank for party in parties for rank in party["ranks"])

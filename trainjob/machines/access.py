@@ -1,0 +1,80 @@
+"""How a machine is had: this one, or one that ssh reaches."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from trainjob.cluster.models import Cluster
+from trainjob.contract.errors import UserError
+from trainjob.machines import process
+from trainjob.machines.machine import ANSWER_S, Machine
+from trainjob.machines.process import Completed
+from trainjob.machines.ssh.machine import SshMachine
+
+
+class ThisMachine:
+    """Fits Machine. Nothing is quoted, because no shell stands in between."""
+
+    name = "this machine"
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: str | None = None,
+        stdin: bytes | IO[bytes] = b"",
+        stdout: IO[bytes] | None = None,
+        timeout_s: float = ANSWER_S,
+        check: bool = True,
+    ) -> Completed:
+        """Return what the command left."""
+        working_folder = None if folder is None else Path(folder).expanduser()
+        return process.run(
+            arguments, timeout_s=timeout_s, folder=working_folder, check=check, stdin=stdin, stdout=stdout
+        )
+
+    def interactive(self, arguments: Sequence[str], *, terminal: bool) -> list[str]:  # noqa: ARG002 - see Machine
+        """Return the command as it is."""
+        return list(arguments)
+
+    def send(self, source: Path, target: str) -> None:
+        """Copy a folder under another name first, then move it into place."""
+        _copy(source, Path(target).expanduser())
+
+    def receive(self, source: str, target: Path) -> None:
+        """Copy a folder under another name first, then move it into place."""
+        _copy(Path(source).expanduser(), target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if os.path.lexists(target):
+        raise UserError(f"{target} already exists", "choose another name")
+    staging = target.with_name(f".{target.name}.part")
+    try:
+        shutil.copytree(source, staging, symlinks=True, dirs_exist_ok=True)
+        staging.replace(target)
+    except (OSError, shutil.Error) as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise UserError(
+            f"{source} can't be copied to {target}: {error}",
+            "choose a folder that you may write, on a disk with enough space",
+        ) from None
+
+
+HERE: Machine = ThisMachine()
+
+
+@functools.cache
+def machine_at(host: str | None, user: str | None = None) -> Machine:
+    """Return the machine that ssh knows as `host`; None is this one. All callers share one connection to it."""
+    return HERE if host is None else SshMachine(host, user)
+
+
+def machine_of(cluster: Cluster) -> Machine:
+    """Return the machine on which jobs of `cluster` are submitted."""
+    return machine_at(cluster.ssh.host, cluster.ssh.user) if cluster.ssh else HERE

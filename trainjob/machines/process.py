@@ -1,0 +1,250 @@
+"""The one module that starts subprocesses: arguments are lists, and a failure keeps the whole output."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from trainjob.contract.errors import UserError
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that has ended. `stdout` is bytes, because git's output and logs may hold any."""
+
+    arguments: tuple[str, ...]
+    code: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        """The output as text."""
+        return self.stdout.decode(errors="replace")
+
+
+class CommandError(UserError):
+    """A system command failed, hung or is missing."""
+
+    code = "command"
+
+    def __init__(self, text: str, completed: Completed | None = None, cure: str = "") -> None:
+        super().__init__(text, cure)
+        self.completed = completed
+
+
+class TimedOutError(CommandError):
+    """A system command did not end in time; it may or may not have done its work."""
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    timeout_s: float = 60.0,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    check: bool = True,
+    stdin: bytes | IO[bytes] = b"",
+    stdout: IO[bytes] | None = None,
+) -> Completed:
+    """Return what the command left when it has ended. `stdin` is what it reads, bytes or an open file.
+
+    With `stdout`, its output goes into that open file instead. Raises TimedOutError when it takes longer than
+    `timeout_s`, CommandError when it is missing or (with `check`) exits non-zero.
+    """
+    # Errors go to a file: a helper that outlives the command, like ssh's shared connection, would keep a pipe open.
+    streams: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+    with tempfile.TemporaryFile() as stderr:
+        try:
+            ended = subprocess.run(
+                list(arguments),
+                **streams,
+                stdout=subprocess.PIPE if stdout is None else stdout,
+                stderr=stderr,
+                timeout=timeout_s,
+                cwd=folder,
+                env=None if environment is None else dict(environment),
+                check=False,
+            )
+        except OSError as error:
+            raise _not_started(arguments[0], folder, error) from None
+        except subprocess.TimeoutExpired:
+            raise _timed_out(arguments, timeout_s) from None
+        stderr.seek(0)
+        errors = stderr.read().decode(errors="replace")
+    completed = Completed(tuple(arguments), ended.returncode, ended.stdout or b"", errors)
+    if check:
+        refuse_failure(completed)
+    return completed
+
+
+def refuse_failure(completed: Completed) -> None:
+    """Raise CommandError, with its output, for a command that exited non-zero."""
+    if completed.code != 0:
+        output = completed.stderr.strip() or completed.text.strip()
+        raise CommandError(f"`{_shown(completed.arguments)}` exited with {completed.code}: {output}", completed)
+
+
+def _shown(arguments: Sequence[str]) -> str:
+    """Return the command as one line: a program whose text travels with it is named, not printed."""
+    words = list(arguments)
+    if len(words) > 3 and words[1] == "-c" and "\n" in words[2]:
+        words = words[3:]
+    return shlex.join(f"{word.splitlines()[0]} …" if "\n" in word else word for word in words)
+
+
+def _timed_out(arguments: Sequence[str], limit_s: float) -> TimedOutError:
+    text = f"`{_shown(arguments)}` did not end within {limit_s:g} s"
+    return TimedOutError(text, cure="call it in a shell to see whether it hangs")
+
+
+def _not_started(program: str, folder: Path | None, error: OSError) -> CommandError:
+    if folder is not None and not folder.is_dir():
+        return CommandError(f"{program} can't be started in {folder}: that is not a folder", cure="create it")
+    if isinstance(error, FileNotFoundError):
+        return CommandError(f"{program} is not on PATH", cure="install it, or add its folder to PATH")
+    cure = "make it executable" if isinstance(error, PermissionError) else "call it in a shell to see whether it works"
+    return CommandError(f"{program} can't be started: {error.strerror}", cure=cure)
+
+
+def show(
+    arguments: Sequence[str],
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    to_stderr: bool = False,
+) -> int:
+    """Return the exit code of a command that reads and writes our own terminal. Raises CommandError when missing.
+
+    `to_stderr`: its output goes to stderr, because ours is for machines.
+    """
+    output = sys.stderr if to_stderr else None
+    environ = None if environment is None else dict(environment)
+    # A relative name is looked up on the command's own PATH, not on ours.
+    program = shutil.which(arguments[0], path=None if environ is None else environ.get("PATH")) or arguments[0]
+    try:
+        return subprocess.run([program, *arguments[1:]], cwd=folder, env=environ, stdout=output, check=False).returncode
+    except OSError as error:
+        raise _not_started(arguments[0], folder, error) from None
+
+
+def search_path(python: str = sys.executable) -> str:
+    """Return the user's PATH, with the folder of the interpreter `python` in front unless PATH names it already."""
+    path = os.environ.get("PATH", os.defpath)
+    folder, name = os.path.split(python)
+    return path if shutil.which(name, path=path) == python else os.pathsep.join([folder, path])
+
+
+def path_of_ranks(*, is_command: bool) -> str:
+    """Return the PATH of ranks that run on this machine, for a cluster file that names no interpreter.
+
+    A user's own command runs what the user's PATH names: an activated virtualenv, say. A task is trained by our own
+    interpreter, unless only the user's has torch (trainjob installed as a tool of its own).
+    """
+    has_torch = importlib.util.find_spec("torch") is not None
+    if shutil.which("python3") is not None and (is_command or not has_torch):
+        return os.environ.get("PATH", os.defpath)
+    return search_path()
+
+
+def start_detached(arguments: Sequence[str], *, folder: Path, log: Path, environment: Mapping[str, str]) -> int:
+    """Return the process id of a command that outlives us: its own session, no terminal, output appended to `log`."""
+    with log.open("ab", buffering=0) as stream:
+        process = subprocess.Popen(
+            list(arguments),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    # Nobody waits for it here; its files record how it ends. Without this, Popen warns when it is collected.
+    process.returncode = 0
+    return process.pid
+
+
+def ask_for_password() -> None:
+    """Return when sudo will run commands without asking. Raises CommandError when it refuses."""
+    command = ["sudo", "--validate", *([] if sys.stdin.isatty() else ["--non-interactive"])]
+    # sudo asks on the user's own terminal, and remembers the answer for the commands that follow.
+    if subprocess.run(command, check=False).returncode != 0:
+        raise CommandError(
+            "this needs root, and sudo refused", cure="run the command as root, or ask your administrator"
+        )
+
+
+class Kept:
+    """A command that lives as long as we do: its input is closed when we end, which should end it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process.poll() is not None
+
+    def end(self, timeout_s: float = 30.0) -> None:
+        """Close its input and return when it has ended; it is killed if that takes longer than `timeout_s`."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(timeout_s)
+
+
+def keep(arguments: Sequence[str], *, log: Path) -> Kept:
+    """Return the command, started with its input kept open by us and its output appended to `log`.
+
+    Raises CommandError when it can't be started. Ctrl-C does not reach it; the caller ends it.
+    """
+    with log.open("ab", buffering=0) as stream:
+        try:
+            process = subprocess.Popen(
+                list(arguments), stdin=subprocess.PIPE, stdout=stream, stderr=stream, process_group=0
+            )
+        except OSError as error:
+            raise _not_started(arguments[0], None, error) from None
+    return Kept(process)
+
+
+def lines_of(arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> Generator[str, None, int]:
+    """Yield a command's output line by line and return its exit code; its errors go where ours go.
+
+    Closing the generator ends the command. Raises CommandError when it is missing.
+    """
+    try:
+        process = subprocess.Popen(
+            list(arguments),
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        raise _not_started(arguments[0], folder, error) from None
+    with process:
+        try:
+            yield from process.stdout or ()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+    return process.returncode

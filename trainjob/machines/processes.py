@@ -1,0 +1,97 @@
+"""A run's processes on one host: a job script started detached, looked after, and ended with all it has started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trainjob.contract import package
+from trainjob.contract.environment import RANK, RUN_DIR
+from trainjob.machines.access import HERE
+from trainjob.machines.machine import Machine
+from trainjob.machines.process import CommandError
+from trainjob.machines.ssh import onward
+
+
+class Script(NamedTuple):
+    """A job script that was started: process id, start time in clock ticks since boot, and its host's own name."""
+
+    pid: int
+    started: int | None  # None: it had ended before we looked
+    host: str
+
+
+def start(machine: Machine, folder: str, script: str, attempt: int, search_path: str = "") -> Script:
+    """Return the job script of the run directory `folder`, which now runs detached from us and from any terminal.
+
+    What it prints is appended to the run's scheduler log; `search_path` is its PATH, if not the machine's own. Raises
+    UserError.
+    """
+    words = package.program_command(
+        __file__, "start_script", folder, script, str(attempt), search_path, interpreter="bash"
+    )
+    answer = machine.run(words).text.split()
+    if len(answer) != 3:
+        raise CommandError(
+            f"{machine.name} was asked which process runs {script} and answered {' '.join(answer)!r}",
+            cure="does its shell print something of its own?",
+        )
+    pid, started, host = answer
+    return Script(int(pid), int(started) if started.isdecimal() else None, host)
+
+
+def running(machine: Machine, started: Sequence[Script]) -> list[bool | None]:
+    """Return whether each script still runs, by one question; None for one that was started on another host."""
+    lines = "".join(f"{script.pid} {script.started}\n" for script in started)
+    host, *answers = machine.run(
+        package.program_command(__file__, "running_scripts"), stdin=lines.encode()
+    ).text.split()
+    return [answer == "alive" if script.host == host else None for script, answer in zip(started, answers, strict=True)]
+
+
+def send_signal(machine: Machine, script: Script, signal: str) -> None:
+    """Send a signal (TERM, USR1) to the job script; quietly where it has just ended."""
+    machine.run(["kill", f"-{signal}", str(script.pid)], check=False)
+
+
+def of_run(machine: Machine, folder: str) -> list[int]:
+    """Return the processes on `machine` that belong to the run in `folder`."""
+    return kill(machine, folder, signal="0")
+
+
+def kill(
+    machine: Machine, folder: str, *, signal: str = "KILL", spared: Script | None = None, host: str | None = None
+) -> list[int]:
+    """Send `signal` to every process of the run in `folder` but `spared`; return those that were there.
+
+    They are looked for on `machine`, or on `host`, which is reached from there. Raises UserError when that fails.
+    """
+    caller = os.getpid() if machine is HERE and host is None else 0
+    command = package.program_command(
+        __file__, "run_processes", f"{RUN_DIR}={folder}", signal, str(spared.pid if spared else 0), str(caller)
+    )
+    # Without the mark, which the command has where a process of the run itself runs us.
+    words = ["env", "-u", RUN_DIR, *command]
+    return [int(word) for word in onward.run(machine, host, words).text.split()]
+
+
+def entering(engine: str, folder: str, rank: int, words: Sequence[str]) -> list[str]:
+    """Return the command that becomes `words`, or a shell, next to a rank of the run in `folder` on its own host.
+
+    `engine` is docker or podman where it runs the rank's container; empty for any other rank.
+    """
+    return package.program_command(__file__, "enter_rank", engine, folder, str(rank), *words, interpreter="bash")
+
+
+def ranks_of(folder: str) -> dict[int, int]:
+    """Return the rank of every process on this machine that belongs to a rank of the run in `folder`, by process id."""
+    ranks: dict[int, int] = {}
+    for pid in of_run(HERE, folder):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as stream:
+                pairs = stream.read().split(b"\0")
+        except OSError:
+            continue
+        ranks.update((pid, int(pair.partition(b"=")[2])) for pair in pairs if pair.startswith(f"{RANK}=".encode()))
+    return ranks

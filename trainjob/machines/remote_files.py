@@ -1,0 +1,81 @@
+"""Small files, the new ends of logs and the paths of folders on a machine, many of them in one call."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainjob.contract import package
+from trainjob.contract.errors import UserError
+from trainjob.machines import process
+from trainjob.machines.machine import Machine
+
+# At most so much of one log in one call; the next call brings the rest.
+MOST_BYTES = 16 << 20
+_TRIES = 3
+# Exit codes of resolve_folder.sh.
+_UNUSABLE = {
+    40: ("{0} is not a folder", "Set runs_dir to a folder"),
+    41: (
+        "you have no permission to write in {0}",
+        "Set runs_dir to a folder that you may write, on storage that all nodes share",
+    ),
+    42: ("it is not an absolute path", "Write it with a leading / or ~/"),
+}
+
+
+@dataclass(frozen=True)
+class Grown:
+    """The bytes of a file from `offset` on; 0 where the file has become shorter, so that it is read anew."""
+
+    offset: int
+    content: bytes
+
+
+def present(machine: Machine, paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the content of those files that exist, in one call; of a folder, no bytes. Raises UserError."""
+    if not paths:
+        return {}
+    # Each once: tar would write the second as a link to the first.
+    lines = _lines(list(dict.fromkeys(paths)))
+    for _ in range(_TRIES):
+        ended = machine.run(package.program_command(__file__, "present_files"), stdin=lines, check=False)
+        # tar complains when a file is replaced between the test and the copy: look again.
+        if ended.code == 0:
+            break
+    else:
+        process.refuse_failure(ended)
+    with tarfile.open(fileobj=io.BytesIO(ended.stdout), mode="r:") as archive:
+        members = [(member, archive.extractfile(member)) for member in archive]
+        return {member.name: b"" if stream is None else stream.read() for member, stream in members}
+
+
+def _lines(lines: Sequence[str]) -> bytes:
+    if any("\n" in line for line in lines):
+        raise UserError("a path with a line break can't be read on another machine", "rename its folder")
+    return "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+
+
+def grown(machine: Machine, offsets: Mapping[str, int], most_bytes: int = MOST_BYTES) -> dict[str, Grown]:
+    """Return what each file has beyond its offset, in one call; no entry for one that has no more. Raises UserError."""
+    if not offsets:
+        return {}
+    lines = _lines([f"{offset} {path}" for path, offset in offsets.items()])
+    ended = machine.run(package.program_command(__file__, "grown_files", str(most_bytes)), stdin=lines)
+    additions: dict[str, Grown] = {}
+    stream = io.BytesIO(ended.stdout)
+    while head := stream.readline():
+        offset, size, path = head.decode(errors="surrogateescape").rstrip("\n").split(" ", 2)
+        additions[path] = Grown(int(offset), stream.read(int(size)))
+    return additions
+
+
+def resolved_runs_dir(machine: Machine, runs_dir: str) -> str:
+    """Return the absolute path of `runs_dir` on the machine; it may have to be created yet. Raises UserError."""
+    ended = machine.run(package.program_command(__file__, "resolve_folder", runs_dir), check=False)
+    if ended.code == 0:
+        return ended.text.rstrip("\n")
+    what, cure = _UNUSABLE.get(ended.code, (ended.stderr.strip() or "it can't be read", ""))
+    raise UserError(f"runs_dir {runs_dir} on {machine.name}: {what.format(ended.text.strip())}", cure)

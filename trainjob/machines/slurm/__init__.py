@@ -1,0 +1,1 @@
+"""Slurm's commands on a machine: how they are called, and what they say of a cluster."""

@@ -1,0 +1,21 @@
+# call.sh SECONDS PROGRAM WORDS...: runs WORDS, one of Slurm's commands, for at most SECONDS (empty: for as long as it takes), so
+# that one that hangs ends on that machine, too. Exits with 127 if PROGRAM is not there, and with 124 or 137 after SECONDS.
+# shellcheck shell=sh
+# A shell without a login may lack the site's PATH.
+if ! command -v "$2" >/dev/null 2>&1; then
+  # shellcheck disable=SC1091 # the site's own file
+  . /etc/profile >/dev/null 2>&1
+  command -v "$2" >/dev/null 2>&1 || exit 127
+fi
+# SBATCH_ variables would override the directives of the job script, SQUEUE_ and SCANCEL_ ones what is asked for. What a
+# job has told this shell (SLURM_RESTART_COUNT, SLURM_ARRAY_TASK_ID) a new job would take for its own.
+for name in $(env | sed -n 's/^\(\(SBATCH\|SQUEUE\|SCANCEL\|SACCT\|SINFO\|SCONTROL\|SLURM\)_[A-Za-z0-9_]*\)=.*/\1/p'); do
+  case $name in
+    SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT | SLURM_CLUSTERS) ;;
+    *) unset "$name" ;;
+  esac
+done
+seconds=$1
+shift 2
+if [ -n "$seconds" ] && command -v timeout >/dev/null; then set -- timeout -k 1 "$seconds" "$@"; fi
+exec "$@"

@@ -1,0 +1,104 @@
+"""How Slurm's commands are called on a machine, and what their failures mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trainjob.contract import package
+from trainjob.contract.errors import UserError
+from trainjob.machines.machine import ANSWER_S, Machine
+from trainjob.machines.process import CommandError, Completed, TimedOutError
+
+_NOT_FOUND = 127
+# What `timeout` exits with when it has ended a command, by TERM or by KILL.
+_TIMED_OUT = (124, 137)
+# How much longer the call may take than the command: ssh, and KILL after TERM.
+_MARGIN_S = 5.0
+# What clients print when the controller is down, starting, or too busy to answer: nothing that concerns the job.
+_DOWN = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)"
+    r"|standby mode|Unable to establish con|Communication connection failure|temporarily unable|Message recei?ve fail",
+    re.IGNORECASE,
+)
+# After these the request may have arrived and been carried out.
+_LOST = re.compile(r"Socket timed out|Zero Bytes were transmitted|Message recei?ve fail", re.IGNORECASE)
+
+
+class ControllerDownError(UserError):
+    """Slurm's controller does not answer. `is_lost`: the request may have arrived nevertheless."""
+
+    code = "controller-down"
+
+    def __init__(self, message: str, *, is_lost: bool) -> None:
+        super().__init__(message)
+        self.is_lost = is_lost
+
+
+class SlurmRefusedError(UserError):
+    """Slurm has answered, and the answer is no. `reply` is what it printed, `output` the part on standard output."""
+
+    code = "slurm-refused"
+
+    def __init__(self, message: str, reply: str, output: str = "") -> None:
+        super().__init__(message)
+        self.reply = reply
+        self.output = output
+
+
+class SlurmMissingError(UserError):
+    """There are no Slurm commands on the machine."""
+
+    code = "slurm-missing"
+
+
+def call(
+    machine: Machine,
+    words: Sequence[str],
+    *,
+    program: str | None = None,
+    folder: str | None = None,
+    stdin: bytes = b"",
+    timeout_s: float = ANSWER_S,
+) -> Completed:
+    """Return what one of Slurm's commands left; `program` is its name where a shell calls it.
+
+    It may take `timeout_s`.
+
+    Raises ControllerDownError, SlurmRefusedError, SlurmMissingError, or what the machine raises.
+    """
+    name = program or words[0]
+    command = package.program_command(__file__, "call", f"{timeout_s:g}", name, *words)
+    try:
+        ended = machine.run(command, folder=folder, stdin=stdin, timeout_s=timeout_s + _MARGIN_S, check=False)
+    except TimedOutError:
+        raise _silence(machine, name, timeout_s) from None
+    if ended.code == 0:
+        return ended
+    if ended.code in _TIMED_OUT and not _DOWN.search(ended.stderr):
+        raise _silence(machine, name, timeout_s)
+    raise _failure(machine, name, ended)
+
+
+def endless(words: Sequence[str]) -> list[str]:
+    """Return the command that runs one of Slurm's commands for as long as it takes, with our own input and output."""
+    return package.program_command(__file__, "call", "", words[0], *words)
+
+
+def _silence(machine: Machine, program: str, timeout_s: float) -> ControllerDownError:
+    return ControllerDownError(f"{program} on {machine.name} did not answer within {timeout_s:g} s", is_lost=True)
+
+
+def _failure(machine: Machine, program: str, ended: Completed) -> UserError:
+    reply = ended.stderr.strip() or ended.text.strip()
+    if ended.code == _NOT_FOUND and not reply:
+        return SlurmMissingError(
+            f"{program} is not on PATH of {machine.name}: is that the login node of a Slurm cluster?",
+            "If a start-up file sets PATH, set it in one that is read without a terminal, too",
+        )
+    if _DOWN.search(reply):
+        message = f"Slurm's controller, asked from {machine.name}, does not answer ({reply.splitlines()[-1]})"
+        return ControllerDownError(message, is_lost=bool(_LOST.search(reply)))
+    if reply:
+        return SlurmRefusedError(f"{program} on {machine.name} says: {reply}", reply, ended.text)
+    return CommandError(f"{program} on {machine.name} exited with {ended.code} and printed nothing", ended)

@@ -1,0 +1,105 @@
+"""A machine that ssh reaches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from trainjob.contract import quoting
+from trainjob.contract.errors import UserError
+from trainjob.machines import process
+from trainjob.machines.machine import ANSWER_S
+from trainjob.machines.process import Completed, TimedOutError
+from trainjob.machines.ssh import connection, failures, transfer
+from trainjob.machines.ssh.connection import Settings
+from trainjob.machines.ssh.failures import SshError, Target
+
+_MARK = "::trainjob::"
+
+
+class SshMachine:
+    """Fits Machine. The first command opens the connection, which all later ones share."""
+
+    def __init__(self, host: str, user: str | None = None) -> None:
+        self.name = host
+        self._user = user
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return connection.settings(self.name, self._user)
+
+    @property
+    def _target(self) -> Target:
+        return Target(self.name, self._user, self._settings)
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: str | None = None,
+        stdin: bytes | IO[bytes] = b"",
+        stdout: IO[bytes] | None = None,
+        timeout_s: float = ANSWER_S,
+        check: bool = True,
+    ) -> Completed:
+        """Return what the command left. Raises SshError when the machine can't be reached or the connection is cut."""
+        words = connection.command(self.name, self._user, self._settings, self._text(arguments, folder, stdout))
+        try:
+            ended = process.run(words, timeout_s=timeout_s, check=False, stdin=stdin, stdout=stdout)
+        except TimedOutError:
+            message = f"ssh to {self.name}: `{arguments[0]}` did not answer within {timeout_s:g} s"
+            raise SshError("timeout", message, reached=True) from None
+        if ended.code == failures.FAILED:
+            raise failures.error(self._target, ended.stderr)
+        # Errors show the command itself, not how ssh was called.
+        # A start-up file of the user's shell may have printed something before the mark.
+        greeting, mark, rest = ended.stdout.partition(f"{_MARK}\n".encode())
+        completed = Completed(tuple(arguments), ended.code, rest if mark else greeting, ended.stderr)
+        if check:
+            process.refuse_failure(completed)
+        return completed
+
+    def interactive(self, arguments: Sequence[str], *, terminal: bool) -> list[str]:
+        """Return the ssh command that runs `arguments`."""
+        words = connection.command(self.name, self._user, self._settings, remote_text(arguments, None))
+        return ["ssh", "-t", *words[2:]] if terminal else words
+
+    @staticmethod
+    def _text(arguments: Sequence[str], folder: str | None, stdout: IO[bytes] | None) -> str:
+        text = remote_text(arguments, folder)
+        return f"printf '{_MARK}\\n'; {text}" if stdout is None else text
+
+    def send(self, source: Path, target: str) -> None:
+        """Copy a folder to the machine by rsync, or by tar where one end lacks it."""
+        transfer.send(self, source, target)
+
+    def receive(self, source: str, target: Path) -> None:
+        """Copy a folder from the machine."""
+        transfer.receive(self, source, target)
+
+    def rsync(self, arguments: Sequence[str], *, timeout_s: float) -> Completed:
+        """Return what rsync left, over the connection of `run`; the caller reads its exit code."""
+        command = ["rsync", "-e", connection.for_rsync(self._user, self._settings), *arguments]
+        return process.run(command, timeout_s=timeout_s, check=False)
+
+    def failure(self, ended: Completed) -> SshError:
+        """Return the error that an ssh has ended with."""
+        return failures.error(self._target, ended.stderr)
+
+    def disconnect(self) -> None:
+        """Close the shared connection, if trainjob has opened one."""
+        process.run(connection.closing_command(self.name, self._user, self._settings), check=False)
+
+
+def remote_text(arguments: Sequence[str], folder: str | None) -> str:
+    """Return the text that the user's shell on the machine reads: a list of words, each quoted once.
+
+    Raises UserError for text that no argument can hold.
+    """
+    if not arguments:
+        raise UserError("a command needs at least one word", "name a program")
+    line = " ".join(quoting.word(word) for word in arguments)
+    change_folder = "" if folder is None else f"cd {quoting.path(folder)} && "
+    return f"{change_folder}exec {line}"

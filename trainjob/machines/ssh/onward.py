@@ -1,0 +1,45 @@
+"""Commands on a host that another machine reaches by ssh, as it stands beside the one that jobs are handed over on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from trainjob.contract import package
+from trainjob.contract.errors import UserError
+from trainjob.machines import process
+from trainjob.machines.machine import ANSWER_S, Machine
+from trainjob.machines.process import Completed
+
+_HOP = package.program(__file__, "hop.sh")
+_OPTIONS = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10")
+# What hop.sh makes of ssh's 255, by which an outer ssh would be blamed.
+FAILED = 254
+
+
+def command(host: str, words: Sequence[str]) -> list[str]:
+    """Return the command by which one machine runs `words` on another; it asks nothing and wants a known host key."""
+    return ["sh", "-c", _HOP, "sh", "ssh", *_OPTIONS, "--", host, shlex.join(words)]
+
+
+def interactive(host: str, words: Sequence[str], *, terminal: bool) -> list[str]:
+    """Return the command by which one machine runs `words` on another with its own input and output."""
+    return ["ssh", *(["-t"] if terminal else []), *_OPTIONS, "--", host, shlex.join(words)]
+
+
+def run(machine: Machine, host: str | None, words: Sequence[str], *, check: bool = True) -> Completed:
+    """Return what `words` left on `host`, reached from `machine`, or on `machine` itself where `host` is None.
+
+    Raises UserError when the host can't be reached, and with `check` when the command fails.
+    """
+    if host is None:
+        return machine.run(words, check=check)
+    ended = machine.run(command(host, words), timeout_s=ANSWER_S, check=False)
+    if ended.code == FAILED:
+        reason = (ended.stderr.strip().splitlines() or ["ssh does not say why"])[-1]
+        raise UserError(f"{machine.name} can't reach it: {reason}", f"try it there: ssh {host} true")
+    # What the user reads is the command as it was meant.
+    meant = Completed(tuple(words), ended.code, ended.stdout, ended.stderr)
+    if check:
+        process.refuse_failure(meant)
+    return meant

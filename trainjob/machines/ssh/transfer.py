@@ -1,0 +1,148 @@
+"""Folders over ssh: by rsync, or by tar where one end lacks it. An incomplete copy lies under another name."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from trainjob.contract import package
+from trainjob.contract.errors import UserError
+from trainjob.machines.machine import Machine
+from trainjob.machines.process import Completed
+
+# A project may have 500 MB, and a checkpoint more.
+TRANSFER_S = 4 * 3600.0
+_SILENCE_S = 300
+_TAKEN = 17
+_FULL = re.compile(r"quota exceeded|no space left", re.IGNORECASE)
+_CUT = 255
+# rsync exits with 1, 2 or 4 for options or a protocol that one end does not know; the shell with 127 without rsync.
+_NO_RSYNC = (1, 2, 4, 127)
+
+
+class OverSsh(Machine, Protocol):
+    """A machine that rsync reaches as well."""
+
+    def rsync(self, arguments: Sequence[str], *, timeout_s: float) -> Completed:
+        """Return what rsync left."""
+
+    def failure(self, ended: Completed) -> UserError:
+        """Return the error that an ssh has ended with."""
+
+
+def send(machine: OverSsh, source: Path, target: str) -> None:
+    """Copy `source` to `target` on the machine. An incomplete copy has another name, and the next call continues it.
+
+    Raises UserError.
+    """
+    part = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.part")
+    rsync, *present = _sh(machine, "begin_sending", part, target).text.splitlines()
+    if rsync == "none" or not _by_rsync(machine, f"{source}/", f"{machine.name}:{part}/"):
+        _send_tar(machine, source, part, frozenset(line.strip() for line in present))
+    _sh(machine, "finish_sending", part, target)
+
+
+def receive(machine: OverSsh, source: str, target: Path) -> None:
+    """Copy `source` of the machine to the new folder `target`. Raises UserError."""
+    if os.path.lexists(target):
+        raise UserError(f"{target} already exists", "choose another name")
+    staging = target.with_name(f".{target.name}.part")
+    staging.mkdir(parents=True, exist_ok=True)
+    if not _by_rsync(machine, f"{machine.name}:{source}/", f"{staging}/"):
+        _receive_tar(machine, source, staging)
+    staging.replace(target)
+
+
+def _sh(machine: Machine, program: str, *words: str) -> Completed:
+    ended = machine.run(package.program_command(__file__, program, *words), check=False)
+    if ended.code == _TAKEN:
+        raise UserError(f"{words[-1]} already exists on {machine.name}", "choose another name")
+    return _sound(machine, ended)
+
+
+def _sound(machine: Machine, ended: Completed) -> Completed:
+    if ended.code == 0:
+        return ended
+    if "is your shell clean" in ended.stderr:
+        raise _greeting(machine)
+    if _FULL.search(ended.stderr):
+        raise UserError(
+            f"no space is left for you on {machine.name} ({ended.stderr.strip().splitlines()[0]})",
+            "free some (`trainjob prune`, or by hand), or set runs_dir to another file system",
+        )
+    raise UserError(
+        f"{machine.name}: {ended.stderr.strip() or f'exit code {ended.code}'}",
+        "see whether you may read and write there",
+    )
+
+
+def _by_rsync(machine: OverSsh, source: str, target: str) -> bool:
+    """Return whether rsync has copied it; False where one end has no suitable rsync."""
+    if shutil.which("rsync") is None:
+        return False
+    # --protect-args: no shell on the machine reads the path. --checksum: files of the same second can differ.
+    words = ["-rlpt", "--partial", f"--timeout={_SILENCE_S}", "--checksum", "--protect-args", source, target]
+    ended = machine.rsync(words, timeout_s=TRANSFER_S)
+    if ended.code in _NO_RSYNC or "command not found" in ended.stderr or "rsync: not found" in ended.stderr:
+        return False
+    if ended.code not in (0, _CUT) and not ended.stderr.strip():
+        # rsync can lose the words of its other end, as where the disk is full: tar says why, or copies the folder.
+        return False
+    if not _FULL.search(ended.stderr) and (ended.code == _CUT or "unexpectedly closed" in ended.stderr):
+        raise machine.failure(ended)
+    _sound(machine, ended)
+    return True
+
+
+def _send_tar(machine: Machine, source: Path, part: str, present: frozenset[str]) -> None:
+    with tempfile.TemporaryFile() as stream:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+            # The folder itself brings its mode along, as rsync does.
+            for name in (".", *_missing(source, present)):
+                archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
+        stream.seek(0)
+        words = ["tar", "-xf", "-", "-C", part]
+        _sound(machine, machine.run(words, stdin=stream, timeout_s=TRANSFER_S, check=False))
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _missing(source: Path, present: frozenset[str]) -> Iterator[str]:
+    for folder, folders, names in os.walk(source):
+        for name in sorted([*folders, *names]):
+            path = Path(folder, name)
+            relative = os.path.relpath(path, source)
+            # Files at the top may have been rendered again since; the rest never changes.
+            is_present = f"{path.lstat().st_size} ./{relative}" in present and os.sep in relative
+            if path.is_symlink() or path.is_dir() or not is_present:
+                yield relative
+
+
+def _receive_tar(machine: Machine, source: str, staging: Path) -> None:
+    with tempfile.TemporaryFile() as stream:
+        words = ["tar", "-cf", "-", "-C", source, "."]
+        _sound(machine, machine.run(words, stdout=stream, timeout_s=TRANSFER_S, check=False))
+        stream.seek(0)
+        try:
+            with tarfile.open(fileobj=stream, mode="r:") as archive:
+                archive.extractall(staging, filter="data")
+        except tarfile.ReadError:
+            raise _greeting(machine) from None
+
+
+def _greeting(machine: Machine) -> UserError:
+    return UserError(
+        f"the shell of {machine.name} prints text into what is copied",
+        "let its ~/.bashrc, or whatever else its shell reads at start-up, print nothing without a terminal",
+    )

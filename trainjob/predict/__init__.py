@@ -1,0 +1,1 @@
+"""Earlier runs of the same work → what a job is expected to take."""

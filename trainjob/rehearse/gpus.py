@@ -1,0 +1,221 @@
+"""Stand-in GPUs for a rehearsal: compiled once for the ranks' torch, and on the ranks' path while it lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.files import read_json
+from trainjob.machines import process
+from trainjob.plan.words import quantity
+
+FOLDER = Path(__file__).resolve().parent / "standins" / "gpu"
+_SPECIFICATION = "TRAINJOB_STANDIN_GPUS"
+_SUMMARY = "TRAINJOB_STANDIN_GPUS_SUMMARY"
+_TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for who has a CUDA build
+_COMPILING_S = 1800.0
+_INSTALLING_S = 1800.0
+_CUDA_BUILD = 3  # the exit code that says so, with what to install on standard output
+
+# What a cluster file's `nodes.type` means, by NVIDIA's data sheets: name, memory in GB, compute capability, processors.
+_TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
+    "v100": ("Tesla V100-SXM2-32GB", 32, (7, 0), 80),
+    "a40": ("NVIDIA A40", 48, (8, 6), 84),
+    "a100": ("NVIDIA A100-SXM4-80GB", 80, (8, 0), 108),
+    "l40s": ("NVIDIA L40S", 48, (8, 9), 142),
+    "h100": ("NVIDIA H100 80GB HBM3", 80, (9, 0), 132),
+    "h200": ("NVIDIA H200", 141, (9, 0), 132),
+}
+
+
+def make_ready(python: str) -> Path | None:
+    """Compile what the torch of `python` needs, where that was never done (under a minute, kept in the user's cache).
+
+    Return the folder with a CPU build of torch that has to come before a CUDA build; None where torch is a CPU build.
+    Raises UserError, with the cure: no compiler, no torch, a CUDA build whose CPU build can't be installed.
+    """
+    named = os.environ.get(_TORCH)
+    folder = Path(named) if named else None
+    ended = _compile(python, folder)
+    if ended.code == _CUDA_BUILD:
+        folder = _cpu_build(python, ended.text.split())
+        ended = _compile(python, folder)
+    if ended.code != 0:
+        raise UserError(
+            f"no stand-in GPUs for {python}: {ended.stderr.strip()}",
+            "Rehearse without --gpus, on CPUs",
+            "no-standin-gpus",
+        )
+    return folder
+
+
+def _compile(python: str, torch: Path | None) -> process.Completed:
+    environ = {**os.environ, "PYTHONPATH": _python_path(torch)}
+    return process.run([python, "-m", "trainjob_gpu"], environment=environ, timeout_s=_COMPILING_S, check=False)
+
+
+def _cpu_build(python: str, packages: Sequence[str]) -> Path:
+    """Return the folder in the user's cache with CPU builds of `packages` (torch==2.6.0+cpu), installed once."""
+    tag = hashlib.sha256(" ".join([os.path.realpath(python), *packages]).encode()).hexdigest()[:12]
+    folder = platformdirs.user_cache_path("trainjob") / "gpu-standin" / f"{packages[0].replace('==', '-')}-{tag}"
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".installing-") as staging:
+        words = ["install", "--quiet", "--no-deps", "--target", f"{staging}/new"]
+        ended = process.run([*_pip(python), *words, *packages], timeout_s=_INSTALLING_S, check=False)
+        if ended.code != 0:
+            raise UserError(
+                f"{python} has a CUDA build of torch, stand-in GPUs need a CPU build of the same version, and pip "
+                f"can't install it: {(ended.stderr.strip() or 'no reason given').splitlines()[-1]}",
+                f"Give pip an index that has CPU builds (PIP_EXTRA_INDEX_URL; PyTorch's start page names theirs), or "
+                f"install {' '.join(packages)} into a folder of its own (pip's --target) and set {_TORCH}=FOLDER",
+                code="no-standin-gpus",
+            )
+        with contextlib.suppress(OSError):  # another rehearsal was first
+            Path(staging, "new").rename(folder)
+    return folder
+
+
+def _pip(python: str) -> list[str]:
+    """Return pip for `python`: its own, or ours, which can install for another interpreter."""
+    if process.run([python, "-m", "pip", "--version"], check=False).code == 0:
+        return [python, "-m", "pip"]
+    return [sys.executable, "-m", "pip", "--python", python]
+
+
+def environment(
+    place: Path, count: int, kind: str | None, python: str = sys.executable, torch: Path | None = None
+) -> dict[str, str]:
+    """Return what ranks of a node with `count` GPUs of type `kind` must find; programs and summaries go to `place`.
+
+    `python` is the interpreter of the ranks, `torch` what make_ready returned for it.
+    """
+    _write_program(place / "bin" / "nvidia-smi")
+    name, memory_gb, capability, processors = _TYPES.get(kind or "", ("Stand-in GPU", 80, (8, 0), 108))
+    specification = {
+        "per_node": count,
+        "name": name,
+        "memory_gb": memory_gb,
+        "capability": capability,
+        "processors": processors,
+    }
+    return {
+        _SPECIFICATION: json.dumps(specification),
+        _SUMMARY: str(place / "summary"),
+        "PATH": os.pathsep.join([str(place / "bin"), process.search_path(python)]),
+        "PYTHONPATH": _python_path(torch or (Path(os.environ[_TORCH]) if os.environ.get(_TORCH) else None)),
+    }
+
+
+@contextlib.contextmanager
+def visible_here(python: str, count: int, kind: str | None) -> Iterator[Path]:
+    """While this lasts, what this process starts finds `count` stand-in GPUs. Yield the folder of the summaries."""
+    before = dict(os.environ)
+    torch = make_ready(python)
+    with tempfile.TemporaryDirectory(prefix="trainjob-gpus-") as place:
+        os.environ.update(environment(Path(place), count, kind, python, torch))
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(count))
+        try:
+            yield Path(place)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _python_path(torch: Path | None) -> str:
+    """Return the stand-ins' folder, that of a CPU build of torch where there is one, and the user's own."""
+    folders = (str(FOLDER), str(torch) if torch else None, os.environ.get("PYTHONPATH"))
+    return os.pathsep.join(folder for folder in folders if folder)
+
+
+def _write_program(program: Path) -> None:
+    program.parent.mkdir(parents=True, exist_ok=True)
+    words = ["env", f"PYTHONPATH={FOLDER}", sys.executable, "-S", "-m", "trainjob_gpu.nvidia_smi"]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o755)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What ranks did with their stand-in GPUs, from the summaries that they left."""
+
+    ranks: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def read(cls, place: Path) -> Usage:
+        """Return what the ranks of a rehearsal wrote to `place`; a rank that was killed has left nothing."""
+        found = (read_json(path) for path in sorted((place / "summary").glob("rank-*.json")))
+        return cls([summary for summary in found if isinstance(summary, dict)])
+
+    def lines(self) -> list[str]:
+        """Return what the rehearsal tells: GPUs and memory, collectives, and what goes wrong without an error."""
+        if not self.ranks:
+            return []
+        return [*self._gpus(), *self._collectives(), *self.notes(), "speed on stand-in GPUs means nothing"]
+
+    def notes(self) -> list[str]:
+        """Return what would go wrong on real GPUs, though nothing failed here; each once, with its ranks."""
+        ranks: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            for note in rank["notes"]:
+                ranks.setdefault(note, []).append(rank["rank"])
+        noted = [f"note: {note} ({_of_ranks(numbers)})" for note, numbers in ranks.items()]
+        return noted + self._written_by_many()
+
+    def _gpus(self) -> list[str]:
+        used = [f"rank {rank['rank']}: {_named(rank['gpus'])} of {rank['host']}" for rank in self.ranks]
+        most = max((size for rank in self.ranks for size in rank["gpus"].values()), default=0)
+        return [
+            *used,
+            f"largest amount of tensor memory on one GPU: {most / 2**20:.3g} MiB, "
+            "without what CUDA and its libraries take",
+        ]
+
+    def _collectives(self) -> list[str]:
+        calls: Counter[tuple[str, str]] = Counter()
+        sizes: Counter[tuple[str, str]] = Counter()
+        for rank in self.ranks:
+            for row in rank["collectives"]:
+                calls[row["kind"], row["dtype"]] += row["calls"]
+                sizes[row["kind"], row["dtype"]] += row["bytes"]
+        return [
+            f"{kind} of {dtype or 'nothing'}: {quantity(count, 'call')} over all ranks, "
+            f"{sizes[kind, dtype] / count:.0f} bytes each on average"
+            for (kind, dtype), count in sorted(calls.items())
+        ]
+
+    def _written_by_many(self) -> list[str]:
+        writers: dict[str, list[int]] = {}
+        lines: dict[str, str] = {}
+        for rank in self.ranks:
+            for path, line in rank["saved"].items():
+                writers.setdefault(path, []).append(rank["rank"])
+                lines[path] = line
+        return [
+            f"note: {path} was written by {_of_ranks(ranks)} ({lines[path]}): let rank 0 alone write it, or give each "
+            "rank a name of its own"
+            for path, ranks in writers.items()
+            if len(ranks) > 1
+        ]
+
+
+def _named(numbers: Sequence[str]) -> str:
+    return ", ".join(f"GPU {number}" for number in numbers) or "no GPU"
+
+
+def _of_ranks(numbers: Sequence[int]) -> str:
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {', '.join(str(number) for number in numbers)}"

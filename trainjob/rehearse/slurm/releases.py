@@ -1,0 +1,143 @@
+"""Other releases of Slurm: root file systems made of Debian's suites, kept in the user's cache."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from trainjob.contract.errors import UserError
+from trainjob.machines import process
+from trainjob.rehearse.base import INSTALLED
+from trainjob.rehearse.slurm import root
+
+SUITES = {"20.11": "bullseye", "22.05": "bookworm", "24.11": "trixie", "26.05": "sid"}
+_PACKAGES = ("slurm-wlm", "munge", "patchelf")
+_HOOK = Path(__file__).with_name("release_programs.sh")
+_ACCOUNTING = ("slurmdbd", "mariadb-server", "mount")
+_MIRROR_NAMED = "TRAINJOB_DEBIAN_MIRROR"
+_OWN_MIRROR = re.compile(r"https?://\S+/debian/?")
+# A root takes 230 MB, with a database 620 MB; the packages lie beside it while it is made.
+_SPACE_MB = {False: 600, True: 1500}
+_MADE_WITHIN_S = 900.0
+
+
+def refuse_unknown(release: str) -> None:
+    """Raise UserError, with the releases there are, for one that Debian has not packaged."""
+    if release not in (INSTALLED, *SUITES):
+        raise UserError(
+            f"Slurm {release} is not one of the releases that can be rehearsed",
+            f"Choose {', '.join(SUITES)}, or {INSTALLED}",
+        )
+
+
+def release_of(version: str) -> str | None:
+    """Return the release that a site's `version` belongs to; None where it is none of those that can be rehearsed."""
+    release = ".".join(version.split(".")[:2])
+    return release if release in SUITES else None
+
+
+def cache() -> Path:
+    """Return the folder of the roots."""
+    return platformdirs.user_cache_path("trainjob") / "slurm"
+
+
+def root_of(release: str, *, accounting: bool, say: Callable[[str], None] = lambda _line: None) -> Path:
+    """Return the root file system of a release, made now where it is not in the cache yet: complete, or not there.
+
+    Raises UserError, with the cure: no mmdebstrap, no rights, no space, no network.
+    """
+    refuse_unknown(release)
+    folder = cache() / (release + ("-accounting" if accounting else ""))
+    if folder.is_dir():
+        return folder
+    _refuse_where_none_can_be_made(accounting=accounting)
+    with _locked(folder):
+        if not folder.is_dir():
+            say(
+                f"making a root file system with Slurm {release}, from Debian's {SUITES[release]}: about a minute, once"
+            )
+            _make(release, folder, (*_PACKAGES, *(_ACCOUNTING if accounting else ())))
+    return folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _refuse_where_none_can_be_made(*, accounting: bool) -> None:
+    if not shutil.which("mmdebstrap", path=process.search_path()):
+        raise UserError(
+            "another release of Slurm is made with mmdebstrap, which can't be found here",
+            "On Debian or Ubuntu: sudo apt-get install mmdebstrap debian-archive-keyring",
+        )
+    root.refuse_without_rights()
+    cache().mkdir(parents=True, exist_ok=True)
+    free_mb, needed_mb = shutil.disk_usage(cache()).free // 2**20, _SPACE_MB[accounting]
+    if free_mb < needed_mb:
+        raise UserError(
+            f"a root file system takes {needed_mb} MB while it is made, and {cache()} has {free_mb} MB left",
+            "Make room there, or name another folder with XDG_CACHE_HOME",
+        )
+
+
+def _make(release: str, folder: Path, packages: tuple[str, ...]) -> None:
+    partial, source = folder.with_name(f"{folder.name}.partial"), mirror()
+    _remove(partial)
+    # The oldest and the newest suite may be older than their release file's validity allows.
+    options = ["--variant=apt", f"--include={','.join(packages)}", '--aptopt=Acquire::Check-Valid-Until "false"']
+    hook = f'sh {shlex.quote(str(_HOOK))} "$1" {shlex.quote(str(folder))}'
+    suite = [f"--customize-hook={hook}", SUITES[release]]
+    try:
+        if root.rights() is root.Rights.USER_NAMESPACE:
+            _make_in_user_namespace(partial, options, [*suite, "-", *([source] if source else [])])
+        else:
+            whole = ["mmdebstrap", *options, *suite, str(partial), *([source] if source else [])]
+            process.run(root.as_root(whole), timeout_s=_MADE_WITHIN_S)
+    except process.CommandError as failure:
+        _remove(partial)
+        printed = failure.completed.stderr if failure.completed else str(failure)
+        wrong = [line for line in printed.splitlines() if line.startswith(("E:", "W: Failed", "Err:"))]
+        raise UserError(
+            f"no root file system with Slurm {release}: mmdebstrap failed with {source or 'its own mirror'}: "
+            + (wrong[0] if wrong else printed.strip()[-200:]),
+            f"Look whether this machine reaches that mirror, or name another with {_MIRROR_NAMED}=URL",
+        ) from None
+    process.run(root.as_root(["mv", "--no-target-directory", str(partial), str(folder)]))
+
+
+def _make_in_user_namespace(partial: Path, options: Sequence[str], words: Sequence[str]) -> None:
+    """Make the root by way of an archive: mmdebstrap's own namespace has other ids than a rehearsal's."""
+    partial.mkdir()
+    with tempfile.TemporaryFile(dir=partial.parent) as archive:
+        process.run(["mmdebstrap", "--mode=unshare", *options, *words], timeout_s=_MADE_WITHIN_S, stdout=archive)
+        archive.seek(0)
+        unpack = ["tar", "--extract", "--exclude=./dev/*", "--directory", str(partial)]
+        process.run(root.as_root(unpack), timeout_s=_MADE_WITHIN_S, stdin=archive)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        process.run(root.as_root(["rm", "--recursive", "--force", "--one-file-system", str(folder)]), check=False)
+
+
+def mirror() -> str | None:
+    """Return the mirror that the user names, or this host's own packages come from; None: mmdebstrap's default."""
+    named = os.environ.get(_MIRROR_NAMED)
+    if named:
+        return named
+    listed = "" if not shutil.which("apt-get") else process.run(["apt-get", "indextargets"], check=False).text
+    own = re.search(rf"^Repo-URI: ({_OWN_MIRROR.pattern})$", listed, re.MULTILINE)
+    return own.group(1) if own else None

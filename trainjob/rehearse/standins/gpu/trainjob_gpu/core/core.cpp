@@ -1,0 +1,112 @@
+// A pretend CUDA device for a CPU build of torch: tensors bear a GPU's label, and the CPU computes. It is loaded before
+// torch, which asks for CUDA's hooks once. Only for rehearsals.
+#include <c10/util/Exception.h>
+
+#include "hooks.h"
+#include "kernels.h"
+#include "leaving.h"
+#include "profiler.h"
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+
+using torch::CppFunction;
+
+TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(CppFunction::makeFromBoxedFunction<&standin::run_on_cpu>()); }
+
+// torch prefers an operator's composite kernel to a fallback: what has a kernel for the CPU's sparse tensors takes that one.
+template <c10::BoxedKernel::BoxedKernelFunction* run>
+void impl_all(torch::Library& m, c10::DispatchKey of_cpu) {
+  for (const auto& name : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(of_cpu)) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto whole = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    m.impl(whole.c_str(), CppFunction::makeFromBoxedFunction<run>());
+  }
+}
+TORCH_LIBRARY_IMPL(aten, SparseCUDA, m) {
+  impl_all<&standin::run_on<c10::DispatchKey::SparseCPU>>(m, c10::DispatchKey::SparseCPU);
+}
+TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, m) {
+  impl_all<&standin::run_on<c10::DispatchKey::SparseCsrCPU>>(m, c10::DispatchKey::SparseCsrCPU);
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+  m.impl("empty.memory_format", standin::empty);
+  m.impl("empty_strided", standin::empty_strided);
+  m.impl("copy_", standin::copy);
+  m.impl("_to_copy", standin::to_copy);
+  m.impl("set_.source_Storage_storage_offset", standin::set_storage_at);
+  m.impl("set_.source_Storage", standin::set_storage);
+  m.impl("set_.source_Tensor", standin::set_tensor);
+  m.impl("set_", standin::set_nothing);
+  m.impl("record_stream", standin::record_stream);
+  m.impl("native_dropout", standin::dropout);
+  m.impl("_fused_sdp_choice", standin::plain_attention);
+  m.impl("_use_cudnn_ctc_loss", standin::plain_ctc_loss);
+  m.impl("_use_cudnn_ctc_loss.Tensor", standin::plain_ctc_loss_of_tensors);
+  m.impl("_use_miopen_ctc_loss", standin::plain_ctc_loss);
+  m.impl("_use_miopen_ctc_loss.Tensor", standin::plain_ctc_loss_of_tensors);
+  // torch would choose cuDNN's or a kernel of its own for GPUs here, by the label.
+  m.impl("convolution", CppFunction::makeFromBoxedFunction<&standin::run_on_cpu>());
+  m.impl("convolution_backward", CppFunction::makeFromBoxedFunction<&standin::run_on_cpu>());
+  m.impl("_thnn_fused_lstm_cell", standin::lstm_cell);
+  m.impl("_thnn_fused_lstm_cell_backward_impl", standin::lstm_cell_backward);
+  m.impl("_thnn_fused_gru_cell", standin::gru_cell);
+  m.impl("_thnn_fused_gru_cell_backward", standin::gru_cell_backward);
+  m.impl("batch_norm_stats", standin::batch_norm_stats);
+  m.impl("batch_norm_gather_stats_with_counts", standin::batch_norm_gather_stats_with_counts);
+  m.impl("batch_norm_elemt", standin::batch_norm_elemt);
+  m.impl("batch_norm_backward_reduce", standin::batch_norm_backward_reduce);
+  m.impl("batch_norm_backward_elemt", standin::batch_norm_backward_elemt);
+}
+
+TORCH_LIBRARY(trainjob_gpu, m) {
+  m.def("resize_storage(Tensor holder, int bytes) -> ()");
+  m.def("storage_on(Tensor bytes, int device) -> Tensor");
+  m.def("generator(int device) -> Generator?", [](int64_t device) -> std::optional<at::Generator> {
+    return standin::default_generator(static_cast<c10::DeviceIndex>(device));
+  });
+}
+TORCH_LIBRARY_IMPL(trainjob_gpu, CUDA, m) { m.impl("resize_storage", standin::resize_storage); }
+TORCH_LIBRARY_IMPL(trainjob_gpu, CompositeExplicitAutograd, m) { m.impl("storage_on", standin::storage_on); }
+
+static const int allocator_is_set = (c10::SetAllocator(c10::DeviceType::CUDA, &standin::device_allocator), 0);
+
+// DDP's reducer asks for a timer of its device.
+namespace c10d {
+struct StandInTimer : public Timer {
+  explicit StandInTimer(c10::Device) {}
+  std::optional<int64_t> measureDifference(Event start, Event end) override {
+    const auto from = getTimeRef(start), to = getTimeRef(end);
+    if (from == kUnsetTime || to == kUnsetTime) return std::nullopt;
+    return to - from;
+  }
+};
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kCUDA, StandInTimer);
+}  // namespace c10d
+
+// What Python asks for, by ctypes. An index has been checked before.
+extern "C" {
+void trainjob_gpu_set_up(int count, int64_t bytes) {
+  standin::device_count = std::min(count, standin::kMostDevices);
+  standin::bytes_per_device = bytes;
+}
+int trainjob_gpu_current() { return standin::current; }
+void trainjob_gpu_use(int index) { standin::current = static_cast<c10::DeviceIndex>(index); }
+int64_t trainjob_gpu_stream(int index) { return standin::current_stream[index]; }
+void trainjob_gpu_use_stream(int index, int64_t stream) { standin::current_stream[index] = stream; }
+void trainjob_gpu_limit(int index, double share) { standin::share_of_memory[index] = share; }
+double trainjob_gpu_share(int index) {
+  const auto share = standin::share_of_memory[index].load();
+  return share > 0 ? share : 1.0;
+}
+void trainjob_gpu_memory(int index, int64_t* figures) {
+  const auto& memory = standin::memory[index];
+  figures[0] = memory.allocated;
+  figures[1] = memory.peak;
+  figures[2] = memory.highest;
+  figures[3] = memory.allocations;
+  figures[4] = memory.total_allocated;
+}
+void trainjob_gpu_reset_peak(int index) { standin::memory[index].peak = standin::memory[index].allocated.load(); }
+}

@@ -1,0 +1,160 @@
+// Every operator of a stand-in GPU that has no kernel of its own: the CPU's kernel runs on the same memory.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <torch/library.h>
+
+#include "relabel.h"
+
+namespace standin {
+
+// Operators that take some of their tensors from the CPU on a real GPU, too.
+inline bool takes_cpu_tensors(const std::string& name) {
+  static const std::set<std::string> names{
+      "aten::index", "aten::index.Tensor", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
+      "aten::_unsafe_index", "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_ctc_loss",
+      "aten::_ctc_loss_backward",
+      "aten::_local_scalar_dense", "aten::repeat_interleave", "aten::tensor_split"};
+  return names.count(name) > 0;
+}
+
+class Relabelled {
+ public:
+  explicit Relabelled(const c10::FunctionSchema& schema) : schema_(schema) {}
+
+  // The operator's arguments, as the CPU's kernel takes them.
+  void arguments(c10::Stack* stack) {
+    const auto count = schema_.arguments().size();
+    const auto begin = stack->size() - count;
+    for (size_t number = 0; number < count; number++) {
+      name_ = &schema_.arguments()[number].name();
+      (*stack)[begin + number] = argument((*stack)[begin + number]);
+    }
+    if (device_ < 0) device_ = current;
+    check_index(device_);
+    for (size_t number = 0; number < count; number++) {
+      auto& value = (*stack)[begin + number];
+      if (value.isNone() && is_generator(schema_.arguments()[number])) value = drawn(default_generator(device_));
+    }
+  }
+
+  // The kernel's results, as a GPU's; a result that is an argument, or a view of one, keeps that one's memory.
+  void results(c10::Stack* stack) {
+    write_back();
+    const auto count = schema_.returns().size();
+    const auto begin = stack->size() - count;
+    for (size_t number = 0; number < count; number++) {
+      auto& value = (*stack)[begin + number];
+      if (value.isTensor()) {
+        value = result(value.toTensor());
+      } else if (value.isTensorList()) {
+        std::vector<at::Tensor> tensors;
+        for (const at::Tensor& tensor : value.toTensorList()) tensors.push_back(result(tensor));
+        value = c10::IValue(at::TensorList(tensors));
+      }
+    }
+  }
+
+ private:
+  static bool is_generator(const c10::Argument& argument) {
+    return argument.type()->str().find("Generator") != std::string::npos;
+  }
+  static at::Generator drawn(const at::Generator& generator) {
+    return static_cast<DeviceGenerator*>(generator.unsafeGetGeneratorImpl())->drawn();
+  }
+
+  c10::IValue argument(const c10::IValue& value) {
+    if (value.isTensor()) return turned(value.toTensor());
+    if (value.isTensorList()) {
+      std::vector<at::Tensor> tensors;
+      for (const at::Tensor& tensor : value.toTensorList()) tensors.push_back(turned(tensor));
+      return c10::IValue(at::TensorList(tensors));
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> tensors;
+      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList())
+        tensors.push_back(tensor ? std::optional<at::Tensor>(turned(*tensor)) : tensor);
+      return tensors;
+    }
+    if (value.isGenerator()) {
+      const auto generator = value.toGenerator();
+      TORCH_CHECK(generator.device().is_cuda(), "Expected a 'cuda' device type for generator but found '",
+                  generator.device().type() == c10::kCPU ? "cpu" : generator.device().str(), "'");
+      if (device_ < 0) device_ = generator.device().index();
+      return drawn(generator);
+    }
+    if (value.isDevice() && value.toDevice().is_cuda()) {
+      if (device_ < 0) device_ = index_of(value.toDevice());
+      return c10::Device(c10::kCPU);
+    }
+    return value;
+  }
+
+  at::Tensor turned(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    if (!tensor.is_cuda()) {
+      if (tensor.is_cpu() && (tensor.dim() == 0 || takes_cpu_tensors(schema_.name()))) return tensor;
+      refuse_mixture(tensor.device());
+    }
+    if (device_ >= 0 && device_ != tensor.device().index()) refuse_mixture(tensor.device());
+    device_ = tensor.device().index();
+    auto alias = as_cpu(tensor);
+    originals_.emplace_back(alias, tensor);
+    return alias;
+  }
+
+  [[noreturn]] void refuse_mixture(const c10::Device& other) {
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+                c10::Device(c10::kCUDA, device_ < 0 ? current : device_), " and ", other,
+                "! (when checking argument for argument ", *name_, " in method wrapper_CUDA_",
+                schema_.name().substr(schema_.name().find("::") + 2), ")");
+  }
+
+  // A kernel that resizes (`out=`, resize_) leaves another storage or other sizes with the alias.
+  void write_back() {
+    for (auto& [alias, original] : originals_) {
+      if (is_sparse(original)) {
+        copy_sparse(alias, original, device_);
+        continue;
+      }
+      auto* storage = original.storage().unsafeGetStorageImpl();
+      if (alias.storage().data() != storage->data() || alias.storage().nbytes() != storage->nbytes()) {
+        storage->set_data_ptr_noswap(counted(alias.storage(), device_));
+        storage->set_nbytes(alias.storage().nbytes());
+      }
+      if (alias.sizes() != original.sizes() || alias.strides() != original.strides() ||
+          alias.storage_offset() != original.storage_offset()) {
+        original.unsafeGetTensorImpl()->set_storage_offset(alias.storage_offset());
+        original.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides());
+      }
+    }
+  }
+
+  at::Tensor result(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    for (const auto& [alias, original] : originals_)
+      if (alias.is_same(tensor)) return original;
+    if (!is_sparse(tensor))
+      for (const auto& [alias, original] : originals_)
+        if (!is_sparse(alias) && tensor.storage().unsafeGetStorageImpl() == alias.storage().unsafeGetStorageImpl())
+          return over(c10::Storage(original.storage()), tensor, c10::DispatchKey::CUDA);
+    return as_gpu(tensor, device_);
+  }
+
+  const c10::FunctionSchema& schema_;
+  const std::string* name_ = nullptr;
+  c10::DeviceIndex device_ = -1;
+  std::vector<std::pair<at::Tensor, at::Tensor>> originals_;
+};
+
+template <c10::DispatchKey key>
+void run_on(const c10::OperatorHandle& op, c10::Stack* stack) {
+  Relabelled relabelled(op.schema());
+  relabelled.arguments(stack);
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  relabelled.results(stack);
+}
+inline constexpr auto& run_on_cpu = run_on<c10::DispatchKey::CPU>;
+
+}  // namespace standin

@@ -1,0 +1,381 @@
+// What torch.distributed takes for NCCL: collectives of stand-in GPUs' tensors, carried by gloo over the same memory.
+// Refused is what NCCL refuses: tensors of the CPU, and two ranks on one GPU. What gloo lacks is put together from what
+// it has. Before each collective the ranks compare what they are about to call, where NCCL would hang.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
+
+#include "agreement.h"
+
+namespace standin {
+
+class Nccl final : public c10d::Backend {
+ public:
+  struct Options final : public c10d::Backend::Options {
+    explicit Options(bool high_priority = false)
+        : c10d::Backend::Options("nccl", std::chrono::minutes(10)), is_high_priority_stream(high_priority) {}
+    bool is_high_priority_stream;
+  };
+
+  Nccl(int rank, int size, c10::intrusive_ptr<Options> options, c10::intrusive_ptr<c10d::Backend> gloo,
+       Agreement agreement, std::function<std::string(const std::string&, const Tensors&)> note)
+      : Backend(rank, size),
+        options_(std::move(options)),
+        gloo_(std::move(gloo)),
+        agreement_(std::move(agreement)),
+        note_(std::move(note)) {}
+
+  const std::string getBackendName() const override { return "nccl"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return c10::static_intrusive_pointer_cast<c10d::Backend::Options>(options_); }
+  bool supportsCoalescing() const { return true; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void setTimeout(std::chrono::milliseconds timeout) {
+    options_->timeout = timeout;
+#if TORCH_AT_LEAST(2, 8)
+    gloo_->setTimeout(timeout);
+#endif
+  }
+#if TORCH_AT_LEAST(2, 8)
+  c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
+#endif
+
+  // init_process_group(device_id=...)
+  void eagerConnectSingleDevice(at::Device device) {
+    check_index(device.index());
+    meet(device.index(), "init_process_group", note_("init_process_group", {}));
+  }
+
+  void startCoalescing() override {
+    coalescing_ = true;
+    gathered_.clear();
+  }
+  WorkPtr endCoalescing() override {
+    coalescing_ = false;
+    auto works = std::move(gathered_);
+    gathered_.clear();
+    return carried(std::move(works), {}, nullptr);
+  }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    begin("broadcast from rank " + std::to_string(options.rootRank), tensors);
+    auto aliases = cpu(tensors);
+    return carried({gloo_->broadcast(aliases, options)}, tensors, nullptr);
+  }
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    begin("all_reduce " + name(options.reduceOp), tensors);
+    std::vector<WorkPtr> works;
+    for (auto& tensor : tensors) works.push_back(reduced(tensor, options.reduceOp));
+    return carried(std::move(works), tensors, averaging(options.reduceOp, tensors));
+  }
+
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    return allreduce(tensors, options);
+  }
+
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    begin("reduce to rank " + std::to_string(options.rootRank), tensors);
+    auto changed = options;
+    changed.reduceOp = summed(options.reduceOp);
+    auto aliases = cpu(tensors);
+    return carried({gloo_->reduce(aliases, changed)}, tensors, averaging(options.reduceOp, tensors));
+  }
+
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    begin("all_gather", inputs);
+    check(outputs.at(0));
+    auto from = cpu(inputs);
+    // gloo wants results that are dense: they are gathered beside, and copied.
+    std::vector<Tensors> to{dense_like(outputs[0])};
+    auto work = gloo_->allgather(to, from, options);
+    auto wanted = outputs[0];
+    return carried({work}, wanted, [wanted, gathered = to[0]] { copy_all(wanted, gathered); });
+  }
+
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    begin("all_gather_into_tensor", {input});
+    return gathered_into(output, input, options);
+  }
+
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override {
+    begin("all_gather_into_tensor_coalesced", inputs);
+    std::vector<WorkPtr> works;
+    for (size_t n = 0; n < inputs.size(); n++) works.push_back(gathered_into(outputs[n], inputs[n], options));
+    return carried(std::move(works), outputs, nullptr);
+  }
+
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    begin("gather to rank " + std::to_string(options.rootRank), inputs);
+    auto from = cpu(inputs);
+    std::vector<Tensors> to;
+    for (auto& tensors : outputs) to.push_back(cpu(tensors));
+    return carried({gloo_->gather(to, from, options)}, outputs.empty() ? Tensors{} : outputs[0], nullptr);
+  }
+
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
+    begin("scatter from rank " + std::to_string(options.rootRank), outputs);
+    auto to = cpu(outputs);
+    std::vector<Tensors> from;
+    for (auto& tensors : inputs) from.push_back(cpu(tensors));
+    return carried({gloo_->scatter(to, from, options)}, outputs, nullptr);
+  }
+
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override {
+    begin("reduce_scatter " + name(options.reduceOp), inputs.at(0));
+    // gloo sums every part; this rank keeps its own.
+    Tensors parts;
+    std::vector<WorkPtr> works;
+    for (auto& part : inputs[0]) {
+      parts.push_back(as_cpu(part).clone());
+      works.push_back(reduced(parts.back(), options.reduceOp));
+    }
+    auto mine = parts[getRank()];
+    auto output = outputs[0];
+    return carried(std::move(works), outputs, [this, output, mine, op = options.reduceOp] {
+      as_cpu(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
+    });
+  }
+
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    begin("reduce_scatter_tensor " + name(options.reduceOp), {input});
+    return scattered_into(output, input, options);
+  }
+
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override {
+    begin("reduce_scatter_tensor_coalesced " + name(options.reduceOp), inputs);
+    std::vector<WorkPtr> works;
+    for (size_t n = 0; n < inputs.size(); n++) works.push_back(scattered_into(outputs[n], inputs[n], options));
+    return carried(std::move(works), outputs, nullptr);
+  }
+
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
+    begin("all_to_all_single", {input}, false);
+    auto to = as_cpu(output), from = as_cpu(input);
+    return carried({exchanged(to, from, output_splits, input_splits, options)}, {output}, nullptr);
+  }
+
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    begin("all_to_all", inputs, false);
+    Tensors flat;
+    std::vector<int64_t> out_sizes, in_sizes;
+    for (auto& input : inputs) {
+      flat.push_back(as_cpu(input).reshape(-1));
+      in_sizes.push_back(input.numel());
+    }
+    int64_t items = 0;
+    for (auto& output : outputs) {
+      out_sizes.push_back(output.numel());
+      items += output.numel();
+    }
+    auto from = at::cat(flat), to = at::empty({items}, from.options());
+    auto work = exchanged(to, from, out_sizes, in_sizes, options);
+    return carried({work}, outputs, [outputs, to, out_sizes] {
+      auto parts = to.split_with_sizes(out_sizes);
+      for (size_t n = 0; n < outputs.size(); n++) as_cpu(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
+    });
+  }
+
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    check(tensors);
+    note_("send to rank " + std::to_string(to), tensors);
+    auto aliases = cpu(tensors);
+    return carried({gloo_->send(aliases, to, tag)}, tensors, nullptr);
+  }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    check(tensors);
+    note_("recv from rank " + std::to_string(from), tensors);
+    auto aliases = cpu(tensors);
+    return carried({gloo_->recv(aliases, from, tag)}, tensors, nullptr);
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    check(tensors);
+    note_("recv from any rank", tensors);
+    auto aliases = cpu(tensors);
+    return carried({gloo_->recvAnysource(aliases, tag)}, tensors, nullptr);
+  }
+
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    begin("barrier", {});
+    return carried({gloo_->barrier()}, {}, nullptr);
+  }
+
+ private:
+  static Tensors cpu(const Tensors& tensors) {
+    Tensors aliases;
+    for (const auto& tensor : tensors) aliases.push_back(as_cpu(tensor));
+    return aliases;
+  }
+  static Tensors dense_like(const Tensors& tensors) {
+    Tensors made;
+    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), as_cpu(tensor).options()));
+    return made;
+  }
+  static void copy_all(const Tensors& to, const Tensors& from) {
+    for (size_t n = 0; n < to.size(); n++) as_cpu(to[n]).copy_(from[n]);
+  }
+
+  void check(const Tensors& tensors) const {
+    for (const auto& tensor : tensors) {
+      TORCH_CHECK(tensor.is_cuda() && !tensor.is_sparse(), "Tensors must be CUDA and dense");
+      TORCH_CHECK(tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
+      const auto bound = getBoundDeviceId();
+      TORCH_CHECK_WITH(DistBackendError, !bound || *bound == tensor.device(),
+                       "Attempt to perform collective on tensor not on device passed to init_process_group: the tensor is on ",
+                       tensor.device(), ", and device_id was ", *bound);
+    }
+  }
+
+  static bool averaged(const ReduceOp& op) { return op == ReduceOp::AVG; }
+  static ReduceOp summed(const ReduceOp& op) {
+    TORCH_CHECK(op != ReduceOp::PREMUL_SUM, "stand-in GPUs have no PREMUL_SUM: multiply before, and sum");
+    return averaged(op) ? ReduceOp(ReduceOp::SUM) : op;
+  }
+  static std::string name(const ReduceOp& op) {
+    static const char* const names[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+    return names[static_cast<int>(static_cast<ReduceOp::RedOpType>(op))];
+  }
+  std::function<void()> averaging(const ReduceOp& op, const Tensors& tensors) const {
+    if (!averaged(op)) return nullptr;
+    return [tensors, size = getSize()] {
+      // Of whole numbers NCCL drops the fraction.
+      for (const auto& tensor : tensors) {
+        auto sum = as_cpu(tensor);
+        if (sum.is_floating_point() || sum.is_complex()) sum.div_(size);
+        else sum.div_(size, "trunc");
+      }
+    };
+  }
+
+  WorkPtr reduced(const at::Tensor& tensor, const ReduceOp& op) {
+    c10d::AllreduceOptions options;
+    options.reduceOp = summed(op);
+    Tensors aliases{as_cpu(tensor)};
+    return gloo_->allreduce(aliases, options);
+  }
+
+  // gloo takes the splits away from who calls it.
+  WorkPtr exchanged(at::Tensor& to, at::Tensor& from, std::vector<int64_t> out_sizes, std::vector<int64_t> in_sizes,
+                    const c10d::AllToAllOptions& options) {
+    return gloo_->alltoall_base(to, from, out_sizes, in_sizes, options);
+  }
+
+  WorkPtr gathered_into(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+    check({output, input});
+    TORCH_CHECK(output.numel() == input.numel() * getSize(),
+                "output tensor size must be equal to world_size times input tensor size");
+    // NCCL fills the output in one piece, whatever its shape; gloo cuts it along the first dimension.
+    auto to = as_cpu(output).view(-1), from = as_cpu(input).reshape(-1).clone();
+    return carried({gloo_->_allgather_base(to, from, options)}, {output}, nullptr);
+  }
+
+  WorkPtr scattered_into(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+    check({output, input});
+    TORCH_CHECK(input.numel() == output.numel() * getSize(),
+                "input tensor must be the same size as output size times world size");
+    auto all = as_cpu(input).clone();
+    auto work = reduced(all, options.reduceOp);
+    return carried({work}, {output}, [this, output, all, op = options.reduceOp] {
+      auto mine = all.reshape({getSize(), -1})[getRank()].view(output.sizes());
+      as_cpu(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
+    });
+  }
+
+  WorkPtr carried(std::vector<WorkPtr> works, Tensors outputs, std::function<void()> after) {
+    const auto device = outputs.empty() || !outputs[0].is_cuda() ? c10::DeviceIndex(0) : outputs[0].device().index();
+    auto work = c10::make_intrusive<Carried>(std::move(works), std::move(outputs), std::move(after), device);
+    if (coalescing_) gathered_.push_back(work);
+    return work;
+  }
+
+  // Notes the collective, and compares it with what the other ranks are about to call.
+  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true) {
+    check(tensors);
+    std::string what = kind;
+    for (const auto& tensor : tensors)
+      what += " " + (of_equal_shapes ? c10::str(tensor.scalar_type(), tensor.sizes()) : c10::str(tensor.scalar_type()));
+    const auto line = note_(kind, tensors);
+    meet(tensors.empty() ? c10::DeviceIndex(-1) : tensors[0].device().index(), what, line);
+    agreement_.reach(what, line);
+    sequence_++;
+  }
+
+  void meet(c10::DeviceIndex device, const std::string& what, const std::string& line) {
+    if (!met_) agreement_.meet(device, what, line);
+    met_ = true;
+  }
+
+  c10::intrusive_ptr<Options> options_;
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  Agreement agreement_;
+  std::function<std::string(const std::string&, const Tensors&)> note_;
+  std::vector<WorkPtr> gathered_;
+  uint64_t sequence_ = 0;
+  bool coalescing_ = false;
+  bool met_ = false;
+};
+
+c10::intrusive_ptr<Nccl> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                              c10::intrusive_ptr<Nccl::Options> options) {
+  auto python = py::module::import("trainjob_gpu.collectives");
+  auto gloo = python.attr("gloo")(store, rank, size, options->timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
+  // Never freed: a group may die where Python's lock is not held.
+  static const auto* note = new py::object(python.attr("note"));
+  static const auto* waiting = new py::object(python.attr("waiting"));
+  Agreement agreement{
+      store, gloo, rank, size, python.attr("where")().cast<std::string>(),
+      std::chrono::milliseconds(python.attr("limit_ms")(options->timeout).cast<int64_t>()),
+      [](const std::string& what, const std::string& line, bool is_last) {
+        py::gil_scoped_acquire gil;
+        return (*waiting)(what, line, is_last).cast<std::string>();
+      }};
+  return c10::make_intrusive<Nccl>(
+      rank, size, std::move(options), std::move(gloo), std::move(agreement),
+      [](const std::string& kind, const Tensors& tensors) {
+        py::gil_scoped_acquire gil;
+        int64_t bytes = 0;
+        for (const auto& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+        return (*note)(kind, bytes, tensors.empty() ? "" : std::string(c10::toString(tensors[0].scalar_type())))
+            .cast<std::string>();
+      });
+}
+
+}  // namespace standin
+
+template <typename T>
+using intrusive_ptr_class_ = py::class_<T, c10::intrusive_ptr<T>, c10d::Backend>;
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using standin::Nccl;
+  py::module::import("torch._C._distributed_c10d");
+  auto group = py::class_<Nccl, c10::intrusive_ptr<Nccl>, c10d::Backend>(m, "ProcessGroupNCCL")
+                   .def(py::init(&standin::make), py::arg("store"), py::arg("rank"), py::arg("size"),
+                        py::arg("options"))
+                   .def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                    std::chrono::milliseconds timeout) {
+                          auto options = c10::make_intrusive<Nccl::Options>();
+                          options->timeout = timeout;
+                          return standin::make(store, rank, size, std::move(options));
+                        }),
+                        py::arg("store"), py::arg("rank"), py::arg("size"),
+                        py::arg("timeout") = std::chrono::milliseconds(600000))
+                   .def("_group_start", &Nccl::startCoalescing)
+                   .def("_group_end", [](Nccl& self) { self.endCoalescing(); })
+                   .def("comm_split_count", [](Nccl&) { return 0; })
+                   .def("perform_nocolor_split", [](Nccl&, py::object) {})
+                   .def("_is_initialized", [](Nccl&) { return true; })
+                   .def("abort", [](Nccl&) {})
+#if TORCH_AT_LEAST(2, 6)
+                   .def_property_readonly("uid", [](Nccl& self) { return self.getGroupUid(); })
+#endif
+                   .def("eager_connect_single_device", &Nccl::eagerConnectSingleDevice);
+  // Dynamic: what only NCCL reads (config, split_from, split_color) may be set, and changes nothing.
+  py::class_<Nccl::Options, c10::intrusive_ptr<Nccl::Options>, c10d::Backend::Options>(group, "Options", py::dynamic_attr())
+      .def(py::init<bool>(), py::arg("is_high_priority_stream") = false)
+      .def_readwrite("is_high_priority_stream", &Nccl::Options::is_high_priority_stream);
+}

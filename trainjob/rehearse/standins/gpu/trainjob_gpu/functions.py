@@ -1,0 +1,296 @@
+"""CUDA's own functions in torch._C, which a CPU build lacks: `torch.cuda` is torch's own Python on top of them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any, Dict, List, NamedTuple, Tuple
+
+from trainjob_gpu import specification
+from trainjob_gpu.device import Device
+
+CUDA = 1  # c10::DeviceType
+_VERSION = 12040
+
+
+class Properties(NamedTuple):
+    """What torch.cuda.get_device_properties returns."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+    uuid: str
+    warp_size: int = 32
+    max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    shared_memory_per_block_optin: int = 166912
+    shared_memory_per_multiprocessor: int = 167936
+    L2_cache_size: int = 41943040
+    is_integrated: int = 0
+    is_multi_gpu_board: int = 0
+    pci_bus_id: int = 0
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    gcnArchName: str = ""
+
+
+def invalid_ordinal(index: int, count: int) -> Exception:
+    """Return torch's own error for a GPU that this process does not see."""
+    import torch
+
+    kind = getattr(torch, "AcceleratorError", RuntimeError)
+    return kind(
+        "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
+        "(stand-in: cuda:%d was asked for, and this process sees %d)" % (index, count)
+    )
+
+
+class Functions:
+    """The functions by their names in torch._C, less the leading `_cuda_`."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._core = device.core
+        self._sync_debug_mode = 0
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self._device.visible:
+            raise invalid_ordinal(index, self._device.visible)
+        return index
+
+    # ---- devices
+
+    def init(self) -> None:
+        """Refuse where this process sees no GPU, in CUDA's words."""
+        if not self._device.visible:
+            raise RuntimeError("No CUDA GPUs are available")
+
+    def getDeviceCount(self) -> int:
+        """Return how many GPUs this process sees."""
+        return self._device.visible
+
+    def getDevice(self) -> int:
+        """Return the current GPU."""
+        return int(self._core.trainjob_gpu_current())
+
+    def setDevice(self, index: int) -> None:
+        """Make `index` the current GPU."""
+        if index >= 0:
+            self._core.trainjob_gpu_use(self._checked(int(index)))
+
+    def exchangeDevice(self, index: int) -> int:
+        """Make `index` the current GPU; return the one before."""
+        if index < 0:
+            return -1
+        before = self.getDevice()
+        self.setDevice(index)
+        return before
+
+    def maybeExchangeDevice(self, index: int) -> int:
+        """Make `index` the current GPU; return the one before."""
+        return self.exchangeDevice(index)
+
+    def canDeviceAccessPeer(self, index: int, peer: int) -> bool:
+        """Return whether one GPU could read the other's memory: all of a node can."""
+        return self._checked(index) != self._checked(peer)
+
+    def getArchFlags(self) -> str:
+        """Return the architectures that torch would have been compiled for."""
+        return "sm_%d%d" % self._device.gpus.capability
+
+    def get_device_properties(self, index: int) -> Properties:
+        """Return what there is to know of one GPU."""
+        number = self._device.numbers[self._checked(index)]
+        gpus = self._device.gpus
+        major, minor = gpus.capability
+        bus = number + 1
+        return Properties(
+            gpus.name, major, minor, gpus.memory_bytes, gpus.processors, specification.uuid(number)[4:], pci_bus_id=bus
+        )
+
+    def hasPrimaryContext(self, index: int) -> bool:
+        """Return whether the GPU is in use: every one that is seen is."""
+        return 0 <= index < self._device.visible
+
+    # ---- time and order: the CPU has computed everything by the time that anyone asks
+
+    def synchronize(self) -> None:
+        """Do nothing: nothing is ever under way."""
+
+    def sleep(self, cycles: int) -> None:
+        """Wait as long as `cycles` of a GPU of 1 GHz take."""
+        time.sleep(cycles / 1e9)
+
+    def ipc_collect(self) -> None:
+        """Do nothing: no memory is shared between processes."""
+
+    def isInBadFork(self) -> bool:
+        """Return False: memory of the host survives a fork."""
+        return False
+
+    def set_sync_debug_mode(self, mode: int) -> None:
+        """Keep the mode; nothing synchronises here."""
+        self._sync_debug_mode = mode
+
+    def get_sync_debug_mode(self) -> int:
+        """Return the mode that was set."""
+        return self._sync_debug_mode
+
+    def getCurrentStream(self, index: int) -> Tuple[int, int, int]:
+        """Return the current stream's id, GPU and type."""
+        return int(self._core.trainjob_gpu_stream(self._checked(index))), index, CUDA
+
+    def getCurrentRawStream(self, index: int) -> int:
+        """Return the current stream's id, as compiled code asks for it."""
+        return self.getCurrentStream(index)[0]
+
+    def getDefaultStream(self, index: int) -> Tuple[int, int, int]:
+        """Return the default stream's id, GPU and type."""
+        return 0, self._checked(index), CUDA
+
+    def setStream(self, stream_id: int, device_index: int, device_type: int) -> None:  # noqa: ARG002
+        """Make a stream, and its GPU, the current ones."""
+        self.setDevice(device_index)
+        self._core.trainjob_gpu_use_stream(device_index, stream_id)
+
+    # ---- memory: tensors are counted, and nothing is cached
+
+    def _figures(self, index: int) -> List[int]:
+        figures = (ctypes.c_int64 * 5)()
+        self._core.trainjob_gpu_memory(self._checked(index), figures)
+        return list(figures)
+
+    def emptyCache(self) -> None:
+        """Do nothing: memory goes back at once."""
+
+    def clearCublasWorkspaces(self) -> None:
+        """Do nothing: there are none."""
+
+    def cudaCachingAllocator_is_enabled(self) -> bool:
+        """Return True, as torch does unless it is told otherwise."""
+        return True
+
+    def memoryStats(self, index: int) -> Dict[str, Any]:
+        """Return torch's table of figures; what is reserved is what is allocated."""
+        allocated, peak, _, count, total = self._figures(index)
+        none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+        bytes_ = {"current": allocated, "peak": peak, "allocated": total, "freed": total - allocated}
+        counted = {"current": count, "peak": count, "allocated": count, "freed": 0}
+        pools = {"allocation": counted, "segment": none, "active": counted, "inactive_split": none}
+        in_bytes = {"allocated_bytes": bytes_, "reserved_bytes": bytes_, "active_bytes": bytes_}
+        in_bytes.update(inactive_split_bytes=none, requested_bytes=bytes_)
+        table: Dict[str, Any] = {
+            name: {"all": dict(values), "small_pool": dict(none), "large_pool": dict(values)}
+            for name, values in {**pools, **in_bytes}.items()
+        }
+        table.update(oversize_allocations=dict(none), oversize_segments=dict(none), max_split_size=-1)
+        table.update(num_alloc_retries=0, num_ooms=0, num_sync_all_streams=0, num_device_alloc=count, num_device_free=0)
+        return table
+
+    def resetPeakMemoryStats(self, index: int) -> None:
+        """Let the peak begin anew."""
+        self._core.trainjob_gpu_reset_peak(self._checked(index))
+
+    def resetAccumulatedMemoryStats(self, index: int) -> None:
+        """Do nothing but check the index: the sums are the report's."""
+        self._checked(index)
+
+    def setMemoryFraction(self, fraction: float, index: int) -> None:
+        """Let a share of a GPU's memory be all of it."""
+        self._core.trainjob_gpu_limit(self._checked(index), fraction)
+
+    def getMemoryFraction(self, index: int) -> float:
+        """Return the share of a GPU's memory that this process may take."""
+        return float(self._core.trainjob_gpu_share(self._checked(index)))
+
+    def getAllocatorBackend(self) -> str:
+        """Return the name of torch's own allocator."""
+        return "native"
+
+    def cudaCachingAllocator_raw_alloc(self, size: int, stream: int) -> int:
+        """Refuse: raw memory of a GPU is of no use to the CPU's kernels."""
+        raise NotImplementedError("stand-in GPUs have no raw memory: torch.cuda.caching_allocator_alloc is refused")
+
+    def memory_of(self, index: int) -> Tuple[int, int]:
+        """Return the free and the total bytes of one GPU."""
+        total = self._device.gpus.memory_bytes
+        return total - self._figures(index)[0], total
+
+    def highest(self, index: int) -> int:
+        """Return the most bytes that tensors ever took on one GPU."""
+        return self._figures(index)[2]
+
+
+class Runtime:
+    """The part of CUDA's runtime that scripts call through torch.cuda.cudart()."""
+
+    class cudaError(int):  # noqa: N801
+        """A code; 0 is success."""
+
+        success = 0
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def cudaGetErrorString(self, code: int) -> str:
+        """Return the words for a code."""
+        return "no error" if not code else "error %d" % code
+
+    def cudaMemGetInfo(self, index: int) -> Tuple[int, int]:
+        """Return the free and the total bytes of one GPU."""
+        return self._functions.memory_of(index)
+
+    def cudaProfilerStart(self) -> int:
+        """Do nothing."""
+        return 0
+
+    def cudaProfilerStop(self) -> int:
+        """Do nothing."""
+        return 0
+
+    def cudaHostRegister(self, pointer: int, size: int, flags: int) -> int:  # noqa: ARG002
+        """Do nothing: no memory has to be pinned."""
+        return 0
+
+    def cudaHostUnregister(self, pointer: int) -> int:  # noqa: ARG002
+        """Do nothing."""
+        return 0
+
+    def cudaDeviceGetDefaultMemPool(self, *_: Any) -> Any:
+        """Refuse by name."""
+        raise NotImplementedError("stand-in GPUs have no memory pools")
+
+
+class Refused:
+    """A class of torch._C that only a real GPU has."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """Raise NotImplementedError."""
+        raise NotImplementedError(
+            "CUDA graphs and memory pools need a real GPU: rehearse without them (a stand-in GPU computes on the CPU)"
+        )
+
+
+def put_into_torch(device: Device) -> None:
+    """Give torch._C what `torch.cuda` asks of it."""
+    import torch
+
+    functions = Functions(device)
+    native: Any = torch._C
+    for name in dir(functions):
+        if not name.startswith("_") and name not in ("get_device_properties", "memory_of", "highest"):
+            setattr(native, "_cuda_" + name, getattr(functions, name))
+    native._cuda_getCompiledVersion = lambda: _VERSION
+    native._cuda_getDriverVersion = lambda: _VERSION
+    native._cuda_isCurrentStreamCapturing = lambda: False
+    native._cuda_get_device_properties = functions.get_device_properties
+    native._CudaDeviceProperties = Properties
+    native._CUDAGraph = native._MemPool = native._cuda_CUDAAllocator = Refused
+    native._graph_pool_handle = Refused
+    for name in ("beginAllocateToPool", "beginAllocateCurrentThreadToPool", "endAllocateToPool", "releasePool"):
+        setattr(native, "_cuda_" + name, Refused)
+    native._cudart = Runtime(functions)

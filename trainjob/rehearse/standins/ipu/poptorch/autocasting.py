@@ -1,0 +1,39 @@
+"""poptorch.autocast: recorded only. A stand-in keeps the types that the model has, and says so once."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence
+
+from trainjob_standins.announce import warn
+
+
+class Policy:
+    """Which operations are float16 and which float32."""
+
+    def __init__(
+        self,
+        fp16: Optional[Sequence[Any]] = None,
+        fp32: Optional[Sequence[Any]] = None,
+        promote: Optional[Sequence[Any]] = None,
+        demote: Optional[Sequence[Any]] = None,
+    ) -> None:
+        self.fp16, self.fp32 = list(fp16 or []), list(fp32 or [])
+        self.promote, self.demote = list(promote or []), list(demote or [])
+
+
+class autocast:  # noqa: N801 - poptorch's name
+    """A context or a decorator, without an effect."""
+
+    def __init__(self, enabled: bool = True) -> None:
+        if enabled:
+            warn("poptorch.autocast has no effect in a stand-in: operations keep the types that the model gives them")
+
+    def __enter__(self) -> None:
+        """Begin the context."""
+
+    def __exit__(self, *_error: Any) -> None:
+        """End it."""
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function as it is."""
+        return function

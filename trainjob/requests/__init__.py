@@ -1,0 +1,1 @@
+"""The path from a cluster and a job to a planned, rendered request."""

@@ -1,0 +1,45 @@
+"""`python -m trainjob.requests.guardian FOLDER`: ends the runs in FOLDER once the command that began them is gone.
+
+That command holds the guardian's standard input open. The kernel closes it however the command ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+
+KEEP = "keep"  # a file of this name in FOLDER: the run directories stay
+
+
+def main(folder: Path) -> None:
+    """Wait for the end of the input, then end every process of every run, and remove what nobody keeps."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            _end(RunPaths(path))
+    if not (folder / KEEP).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(paths: RunPaths) -> None:
+    from trainjob.machines import processes
+    from trainjob.machines.access import HERE
+    from trainjob.runs.cancel import cancel
+
+    with contextlib.suppress(UserError):
+        cancel(paths, grace_s=0.0)
+    # A rehearsal has no submission that `cancel` could go by.
+    with contextlib.suppress(UserError):
+        processes.kill(HERE, str(paths.folder))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,259 @@
+"""The public Python interface: `import trainjob`, then plan(), submit(), runs() and run().
+
+Every call makes the same checks as the command line, which is built on it. Whatever the user or the cluster can fix is
+raised as `trainjob.UserError`, whose message has the rule, both values and the cure.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainjob.contract import states
+from trainjob.contract.errors import Problem, UserError
+from trainjob.contract.files import read_json_lines
+from trainjob.contract.paths import RunPaths
+from trainjob.plan.values import Plan
+from trainjob.requests.options import JobOptions
+from trainjob.requests.prepared import Prepared, prepare
+from trainjob.runs import index
+
+if TYPE_CHECKING:
+    from trainjob.render.rendered import Rendered
+    from trainjob.report.report import Report
+    from trainjob.runs.status import Status
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job that fits its cluster: the arithmetic is done, and nothing is written or started."""
+
+    prepared: Prepared
+
+    @property
+    def plan(self) -> Plan:
+        """The arithmetic: topology, batch, engine, learning rate."""
+        return self.prepared.request.plan
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What runs and is probably not meant, each with its cure."""
+        return self.plan.warnings
+
+    def render(self) -> Rendered:
+        """Return the files that would run: `.files` has bytes and mode by name, `.script` is the script's name.
+
+        The same job gives the same bytes on any machine. Raises UserError for a value that the script can't carry.
+        """
+        return self.prepared.render()
+
+    def check(self, *, thorough: bool = False) -> list[Problem]:
+        """Return what is wrong with the job before it is queued, as `trainjob check` finds it; empty when nothing is.
+
+        `thorough` reads whole data sets. Raises UserError where the cluster can't be reached.
+        """
+        from trainjob.check.context import Depth
+        from trainjob.requests.submission import find_problems
+
+        return find_problems(self.prepared, Depth(thorough=thorough, scheduler=True))
+
+    def submit(
+        self,
+        *,
+        after: Iterable[str] = (),
+        again: bool = False,
+        check: bool = True,
+        allow_secret_env: bool = False,
+    ) -> Run:
+        """Return the run, which has begun or waits in a queue.
+
+        `after` names runs that have to be COMPLETED first, under Slurm. `again` allows the same job a second time
+        within a minute. Without `check` nothing is looked at first. `allow_secret_env` permits variables that look like
+        secrets. Raises UserError.
+        """
+        from trainjob.requests import submission
+
+        return Run(
+            submission.submit(
+                self.prepared, after=tuple(after), again=again, check=check, allow_secret_env=allow_secret_env
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, wherever it runs. Nothing is kept in memory: each call reads the run directory or asks the back end."""
+
+    paths: RunPaths
+
+    @property
+    def id(self) -> str:
+        """The run's id, as `trainjob list` shows it."""
+        return self.paths.id
+
+    @property
+    def folder(self) -> Path:
+        """The run directory on this machine."""
+        return self.paths.folder
+
+    def status(self) -> Status:
+        """Return how the run stands. Times are seconds since 1970, `exit_code` is None until it has ended."""
+        from trainjob.runs.status import status
+
+        return status(self.paths)
+
+    def wait(self, timeout_s: float | None = None) -> Status:
+        """Return the status once the run has ended, however it ended.
+
+        Raises TimeoutError after `timeout_s` seconds; the run continues.
+        """
+        from trainjob.runs.status import between_looks_s, poll
+
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+
+        def pause() -> None:
+            left_s = between_looks_s(self.paths)
+            if deadline is not None:
+                left_s = min(left_s, deadline - time.monotonic())
+                if left_s <= 0:
+                    raise TimeoutError(f"run {self.id} has not ended within {timeout_s:g} s")
+            time.sleep(left_s)
+
+        return poll(self.paths, lambda now: now.state not in states.ACTIVE, pause)
+
+    def logs(self, rank: int | None = None) -> str:
+        """Return what one rank has printed; without `rank` what all have, each line with its rank in front.
+
+        Raises UserError for a rank that the run does not have.
+        """
+        from trainjob.runs import arrays, logs
+
+        arrays.refuse_whole(self.paths, "logs")
+        return b"".join(logs.read(self.paths, rank)).decode(errors="replace")
+
+    def metrics(self) -> list[Mapping[str, Any]]:
+        """Return the lines of metrics.jsonl; `kind` is begin, train, evaluation or end.
+
+        They have `epoch`, `update`, `loss`, `samples_per_s` and `seconds` by phase. A resumed run repeats some updates:
+        the later line counts.
+        """
+        from trainjob.submit import mirror
+
+        mirror.refresh_output(self.paths)
+        return list(read_json_lines(self.paths.metrics))
+
+    def report(self) -> Report:
+        """Return the figures of the run so far: epochs, losses, accuracy, samples/s, seconds by phase."""
+        from trainjob.report.report import report
+        from trainjob.submit import mirror
+
+        mirror.refresh_output(self.paths)
+        return report(self.paths)
+
+    def cancel(self, *, grace_s: float = 30.0) -> Status:
+        """End every process of the run, and no other; its ranks get `grace_s` seconds to checkpoint.
+
+        Raises UserError where its machine can't be reached.
+        """
+        from trainjob.runs.cancel import cancel
+
+        return cancel(self.paths, grace_s=grace_s)
+
+    def resume(
+        self,
+        *,
+        instances: int | None = None,
+        from_scratch: bool = False,
+        warn: Callable[[str], None] | None = None,
+    ) -> Run:
+        """Start the next attempt, from the newest sound checkpoint, and return the run.
+
+        `instances` changes their number and keeps the global batch. `from_scratch` sets all checkpoints aside.
+        `warn` is called with a line about each checkpoint that is passed over; by default it is a Python warning.
+        Raises UserError for a run that can't be resumed.
+        """
+        from trainjob.requests import submission
+
+        say = warn or (lambda text: warnings.warn(text, stacklevel=4))
+        submission.resume(self.paths, instances=instances, from_scratch=from_scratch, warn=say)
+        return self
+
+    def export(self, target: str | Path) -> Path:
+        """Write the newest sound checkpoint's weights to `target`, in the safetensors layout, and return that path.
+
+        Raises UserError for a run that has no checkpoint.
+        """
+        from trainjob.runs import arrays
+        from trainjob.runs.export import export
+
+        arrays.refuse_whole(self.paths, "export")
+        export(self.paths, Path(target), lambda text: warnings.warn(text, stacklevel=3))
+        return Path(target)
+
+
+def plan(
+    cluster: str | Path = "local",
+    *,
+    job_file: str | Path | None = None,
+    command: Sequence[str] | None = None,
+    project: str | Path | None = None,
+    untracked: bool = False,
+    **settings: Any,
+) -> PlannedJob:
+    """Return a job that is planned on a cluster.
+
+    `cluster` is a name (pod64) or the path of a cluster file. `job_file` is a job file, which `settings` override: they
+    are its keys (instances=8, micro_batch=4, set={"width": 32}, env={"NAME": "text"}). `command` is a command of your
+    own, word by word, instead of a task. `project` is the top folder of your project (default: the git
+    top level of the working folder); `untracked` copies files that git does not track as well. Raises UserError for an
+    unknown cluster or setting, and for a job that can't run there, with the nearest settings that can.
+    """
+    words = tuple(command or ())
+    values = {**settings, **({"command": list(words)} if words else {})}
+    return plan_of(
+        JobOptions(
+            cluster=str(cluster),
+            file=None if job_file is None else Path(job_file),
+            values=values,
+            words=words,
+            project=None if project is None else Path(project),
+            untracked=untracked,
+        )
+    )
+
+
+def plan_of(options: JobOptions) -> PlannedJob:
+    """Return the planned job of options that are collected already, as the command line does. Raises UserError."""
+    return PlannedJob(prepare(options))
+
+
+def submit(
+    cluster: str | Path = "local",
+    *,
+    after: Iterable[str] = (),
+    again: bool = False,
+    check: bool = True,
+    **settings: Any,
+) -> Run:
+    """Plan, check and submit a job, and return its run; the arguments are those of `plan` and `PlannedJob.submit`.
+
+    Raises UserError with everything that is wrong; nothing has been started then.
+    """
+    return plan(cluster, **settings).submit(after=after, again=again, check=check)
+
+
+def runs() -> list[Run]:
+    """Return the runs whose folders are there, in the order of their ids."""
+    return [Run(paths) for paths in index.every_run()]
+
+
+def run(name: str | Path) -> Run:
+    """Return one run by its id, a unique prefix of one, "last", or the path of its folder. Raises UserError."""
+    return Run(index.find(str(name)))
+
+
+__all__ = ["PlannedJob", "Problem", "Run", "UserError", "plan", "run", "runs", "submit"]

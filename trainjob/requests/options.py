@@ -1,0 +1,18 @@
+"""What a caller says of a job, before any of it is read: the command line's flags, or a Python call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class JobOptions(NamedTuple):
+    """A cluster's name or path, a job file, and settings that override it. `values` holds only what was given."""
+
+    cluster: str
+    file: Path | None
+    values: Mapping[str, Any]
+    words: tuple[str, ...]  # the user's own command, after --
+    project: Path | None
+    untracked: bool

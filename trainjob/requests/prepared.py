@@ -1,0 +1,171 @@
+"""From a cluster and a job to a planned request: the path that every command and every Python call takes.
+
+Jinja and ssh load when something is rendered or handed over: `plan` needs neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from trainjob.cluster.job import Job
+from trainjob.cluster.lookup import NamedCluster, find
+from trainjob.cluster.merging import merge_job
+from trainjob.cluster.site import with_directives
+from trainjob.contract import manifest, package, tasks
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import expanded
+from trainjob.plan.build import plan
+from trainjob.render.request import Request
+from trainjob.requests.options import JobOptions
+from trainjob.runs import index
+from trainjob.submit import project as projects
+from trainjob.submit.project import Project, Selection
+
+if TYPE_CHECKING:
+    from trainjob.machines.machine import Machine
+    from trainjob.render.elements import Elements
+    from trainjob.render.rendered import Rendered
+    from trainjob.submit.base import Remote
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A planned request and the project it was asked from. `untracked`: git's untracked files travel, too."""
+
+    named_cluster: NamedCluster
+    request: Request
+    project: Project
+    untracked: bool = False
+
+    @cached_property
+    def selection(self) -> Selection | None:
+        """The project's files that the run takes along; None where a built-in task needs none of them."""
+        job = self.request.job
+        if not job.command and ":" not in (job.task or ""):
+            return None
+        return projects.select(self.project, untracked=self.untracked)
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where run directories of this cluster lie on this machine: its runs_dir, or the user's data folder."""
+        folder = None if self.named_cluster.cluster.ssh else self.named_cluster.cluster.runs_dir
+        return expanded(folder) if folder else index.home() / "runs"
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that jobs are handed over on."""
+        from trainjob.machines.access import machine_of
+
+        return machine_of(self.named_cluster.cluster)
+
+    def remote(self) -> Remote | None:
+        """Return where run directories lie on a machine reached by ssh; None for this one. Raises UserError."""
+        cluster = self.named_cluster.cluster
+        if cluster.ssh is None:
+            return None
+        from trainjob.machines import remote_files
+        from trainjob.submit.base import Remote
+
+        folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_dir or "~/trainjob-runs")
+        return Remote(cluster.ssh.host, cluster.ssh.user, folder)
+
+    def render(self) -> Rendered:
+        """Return the bytes that would run."""
+        return rendered(self.request)
+
+    def explained(self) -> str:
+        """Return the job script with origin marks."""
+        from trainjob.render import rendered as rendering
+
+        return rendering.explained(self.request, package.companion("templates"), site_templates())
+
+    def changed(self, **settings: Any) -> Prepared:
+        """Return the same request with some of the job's settings changed, planned anew. Raises Refusal."""
+        job = self.request.job.changed(**settings)
+        planned = plan(self.named_cluster.name, self.named_cluster.cluster, job)
+        return replace(self, request=replace(self.request, job=job, plan=planned))
+
+
+def prepare(options: JobOptions) -> Prepared:
+    """Return the plan and all that it was made from. Raises UserError for whatever is wrong with the options."""
+    named_cluster = find(options.cluster)
+    merged = merge_job(options.file, options.values)
+    named_cluster = replace(
+        named_cluster, cluster=with_directives(named_cluster.name, named_cluster.cluster, merged.job)
+    )
+    project = projects.find(Path.cwd(), options.project, named_cluster.cluster.secrets_file)
+    job, origins = _with_counted_samples(
+        named_cluster, _with_absolute_paths(named_cluster, merged.job), dict(merged.origins)
+    )
+    array = _array(job)
+    request = Request(
+        cluster=named_cluster.cluster,
+        cluster_origin=named_cluster.origin_word,
+        job=array.job if array else job,
+        origins=origins,
+        plan=plan(named_cluster.name, named_cluster.cluster, array.job if array else job),
+        project_folder=project.start,
+    )
+    return Prepared(named_cluster, array.planned(request) if array else request, project, options.untracked)
+
+
+def _array(job: Job) -> Elements | None:
+    """Return the elements of an array. What reads them takes its time to load, and few jobs are arrays."""
+    if job.array is None and job.sweep is None:
+        return None
+    from trainjob.render import elements
+
+    return elements.read(job, Path.cwd())
+
+
+def rendered(request: Request) -> Rendered:
+    """Return the bytes of a planned request, by our templates and the site's."""
+    from trainjob.render.rendered import render
+
+    return render(request, package.companion("templates"), site_templates())
+
+
+def _with_absolute_paths(named_cluster: NamedCluster, job: Job) -> Job:
+    """Return the job with absolute paths where ranks read them: ranks start in a copy of the project.
+
+    Raises UserError for a relative path on a cluster that is reached by ssh.
+    """
+    if job.init_from is None or job.init_from.startswith(("/", "~")):
+        return job
+    if named_cluster.cluster.ssh is not None:
+        raise UserError(
+            f"init_from is {job.init_from}, a relative path, and cluster {named_cluster.name} is another machine",
+            "give the absolute path there, starting with / or ~/",
+        )
+    return job.changed(init_from=str(Path.cwd() / job.init_from))
+
+
+def _with_counted_samples(named_cluster: NamedCluster, job: Job, origins: dict[str, str]) -> tuple[Job, dict[str, str]]:
+    """Fill in the number of samples from the data set's manifest, where it is prepared on this machine."""
+    if job.samples is not None or job.command or job.data is None:
+        return job, origins
+    facts = tasks.facts(job.task or tasks.DEFAULT_TASK)
+    if facts is not None and facts.data == job.data and facts.samples is not None:
+        return job, origins
+    folder = manifest.find(job.data, data_dir(named_cluster))
+    prepared = manifest.read_manifest(folder) if folder else None
+    if prepared is None or prepared.kind == manifest.TOKENS:  # the task says how many tokens make a sample
+        return job, origins
+    counted = job.changed(samples=prepared.splits["train"].samples)
+    return counted, {**origins, "samples": f"manifest of {job.data}"}
+
+
+def data_dir(named_cluster: NamedCluster) -> Path | None:
+    """Return the cluster file's data_dir as a path of this machine; None where the file has none."""
+    return expanded(named_cluster.cluster.data_dir) if named_cluster.cluster.data_dir else None
+
+
+def site_templates() -> list[Path]:
+    """Return the site's template folder, where there is one; its files come before ours."""
+    folder = platformdirs.user_config_path("trainjob") / "templates"
+    return [folder] if folder.is_dir() else []

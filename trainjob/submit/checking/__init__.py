@@ -1,1 +1,0 @@
-"""What can be seen to be wrong before a run is handed over, one kind of look a module."""

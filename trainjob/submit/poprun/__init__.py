@@ -1,1 +1,0 @@
-"""The back end for IPU-PODs: poprun on the pod's launch host, here or over ssh."""

@@ -1,0 +1,1 @@
+"""Engine ipu: poptorch, alone or under popdist."""

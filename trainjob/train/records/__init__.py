@@ -1,0 +1,1 @@
+"""What a run writes while it trains: checkpoints, metrics, progress and traces."""

@@ -1,0 +1,1 @@
+"""Which samples an update takes, and how they reach the engine."""

@@ -1,0 +1,36 @@
+"""A Slurm cluster's GPUs, stood in for: N instances over NCCL beside one, by the runtime's own paths for GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator
+
+from trainjob.cluster.models import Cluster, LocalCluster, SlurmCluster
+from trainjob.plan.build import plan
+from trainjob.rehearse import gpus
+from trainjob.requests.prepared import Prepared
+
+_SLURM_ONLY = ("hosts",)
+
+
+def are_of(cluster: Cluster) -> bool:
+    """Return whether a cluster has GPUs that this machine can stand in for."""
+    return isinstance(cluster, SlurmCluster) and cluster.nodes.accelerator == "gpu"
+
+
+@contextlib.contextmanager
+def standing_in(prepared: Prepared) -> Iterator[Prepared]:
+    """Yield the job as it trains on this machine, with a stand-in GPU for each instance; any other job as it is."""
+    cluster = prepared.named_cluster.cluster
+    if not isinstance(cluster, SlurmCluster) or not are_of(cluster):
+        yield prepared
+        return
+    count = max(prepared.request.plan.topology.instances, cluster.nodes.accelerators)
+    here = LocalCluster(kind="local", accelerator="gpu", accelerators=count)
+    job = prepared.request.job.changed(**dict.fromkeys(_SLURM_ONLY))
+    found = dataclasses.replace(prepared.named_cluster, cluster=here)
+    request = dataclasses.replace(prepared.request, cluster=here, job=job, plan=plan(found.name, here, job))
+    with gpus.visible_here(sys.executable, count, cluster.nodes.type):
+        yield dataclasses.replace(prepared, named_cluster=found, request=request)
