@@ -168,7 +168,10 @@ def _hello(link: socket.socket, token: str) -> Optional[Any]:
     """Return what the launcher at the other end says of itself; None for anybody else."""
     with contextlib.suppress(NobodyMetError):
         party = receive(link, _HELLO_S)
-        if isinstance(party, dict) and hmac.compare_digest(str(party.pop("token", "")).encode(), token.encode()):
+        # A stranger's text may have no UTF-8: "replace" makes bytes of any.
+        if isinstance(party, dict) and hmac.compare_digest(
+            str(party.pop("token", "")).encode("utf-8", "replace"), token.encode()
+        ):
             return party
     link.close()
     return None

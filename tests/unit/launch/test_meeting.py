@@ -16,11 +16,13 @@ def test_a_stranger_is_not_counted_and_the_chosen_address_is_the_only_one() -> N
     with ThreadPoolExecutor() as pool:
         first = pool.submit(meeting.host, "127.0.0.1", port, TOKEN, {"node": "n0"}, 1, LIMIT_S)
         stranger = meeting.join("127.0.0.1", port, "another token", {"node": "stranger"}, LIMIT_S)
+        no_text = meeting.join("127.0.0.1", port, "\ud800", {"node": "stranger"}, LIMIT_S)
         second = meeting.join("127.0.0.1", port, TOKEN, {"node": "n1"}, LIMIT_S)
         met = first.result(LIMIT_S)
         assert [party["node"] for party in met.parties] == ["n0", "n1"]
         assert met.address == second.address == "127.0.0.1"
         stranger.close()
+        no_text.close()
         second.close()
         met.close()
 

@@ -19,10 +19,10 @@ note_bad_nodes() {
   note_failed_nodes "${SLURM_JOB_NODELIST:-}"
 }
 
-# Prints the nodes of an attempt that has not recorded its end. Its script ran on one of them, and when that node failed,
-# Slurm started the job again without a word of the script.
+# Prints the nodes of an attempt that may not have noted them all. When its first node failed, Slurm started the job again
+# without a word of the script; and a script that outlives its node may still be at work on its record.
 nodes_of_last_attempt() {
-  if [[ -s .nodes && "$(cat state 2>/dev/null)" == RUNNING ]]; then head -n 1 .nodes; fi
+  if [[ -s .nodes && "$(cat state 2>/dev/null)" == @(RUNNING|REQUEUED) ]]; then head -n 1 .nodes; fi
 }
 
 # note_failed_nodes NODES: those of them that Slurm has given up.
