@@ -6,12 +6,9 @@ program starts is tested in tests/scripts/cli, and what `Here.start` starts is t
 
 from __future__ import annotations
 
-import atexit
 import functools
-import gc
 import importlib
 import io
-import json
 import os
 import selectors
 import signal
@@ -23,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support import ROOT
+from tests.support import ROOT, forking
 
 # What an interpreter, or a library, reads as it is started or imported: with another value the program itself is run.
 _READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "TMPDIR", "TERMINAL_", "FORCE_", "NO_COLOR", "_TYPER")
@@ -33,17 +30,15 @@ _LEFT_OUT = ("train", "launch", "data", "rehearse.standins", "check.interpreter"
 
 def run(words: Sequence[str], folder: Path, environ: Mapping[str, str], limit_s: float) -> tuple[int, str, str]:
     """Return the exit code of `trainjob WORDS`, and what it printed to standard output and to standard error."""
-    request = os.memfd_create("request")
-    os.write(request, json.dumps([list(words), str(folder), dict(environ), _umask()]).encode("utf-8", "surrogatepass"))
-    pipes = [os.pipe() for _ in range(3)]
+    pipes = [os.pipe() for _ in range(2)]
     try:
-        socket.send_fds(_server()[0], [b"run"], [request, *(written for _, written in pipes)])
+        request = [list(words), str(folder), dict(environ), _umask()]
+        told = forking.fork(_server()[0], request, [written for _, written in pipes])
     finally:
-        for descriptor in (request, *(written for _, written in pipes)):
-            os.close(descriptor)
-    read = [read for read, _ in pipes]
-    out, err, told = _contents(read, time.monotonic() + limit_s)
-    return int(told.split()[1]), _text(out), _text(err)
+        for _, written in pipes:
+            os.close(written)
+    out, err, ids = _contents([*(read for read, _ in pipes), told], time.monotonic() + limit_s)
+    return int(ids.split()[1]), _text(out), _text(err)
 
 
 def can_run(environ: Mapping[str, str]) -> bool:
@@ -65,7 +60,7 @@ def _umask() -> int:
 
 
 def _contents(read: list[int], deadline: float) -> list[bytes]:
-    """Return what comes out of pipes until all are closed; of the last one, a line. It says which process to kill."""
+    """Return what comes out of pipes until all are closed; of the last, two lines: a process id and its exit code."""
     contents = dict.fromkeys(read, b"")
     with selectors.DefaultSelector() as events:
         for descriptor in read:
@@ -78,7 +73,7 @@ def _contents(read: list[int], deadline: float) -> list[bytes]:
             for key, _ in ready:
                 block = os.read(key.fd, 1 << 16)
                 contents[key.fd] += block
-                if not block or (key.fd == read[-1] and contents[key.fd].endswith(b"\n")):
+                if not block or (key.fd == read[-1] and contents[key.fd].count(b"\n") == 2):
                     events.unregister(key.fd)
                     os.close(key.fd)
     return list(contents.values())
@@ -86,70 +81,20 @@ def _contents(read: list[int], deadline: float) -> list[bytes]:
 
 @functools.cache
 def _server() -> tuple[socket.socket, dict[str, str]]:
-    """Return the connection to this process's server, which ends with this process, and how it was started."""
-    mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    """Return the connection to this process's server, and the environment it was started with."""
     environ = dict(os.environ)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.forked_commands", str(other.fileno())],
-        cwd=ROOT,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[other.fileno()],
-    )
-    other.close()
-    atexit.register(lambda: (mine.close(), process.wait()))
-    return mine, environ
+    return forking.start("tests.support.forked_commands", environ), environ
 
 
-def serve(requests: socket.socket) -> None:
-    """Fork a process for each request, and tell how each ended. Return in those, and once whoever asks is gone."""
-    told_at: dict[int, int] = {}  # process id -> where its id and its exit code are written
-    events = selectors.DefaultSelector()
-    events.register(requests, selectors.EVENT_READ)
-    while True:
-        for key, _ in events.select():
-            if key.fileobj is not requests:
-                events.unregister(key.fileobj)
-                os.close(key.fd)
-                code = os.waitstatus_to_exitcode(os.waitpid(key.data, 0)[1])
-                _tell(told_at[key.data], f" {code}\n")
-                os.close(told_at.pop(key.data))
-                continue
-            message, descriptors, _, _ = socket.recv_fds(requests, 16, 4)
-            if not message:
-                return
-            os.set_inheritable(descriptors[3], False)
-            pid = os.fork()
-            if pid == 0:
-                requests.close()
-                _become(*descriptors[:3])
-                return
-            for descriptor in descriptors[:3]:
-                os.close(descriptor)
-            told_at[pid] = descriptors[3]
-            _tell(descriptors[3], str(pid))
-            events.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-
-
-def _tell(descriptor: int, text: str) -> None:
-    try:
-        os.write(descriptor, text.encode())
-    except BrokenPipeError:
-        return  # who asked has gone
-
-
-def _become(request: int, out: int, err: int) -> None:
+def _become(request: Any, descriptors: list[int]) -> None:
     """Be the program: its streams, folder, environment and words. Raises SystemExit."""
-    for stream, descriptor in ((1, out), (2, err)):
+    for stream, descriptor in enumerate(descriptors, 1):
         os.dup2(descriptor, stream)
         os.close(descriptor)
     # Not those of the server: a stream knows from its beginning whether it is a pipe.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives, as the next one
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    os.lseek(request, 0, os.SEEK_SET)
-    with os.fdopen(request, "rb") as file:
-        words, folder, environ, umask = json.loads(file.read().decode("utf-8", "surrogatepass"))
+    words, folder, environ, umask = request
     os.umask(umask)
     os.chdir(folder)
     os.environ.clear()
@@ -179,7 +124,4 @@ if __name__ == "__main__":
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1 or "numpy" in sys.modules:
         sys.exit("a process with threads can't be forked: some module of the command line has started one")
-    gc.freeze()
-    connection: Any = socket.socket(fileno=int(sys.argv[1]))
-    connection.set_inheritable(False)
-    serve(connection)
+    forking.serve(_become)
