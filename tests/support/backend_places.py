@@ -55,7 +55,7 @@ class Place(ABC):
 
     @abstractmethod
     def start_by_hand(self, folder: Path) -> None:
-        """Start the job script of a run directory as a person would; it goes on when this returns."""
+        """Start the job script of a run directory as a person would; it runs on when this returns."""
 
     def trainjob(self, *words: str, code: int = 0) -> str:
         ended = self.call_trainjob(*words)

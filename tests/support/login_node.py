@@ -142,7 +142,7 @@ class LoginNode:
                 return
 
     def stop(self) -> None:
-        """End sshd; connections that stand go on."""
+        """End sshd; open connections stay."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(LIMIT_S)

@@ -161,7 +161,7 @@ class PodSite:
         self.node.start({"PATH": path, "TRAINJOB_STANDIN_VIPU": str(self.folder / "vipu")})
 
     def break_down(self) -> None:
-        """End sshd and every connection to it; what runs goes on."""
+        """End sshd and every connection to it; what runs keeps running."""
         assert self.node.process is not None
         sessions = [pid for pid in every_process() if parent_of(pid) == self.node.process.pid]
         self.node.stop()

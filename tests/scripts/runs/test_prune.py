@@ -1,4 +1,4 @@
-"""Prune asks where a run may still go on."""
+"""Prune asks where a run may still continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls a job under a real Slurm, and how it goes on: its last parameters are those of a run left alone.
+"""What befalls a job under a real Slurm, and how it continues: its last parameters are those of a run left alone.
 
 Every row is a real Slurm doing the real thing: real limits (whole minutes, which run out while other tests run), real
 preemption, real dead daemons. The two minutes that a requeued job waits are cut by the administrator's command.

@@ -12,7 +12,7 @@ import pytest
 from tests.support.local_runs import STAY, Here, Run
 from tests.support.waiting import until
 
-# A rank with a child and two daemons; rank 0 fails once the file `release` is there, rank 1 goes on.
+# A rank with a child and two daemons; rank 0 fails once the file `release` is there, rank 1 continues.
 FAILING = STAY + 'time.sleep(60 * int(os.environ["RANK"]))\nsys.exit(5)\n'
 
 

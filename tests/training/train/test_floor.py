@@ -1,4 +1,4 @@
-"""The floor, Python 3.8 with torch 1.10, beside today's: each goes on where the other stopped."""
+"""The floor, Python 3.8 with torch 1.10, beside today's: each continues where the other stopped."""
 
 from __future__ import annotations
 
