@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -29,6 +30,13 @@ _STARTERS: tuple[tuple[Any, str], ...] = (
     (subprocess.Popen, "__init__"),
     (BaseProcess, "start"),
 )
+
+
+@pytest.fixture(scope="session")
+def matplotlib() -> Any:
+    """Return matplotlib, which has listed the machine's fonts: for that it starts a program, once on a new machine."""
+    pytest.importorskip("matplotlib.font_manager", reason="matplotlib is not installed in this Python")
+    return importlib.import_module("matplotlib")
 
 
 @pytest.fixture(autouse=True)

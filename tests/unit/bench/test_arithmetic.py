@@ -155,8 +155,7 @@ def test_a_plot_into_a_missing_folder_is_refused_before_anything_is_measured(tmp
     plots.check(tmp_path / "plot.svg")
 
 
-def test_a_plot_says_what_it_shows_where_and_when(tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
+def test_a_plot_says_what_it_shows_where_and_when(tmp_path: Path, matplotlib: Any) -> None:
     rows = by_law(0.1, 2, 4)
     target = tmp_path / "scaling.svg"
     with matplotlib.rc_context({"svg.fonttype": "none"}):

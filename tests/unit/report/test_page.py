@@ -16,7 +16,7 @@ from trainjob.report import page
 from trainjob.report.report import report
 from trainjob.report.series import Series
 
-pytest.importorskip("matplotlib", reason="matplotlib is not installed in this Python")
+pytestmark = pytest.mark.usefixtures("matplotlib")
 
 
 def test_a_page_requests_nothing(tmp_path: Path) -> None:
