@@ -64,8 +64,8 @@ class Checkpoint(NamedTuple):
 
     @property
     def averaged(self) -> List[Path]:
-        """The moving average of the weights, in one file; none where the run keeps none."""
-        return [self.folder / AVERAGED] if AVERAGED in self.facts["files"] else []
+        """The moving average of the weights, in as many files; none where the run keeps none."""
+        return [self.folder / name for name in _averaged(self.facts)]
 
 
 def parts_of(index: Dict[str, Any]) -> int:
@@ -148,8 +148,12 @@ def _sound(folder: Path) -> Checkpoint:
 
 def _names(index: Dict[str, Any]) -> List[str]:
     parts = parts_of(index)
-    averaged = [AVERAGED] if AVERAGED in index["files"] else []
-    return [*part_names(MODEL, parts), *part_names(TRAINING, parts), *averaged]
+    return [*part_names(MODEL, parts), *part_names(TRAINING, parts), *_averaged(index)]
+
+
+def _averaged(index: Dict[str, Any]) -> List[str]:
+    names = part_names(AVERAGED, parts_of(index))
+    return names if any(name in index["files"] for name in names) else []
 
 
 def _index(folder: Path) -> Dict[str, Any]:

@@ -21,7 +21,7 @@ SHARDS = "only an engine that shards the model takes shard_group and offload"
 SHARD_GROUPS = "every shard group has as many instances"
 OFFLOAD = "offload moves weights from a device to its host"
 RECOMPUTE = "recompute is for engines on CPUs and GPUs"
-AVERAGES = "weights are averaged where every instance has all of them"
+AVERAGES = "weights are averaged where the host has them after every update"
 COMPILES = "torch.compile is for engines on CPUs and GPUs"
 MEMORY_FORMAT = "channels-last is for engines that take gradients in any memory format"
 PROFILES = "torch's profiler is for engines on CPUs and GPUs"
@@ -49,7 +49,7 @@ _OF_TORCH = ("32.32", "16.32", "16.16", "bf16", "64.64")
 ENGINES = {
     "single": Engine(("CPU", "GPU"), _OF_TORCH, one_instance=True, fixed_order=True, channels_last=True),
     "ddp": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True, channels_last=True),
-    "fsdp": Engine(("CPU", "GPU"), _OF_TORCH, shards=True, averages=False, optimizers=("sgd", "adamw")),
+    "fsdp": Engine(("CPU", "GPU"), _OF_TORCH, shards=True),
     "naive": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True),
     "horovod": Engine(("CPU", "GPU"), _OF_TORCH, mpirun=True, same_bits=False),
     "parameter-averaging": Engine(("CPU", "GPU"), _OF_TORCH),

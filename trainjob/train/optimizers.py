@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.optimizers import SEVERAL, is_own, optimizer_options
+from trainjob.train.records.sharded import is_sharded, local, norms
 from trainjob.train.tasks.loading import load_attribute
 
 Groups = List[Dict[str, Any]]
@@ -18,8 +19,17 @@ Groups = List[Dict[str, Any]]
 Build = Callable[..., torch.optim.Optimizer]
 
 
+class _Turn(NamedTuple):
+    """A weight with a gradient, as far as this instance holds them."""
+
+    parameter: torch.Tensor  # with the state's key, and how it is sharded
+    weight: torch.Tensor
+    gradient: torch.Tensor
+    group: Dict[str, Any]
+
+
 class _LayerWise(torch.optim.Optimizer):
-    """Steps whose length follows the norm of each weight.
+    """Steps whose length follows the norm of each weight, also where instances hold parts of the weights.
 
     A group with `adapted` False takes the plain step: norms and biases, where the task exempts them from weight decay.
     """
@@ -30,12 +40,43 @@ class _LayerWise(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override] # noqa: ARG002 - the engines pass none
         """Update the weights with their gradients."""
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._update(weight, weight.grad, self.state[weight], group)
+        turns = [
+            _Turn(parameter, local(parameter), local(parameter.grad), group)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        # Norms of parts take a sum over instances, made once for all. Otherwise one weight's step is held at a time.
+        shared = any(is_sharded(turn.parameter) for turn in turns)
+        for some in [turns] if shared else [[turn] for turn in turns]:
+            steps = [self._step(turn) for turn in some]
+            self._adapt([(turn, step) for turn, step in zip(some, steps) if turn.group["adapted"]])
+            for turn, step in zip(some, steps):
+                self._move(turn, step)
 
-    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], group: Any) -> None:
+    def _adapt(self, rows: List[Tuple[_Turn, torch.Tensor]]) -> None:
+        """Multiply each step by the factor that follows from two norms."""
+        if not rows:
+            return
+        pairs = [(turn.weight, self._compared(turn, step)) for turn, step in rows]
+        found = norms([one for pair in pairs for one in pair], rows[0][0].parameter)
+        for (turn, step), length, compared in zip(rows, found[::2], found[1::2]):
+            step.mul_(self._factor(length, compared, turn.group))
+
+    def _step(self, turn: _Turn) -> torch.Tensor:
+        """Return the step before its length is adapted."""
+        raise NotImplementedError
+
+    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:
+        """Return what the weight's norm is compared with the norm of."""
+        raise NotImplementedError
+
+    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Dict[str, Any]) -> torch.Tensor:
+        """Return the factor of the step, given the norm of the weight and that of what it is compared with."""
+        raise NotImplementedError
+
+    def _move(self, turn: _Turn, step: torch.Tensor) -> None:
+        """Update the weight with its step."""
         raise NotImplementedError
 
 
@@ -48,33 +89,45 @@ def _quotient(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tenso
 class Lars(_LayerWise):
     """LARS (You, Gitman and Ginsburg, 2017): v ← m·v + lr·η·‖w‖ ÷ (‖g‖ + β·‖w‖) · (g + β·w); w ← w − v."""
 
-    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], group: Any) -> None:
-        decay = group["weight_decay"]
-        step = gradient.add(weight, alpha=decay).mul_(group["lr"])
-        if group["adapted"]:
-            length = weight.norm()
-            step.mul_(_quotient(group["trust"] * length, gradient.norm() + decay * length))
+    def _step(self, turn: _Turn) -> torch.Tensor:
+        return turn.gradient.add(turn.weight, alpha=turn.group["weight_decay"]).mul_(turn.group["lr"])
+
+    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - LAMB compares the step
+        return turn.gradient
+
+    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Dict[str, Any]) -> torch.Tensor:
+        return _quotient(group["trust"] * length, compared + group["weight_decay"] * length)
+
+    def _move(self, turn: _Turn, step: torch.Tensor) -> None:
+        state = self.state[turn.parameter]
         if "velocity" not in state:
-            state["velocity"] = torch.zeros_like(weight)
-        weight.sub_(state["velocity"].mul_(group["momentum"]).add_(step))
+            state["velocity"] = torch.zeros_like(turn.parameter)
+        turn.weight.sub_(local(state["velocity"]).mul_(turn.group["momentum"]).add_(step))
 
 
 class Lamb(_LayerWise):
     """LAMB (You et al., 2020, algorithm 2): Adam's step plus weight decay, scaled to the norm of the weight."""
 
-    def _update(self, weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], group: Any) -> None:
+    def _step(self, turn: _Turn) -> torch.Tensor:
+        state, gradient, group = self.state[turn.parameter], turn.gradient, turn.group
         if not state:
-            state.update(
-                step=torch.zeros((), device="cpu"), mean=torch.zeros_like(weight), square=torch.zeros_like(weight)
-            )
+            first = {name: torch.zeros_like(turn.parameter) for name in ("mean", "square")}
+            state.update(step=torch.zeros((), device="cpu"), **first)
         state["step"] += 1
         steps, (beta1, beta2) = int(state["step"]), group["betas"]
-        mean = state["mean"].mul_(beta1).add_(gradient, alpha=1 - beta1) / (1 - beta1**steps)
-        square = state["square"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2) / (1 - beta2**steps)
-        step = mean.div_(square.sqrt_().add_(group["eps"])).add_(weight, alpha=group["weight_decay"])
-        if group["adapted"]:
-            step.mul_(_quotient(weight.norm(), step.norm()))
-        weight.sub_(step, alpha=group["lr"])
+        mean = local(state["mean"]).mul_(beta1).add_(gradient, alpha=1 - beta1) / (1 - beta1**steps)
+        square = local(state["square"]).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2) / (1 - beta2**steps)
+        step: torch.Tensor = mean.div_(square.sqrt_().add_(group["eps"]))
+        return step.add_(turn.weight, alpha=group["weight_decay"])
+
+    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - LARS compares the gradient
+        return step
+
+    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Dict[str, Any]) -> torch.Tensor:  # noqa: ARG002
+        return _quotient(length, compared)
+
+    def _move(self, turn: _Turn, step: torch.Tensor) -> None:
+        turn.weight.sub_(step, alpha=turn.group["lr"])
 
 
 def _sgd(groups: Groups, settings: TrainSettings, options: Dict[str, Any], **more: Any) -> torch.optim.Optimizer:

@@ -9,18 +9,20 @@ import pytest
 import torch
 
 from tests.support.own_tasks import own
-from tests.support.runs_at_work import log, make_run, tensors, train, train_here, write_job
+from tests.support.runs_at_work import lines, log, make_run, tensors, train, train_here, write_job
 from trainjob.contract import checkpoints
 from trainjob.contract.paths import RunPaths
 from trainjob.runs.export import export
 from trainjob.train.records import safetensors
 
 MICRO_BATCHES = 12
-# Dropout, clipping by the norm of the whole gradient, and an optimizer with two tensors a parameter.
+# Dropout, clipping by the norm of the whole gradient, an optimizer that needs the norms of whole weights and has two
+# tensors a parameter, and an average of the weights, which is evaluated.
 JOB: dict[str, Any] = {
     "micro_batch": 2,
     "precision": "64.64",
-    "optimizer": "adamw",
+    "weight_decay": 0.1,
+    "average_decay": 0.9,
     "learning_rate": 0.001,
     "clip_norm": 0.5,
     "schedule": "constant",
@@ -33,10 +35,20 @@ def job(instances: int, engine: str, **changes: Any) -> dict[str, Any]:
 
 
 def assert_same(run: RunPaths, other: RunPaths) -> None:
-    one, two = tensors(run), tensors(other)
+    assert_equal(tensors(run), tensors(other))
+
+
+def assert_equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
     assert one.keys() == two.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(tensor, two[name], rtol=1e-9, atol=1e-12)
+
+
+def average(run: RunPaths, folder: Path) -> dict[str, torch.Tensor]:
+    """Return the average of the weights, joined as `export` joins it."""
+    target = folder / f"{run.folder.name}-averaged.safetensors"
+    export(run, target, print, averaged=True)
+    return safetensors.load(target)
 
 
 _CHAINS = {
@@ -46,13 +58,17 @@ _CHAINS = {
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("chain", ["sharded", pytest.param("groups", marks=pytest.mark.full)])
-def test_sharded_and_whole_runs_continue_each_other_and_end_as_one_instance(tmp_path: Path, chain: str) -> None:
-    alone = make_run(tmp_path / "alone", **job(1, "single", updates=6))
+@pytest.mark.parametrize(
+    ("chain", "optimizer"), [("sharded", "lamb"), pytest.param("groups", "lars", marks=pytest.mark.full)]
+)
+def test_sharded_and_whole_runs_continue_each_other_and_end_as_one_instance(
+    tmp_path: Path, chain: str, optimizer: str
+) -> None:
+    alone = make_run(tmp_path / "alone", **job(1, "single", updates=6, optimizer=optimizer))
     assert train_here(alone) == 0
     run = make_run(tmp_path / "run", **_CHAINS[chain][0])
     for attempt, settings in enumerate(_CHAINS[chain], 1):
-        write_job(run, **settings)
+        write_job(run, **{**settings, "optimizer": optimizer})
         instances = settings["instances"]
         codes = [train_here(run, attempt)] if instances == 1 else train(run, instances, attempt)
         assert codes == [0] * instances, log(run)
@@ -63,6 +79,9 @@ def test_sharded_and_whole_runs_continue_each_other_and_end_as_one_instance(tmp_
         joined = safetensors.load(tmp_path / "joined.safetensors")
         assert all(torch.equal(tensor, joined[name]) for name, tensor in tensors(run).items())
     assert_same(run, alone)
+    assert_equal(average(run, tmp_path), average(alone, tmp_path))
+    held_out = [lines(one, "evaluation")[-1]["loss"] for one in (run, alone)]
+    assert held_out[0] == pytest.approx(held_out[1], rel=1e-9)
 
 
 ROUTED = """

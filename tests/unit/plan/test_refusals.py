@@ -104,8 +104,6 @@ IN_WORDS = [  # what no number cures
         {"optimizer": "sgd", "optimizer_implementation": "fused", "allow_unused_parameters": True},
         "Take --optimizer-implementation foreach, or --optimizer adamw.",
     ),
-    (local(), {"engine": "fsdp", "optimizer": "lars"}, "engine fsdp has sgd, adamw, and optimizer is lars"),
-    (local(), {"engine": "fsdp", "average_decay": 0.9}, "engine is fsdp, average_decay is 0.9"),
     (
         local(),
         {"engine": "fsdp", "optimizer_implementation": "fused"},

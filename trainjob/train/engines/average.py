@@ -6,7 +6,8 @@ from typing import Dict, List
 
 import torch
 
-from trainjob.train.records.state import Tensors, model_tensors
+from trainjob.train.records.sharded import local
+from trainjob.train.records.state import Tensors, copy_into, model_tensors
 
 
 class Average:
@@ -20,9 +21,10 @@ class Average:
         self._model = model
         self._weights = model_tensors(model)
         self._tensors: Tensors = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        names = [name for name, weight in self._weights.items() if weight.is_floating_point()]
-        self._averaged: List[torch.Tensor] = [self._tensors[name] for name in names]
-        self._followed: List[torch.Tensor] = [self._weights[name].detach() for name in names]
+        self._names = [name for name, weight in self._weights.items() if weight.is_floating_point()]
+        # Where instances hold parts of the weights, each averages its own.
+        self._averaged: List[torch.Tensor] = [local(self._tensors[name]) for name in self._names]
+        self._followed: List[torch.Tensor] = [local(self._weights[name].detach()) for name in self._names]
         self._set_aside: Dict[str, torch.Tensor] = {}
 
     def tensors(self) -> Tensors:
@@ -41,21 +43,13 @@ class Average:
     def take_place(self) -> None:
         """Give the model the average, and keep its weights."""
         self._set_aside = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        self._copy(self._tensors, self._weights, only_floating=True)
+        copy_into({name: self._weights[name] for name in self._names}, self._tensors)
 
-    @torch.no_grad()
     def give_place(self) -> None:
         """Give the model its weights back."""
-        self._copy(self._set_aside, self._weights, only_floating=False)
+        copy_into(self._weights, self._set_aside)
         self._set_aside = {}
 
-    @torch.no_grad()
     def load(self, tensors: Tensors) -> None:
         """Continue from `tensors`; from the model's weights where there are none."""
-        self._copy(tensors or self._weights, self._tensors, only_floating=False)
-
-    @staticmethod
-    def _copy(source: Tensors, target: Tensors, only_floating: bool) -> None:
-        for name, tensor in target.items():
-            if tensor.is_floating_point() or not only_floating:
-                tensor.copy_(source[name])
+        copy_into(self._tensors, tensors or self._weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, List, NamedTuple, Sequence
 
 import torch
 
@@ -29,6 +29,19 @@ def local(tensor: Any) -> torch.Tensor:
     """Return what this instance holds of `tensor`, sharing its memory."""
     held: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return held
+
+
+def norms(held: Sequence[torch.Tensor], like: Any) -> List[torch.Tensor]:
+    """Return the norm of each tensor of which `held` has this instance's rows, sharded as the tensor `like`.
+
+    If they are sharded, all instances must call this together: it is one sum over those that hold the other rows.
+    """
+    if not is_sharded(like):
+        return [one.norm() for one in held]
+    mesh = like.device_mesh
+    squares = torch.stack([one.norm().square() for one in held]).to(mesh.device_type)
+    torch.distributed.all_reduce(squares, group=mesh.get_group(mesh.ndim - 1))
+    return list(squares.sqrt().to(held[0].device).unbind())
 
 
 def rows_of(tensor: Any) -> Rows:

@@ -116,9 +116,20 @@ def load_model(model: torch.nn.Module, tensors: Tensors) -> None:
     if not any(map(is_sharded, own.values())):
         model.load_state_dict(tensors, strict=False)  # the names were compared above
         return
-    with torch.no_grad():
-        for name, tensor in own.items():
-            local(tensor).copy_(local(part_of(tensors[name], tensor)) if is_sharded(tensor) else tensors[name][...])
+    copy_into(own, tensors)
+
+
+@torch.no_grad()
+def copy_into(tensors: Tensors, values: Tensors) -> None:
+    """Give the `tensors`, of which each instance may hold some rows, the `values` of the same names.
+
+    Values are whole, which may be stored ones, or sharded as the tensors are.
+    """
+    for name, tensor in tensors.items():
+        value = values[name]
+        if is_sharded(tensor) and not is_sharded(value):
+            value = part_of(value, tensor)
+        local(tensor).copy_(local(value) if is_sharded(value) else value[...])
 
 
 def differences(own: Tensors, given: Tensors) -> str:
