@@ -71,6 +71,7 @@ CHECKS = (
     Check("runs-dir-open", storage.open_runs_dir, Where.HOSTS),
     Check("data", storage.data, Where.HOSTS),
     Check("damaged-data", storage.damaged_data, Where.HOSTS, before_submit=False),
+    Check("stage", storage.staging_disk, Where.HOSTS),
     Check("init-from", storage.first_weights, Where.HOSTS),
     Check("secrets", storage.secrets, Where.HOSTS),
     Check("cache", pod.cache, Where.HOSTS, _is(PodCluster)),

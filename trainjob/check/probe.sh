@@ -59,6 +59,14 @@ look_at_data() {
 
 look_at_file() { if [ -e "$2" ]; then fact "$1" yes; else fact "$1" no; fi; }
 
+look_at_disk() {
+  if [ ! -d "$1" ]; then
+    fact stage absent
+  elif [ ! -w "$1" ] || [ ! -x "$1" ]; then
+    fact stage read-only
+  fi
+}
+
 # The nearest folder above that exists must be able to take a new one.
 look_at_runs_dir() {
   case $1 in
@@ -151,6 +159,7 @@ for word in "$@"; do
     data=*) look_at_data "$(at_home "$value")" ;;
     image=*) look_at_file image "$(at_home "$value")" ;;
     init-from=*) look_at_file init-from "$(at_home "$value")" ;;
+    stage=*) look_at_disk "$(at_home "$value")" ;;
     runs-dir=*) look_at_runs_dir "$(at_home "$value")" ;;
     secrets=*) look_at_secrets "$(at_home "$value")" ;;
     network=*) look_at_network "$value" ;;

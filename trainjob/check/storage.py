@@ -112,6 +112,14 @@ def secrets(context: Context) -> Iterator[Problem]:
             yield Problem("secrets", text, "Correct the line, or begin it with #")
 
 
+def staging_disk(context: Context) -> Iterator[Problem]:
+    """Yield machines where the data set can't be staged."""
+    for state, where in context.by_value("stage"):
+        wrong = "is no folder" if state == "absent" else "is a folder that you may not write"
+        text = f"stage: {context.request.job.stage} {wrong} on {where}"
+        yield Problem("stage", text, "Give a folder on a disk of every host, or leave out --stage")
+
+
 def first_weights(context: Context) -> Iterator[Problem]:
     """Yield machines without the file of initial weights."""
     where = context.where(lambda facts: facts.get("init-from") == "no")

@@ -43,6 +43,7 @@ def of_machine(request: Request) -> dict[str, str]:
         "data": manifest_path(request),
         "image": image_file(request),
         "init-from": "" if request.job.command else request.job.init_from,
+        "stage": _disk(request),
         "runs-dir": runs_dir,
         "secrets": cluster.secrets_file,
     }
@@ -137,6 +138,13 @@ def manifest_path(request: Request) -> str | None:
     if name is None or request.cluster.data_dir is None:
         return None
     return f"{request.cluster.data_dir}/{name}/{manifest.FILE_NAME}"
+
+
+def _disk(request: Request) -> str | None:
+    """Return the folder that data is staged to, where ranks run directly on the machines that are asked."""
+    cluster, job = request.cluster, request.job
+    is_elsewhere = isinstance(cluster, SlurmCluster) or cluster.container.runtime != "none"
+    return None if is_elsewhere or job.command else job.stage
 
 
 def image_file(request: Request) -> str | None:

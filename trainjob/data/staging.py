@@ -78,6 +78,11 @@ def stage(name: str, data_dir: Optional[Path], disk: Path, say: Say) -> Staged:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise _full(name, disk, str(error)) from None
+        if error.errno == errno.ENOENT and not disk.is_dir():
+            raise UserError(
+                "data set %s can't be staged: there is no folder %s here" % (name, disk),
+                "Make it on every host, or give --stage a folder that every host has",
+            ) from None
         raise UserError(
             "data set %s can't be staged to %s: %s" % (name, disk, error), "Give --stage a folder that you may write"
         ) from None

@@ -68,6 +68,13 @@ def only_tools(folder: Path) -> str:
     return str(folder)
 
 
+def test_a_disk_to_stage_to_that_is_not_there(tmp_path: Path) -> None:
+    assert found(tmp_path, stage=str(tmp_path)) == []
+    text = "stage: /nowhere/disk is no folder on this machine"
+    cure = "Give a folder on a disk of every host, or leave out --stage"
+    assert texts(tmp_path, stage="/nowhere/disk") == [("stage", f"{text}. {cure}")]
+
+
 @pytest.mark.parametrize("python", ["/nowhere/python", "no-such-python", "/etc/passwd", "/etc"])
 def test_an_interpreter_that_is_none(tmp_path: Path, python: str) -> None:
     assert texts(tmp_path, {"python": python}) == [

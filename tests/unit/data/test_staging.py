@@ -100,7 +100,7 @@ def test_a_disk_that_is_too_small_is_named_with_both_sizes(tmp_path: Path, monke
         with pytest.raises(UserError, match=r"mine does not fit on .*No space left.*a later start continues the copy"):
             staged(tmp_path, data_dir)
     staged(tmp_path, data_dir)
-    with pytest.raises(UserError, match=r"can't be staged to .*nowhere.*Give --stage a folder"):
+    with pytest.raises(UserError, match=r"there is no folder .*nowhere here\. Make it on every host, or give --stage"):
         stage("mine", data_dir, tmp_path / "nowhere", print)
 
 
