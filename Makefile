@@ -71,8 +71,8 @@ docs: .venv/installed-docs ## Build the documentation as pages in build/site; a 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs-outputs: .venv/installed-dev ## Write the reference pages, and the outputs that the documentation shows, anew
-	$(BIN)/python docs/generate.py reference
-	$(BIN)/python docs/generate.py outputs
+	$(BIN)/python -m docs.generate reference
+	$(BIN)/python -m docs.generate outputs $(PAGE)
 
 docs-pictures: .venv/installed-dev ## Make the runs whose reports the documentation shows, and draw these in a browser
 	$(BIN)/python docs/screenshots.py

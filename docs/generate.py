@@ -1,202 +1,36 @@
-"""Writes the reference pages from the code, and the outputs of commands into the pages that show them.
+"""Writes what is generated in the documentation. Run it at the root of the source tree.
 
-python docs/generate.py reference    # docs/reference/*.md; a test compares them with the code
-python docs/generate.py outputs      # every console block below a line `<!-- output -->`
+python -m docs.generate reference         # docs/reference/*.md; a test compares them with the code
+python -m docs.generate outputs [PAGE …]  # the output of every command that a page shows, see docs/outputs.py
 """
 
 from __future__ import annotations
 
-import re
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-
-from trainjob.cli import main as entry
-from trainjob.cluster.schema import cluster_schema, settings_page
-from trainjob.contract import causes, environment
+from docs import outputs
+from docs.reference_pages import reference
 
 DOCS = Path(__file__).resolve().parent
-OUTPUT = re.compile(r"(<!-- output -->\n```console\n\$ (?P<command>[^\n]+)\n)(?P<output>.*?)(```\n)", re.DOTALL)
+README = DOCS.parent / "README.md"
 
 
-def reference() -> dict[str, str]:
-    """Return the text of each generated page by its path below docs/."""
-    return {
-        "reference/settings.md": settings_page(),
-        "reference/commands.md": _page("Commands", _commands()),
-        "reference/cluster-file.md": _page("Cluster file", _cluster_file(cluster_schema())),
-        "reference/environment.md": _page("Environment", _environment()),
-        "reference/causes.md": _page("Causes of failure", _causes()),
-    }
-
-
-def _page(title: str, lines: Iterator[str]) -> str:
-    return "\n".join([f"# {title}", "", *lines, ""])
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
-
-
-def _commands() -> Iterator[str]:
-    yield "The settings of a job, which many commands take, are [listed apart](settings.md)."
-    yield ""
-    yield "Exit codes: 0 done; 1 you or the cluster can fix it; 2 wrong usage; 3 a bug in trainjob (the message names a"
-    yield "log file); 130 interrupted. A run's own exit code is in `trainjob status`."
-    group = typer.main.get_command(entry.app)
-    for name, command in _walk(group, "trainjob"):
-        yield from ("", f"## {name}", "", (command.help or "").strip(), "")
-        rows = [row for parameter in command.params if (row := _option(parameter)) is not None]
-        yield from _table(("option", "what"), rows)
-        if command.epilog:
-            examples = command.epilog.splitlines()[1:]
-            yield from ("", *(f"    {line.strip()}" for line in examples))
-
-
-def _walk(command: Any, name: str) -> Iterator[tuple[str, TyperCommand]]:
-    if not isinstance(command, TyperGroup):
-        yield name, command
-        return
-    context = typer.Context(command)
-    for word in command.list_commands(context):
-        inner = command.get_command(context, word)
-        yield from _walk(inner, f"{name} {word}")
-
-
-def _option(parameter: Any) -> tuple[str, str] | None:
-    """Return flags and help of a command's own parameter; a job's settings have a page of their own."""
-    if getattr(parameter, "hidden", False) or getattr(parameter, "rich_help_panel", None):
-        return None
-    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-"))
-    return names or f"`{parameter.metavar or parameter.name.upper()}`", parameter.help or ""
-
-
-def _cluster_file(schema: Any) -> Iterator[str]:
-    parts = schema["$defs"]
-    kinds = [branch["$ref"].removeprefix("#/$defs/") for branch in schema["oneOf"]]
-    yield "A cluster file has one of these kinds. `trainjob cluster init` drafts a file, and `trainjob cluster schema`"
-    yield "prints this as a JSON schema."
-    for name in kinds:
-        kind = parts[name]["properties"]["kind"]["const"]
-        yield from ("", f"## kind: {kind}", "", parts[name].get("description", ""), "")
-        yield from _keys(parts[name])
-    for name, part in parts.items():
-        if name not in kinds and "properties" in part:
-            yield from ("", f"## {name}", "", part.get("description", ""), "")
-            yield from _keys(part)
-
-
-def _keys(part: Any) -> Iterator[str]:
-    required = part.get("required", ())
-    rows = []
-    for key, about in part["properties"].items():
-        default = "required" if key in required else _default(about.get("default"))
-        rows.append((f"`{key}`", _type(about), default, about.get("description", "")))
-    yield from _table(("key", "type", "default", "what"), rows)
-
-
-def _type(about: Any) -> str:
-    if "$ref" in about:
-        name = about["$ref"].removeprefix("#/$defs/")
-        return f"[{name}](#{name.lower()})"
-    if "const" in about:
-        return f"`{about['const']}`"
-    if "enum" in about:
-        return ", ".join(f"`{value}`" for value in about["enum"])
-    if "anyOf" in about:
-        return " or ".join(_type(one) for one in about["anyOf"] if one.get("type") != "null")
-    if about.get("type") == "array":
-        return f"list of {_type(about['items'])}" if "items" in about else "list"
-    return {"object": "mapping", "integer": "whole number", "string": "text", "boolean": "true or false"}.get(
-        about.get("type", ""), str(about.get("type", "any"))
-    )
-
-
-def _default(value: Any) -> str:
-    if value is None or value in ({}, [], ()):
-        return "–"
-    if isinstance(value, dict):
-        return "see there"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
-
-
-def _environment() -> Iterator[str]:
-    yield "## What every rank is given"
-    yield ""
-    yield "The names that torchrun uses, whatever starts the ranks:"
-    yield ""
-    yield from _table(("name", "what"), [(f"`{name}`", text) for name, text in _RANK_NAMES.items()])
-    yield ""
-    yield "## What a rehearsal redirects"
-    yield ""
-    yield "Job scripts read these variables with a default. A real `submit` refuses to start while one of them is set."
-    yield ""
-    yield from _table(("name", "what"), [(f"`{name}`", text) for name, text in environment.REDIRECTS.items()])
-
-
-_RANK_NAMES = {
-    environment.RANK: "the number of this rank, from 0",
-    environment.LOCAL_RANK: "its number on this host, from 0",
-    environment.WORLD_SIZE: "the number of ranks",
-    environment.LOCAL_WORLD_SIZE: "the number of ranks on this host",
-    environment.MASTER_ADDR: "the address of rank 0's host",
-    environment.MASTER_PORT: "the port of the rendezvous there",
-    environment.RUN_DIR: "the run directory",
-    environment.ATTEMPT: "the number of this attempt, from 1",
-    "TRAINJOB_DATA_DIR": "the folder of prepared data sets",
-}
-
-
-def _causes() -> Iterator[str]:
-    yield "`trainjob status`, `submit --follow` and `report` name the cause of a run that ended early, and what to do"
-    yield "about it. The first row that fits is the cause."
-    yield ""
-    rows = [
-        (
-            f"`{row.code}`",
-            row.text % {"who": "a rank", "node": "NODE", "why": "…"},
-            row.cure,
-            "yes" if row.resume else "no",
-        )
-        for row in causes.ROWS
-    ]
-    yield from _table(("code", "cause", "cure", "`resume` can help"), rows)
-
-
-def write_outputs(text: str) -> str:
-    """Return a page with the output of each of its marked commands as it is today."""
-    return OUTPUT.sub(lambda match: match[1] + output(match["command"]) + match[4], text)
-
-
-def output(command: str) -> str:
-    """Return what `command` prints, in a folder and a home of its own."""
-    with tempfile.TemporaryDirectory() as home:
-        project = Path(home, "project")
-        project.mkdir()
-        environ = {"HOME": home, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "COLUMNS": "120"}
-        ended = subprocess.run(
-            command.split(), cwd=project, env=environ, check=False, capture_output=True, text=True, timeout=600
-        )
-    return (ended.stdout or ended.stderr).lstrip("\n")
-
-
-def main(what: str) -> None:
-    """Write the pages of `what`: reference or outputs."""
+def main(what: str, *pages: str) -> None:
+    """Write `what`: reference or outputs; of the latter those of `pages`, or of all."""
     if what == "reference":
         for path, text in reference().items():
             (DOCS / path).write_text(text, encoding="utf-8")
-    for page in DOCS.rglob("*.md") if what == "outputs" else ():
-        page.write_text(write_outputs(page.read_text(encoding="utf-8")), encoding="utf-8")
+        return
+    failed = []
+    for page in [Path(name) for name in pages] or [README, *sorted(DOCS.rglob("*.md"))]:
+        try:
+            page.write_text(outputs.written(page.read_text(encoding="utf-8")), encoding="utf-8")
+        except outputs.WrongOutputError as error:
+            failed.append(f"{page}: {error}")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

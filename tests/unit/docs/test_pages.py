@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import typer
 
+from docs.reference_pages import reference
 from tests.support import ROOT
-from tests.support.docs import generator
 from trainjob.cli import main as entry
 from trainjob.contract.paths import RunPaths
 
@@ -20,9 +20,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("path", generator().reference())
+@pytest.mark.parametrize("path", reference())
 def test_a_page_of_the_reference_is_up_to_date(path: str) -> None:
-    text = generator().reference()[path]
+    text = reference()[path]
     assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text, "make docs-outputs writes it anew"
 
 
@@ -47,6 +47,13 @@ def test_every_command_parses(page: Path) -> None:
         parse(line)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_submission_to_a_shared_cluster_names_its_job(page: Path) -> None:
+    """Without a job it would be refused there."""
+    shared = [line for line in commands(page.read_text()) if re.match(r"trainjob submit .*--cluster (hpc|my)", line)]
+    assert [line for line in shared if not re.search(r"--task|--job| -- ", line)] == []
+
+
 def test_a_command_with_a_wrong_option_does_not_parse() -> None:
     with pytest.raises(Exception, match="--instanzes"):
         parse("trainjob plan --cluster pod64 --instanzes 8")
@@ -59,9 +66,9 @@ def test_every_file_of_a_run_directory_is_described() -> None:
 
 
 def commands(text: str) -> Iterator[str]:
-    """Yield the command lines of trainjob's in the code blocks of a page."""
+    """Yield the command lines of trainjob's in the code blocks of a page, those that prepare an output as well."""
     for line in text.splitlines():
-        found = re.match(r"(?:    (?:\$ )?|\$ )(trainjob [^|…·]*)$", line)
+        found = re.match(r"(?:    |\$ )(trainjob [^|…·]*)", line)
         if found:
             yield found[1]
 
