@@ -19,6 +19,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_json
 from trainjob.contract.measures import MEASUREMENT
 from trainjob.contract.paths import RunPaths
+from trainjob.plan.words import quantity
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import Rehearsal, rehearsal
 from trainjob.requests.workbench import Workbench
@@ -57,7 +58,7 @@ def changed(workbench: Workbench, settings: dict[str, Any], runtime: tuple[str, 
 def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
     runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
     trial = changed(workbench, {"workers": workers}, runtime)
-    workbench.say(f"{workers} loader workers …")
+    workbench.say(f"{quantity(workers, 'loader worker')} …")
     verdict = kinds.rehearse(trial)
     measured = read_json(RunPaths(verdict.folder).folder / MEASUREMENT)
     if verdict.state != states.COMPLETED or not isinstance(measured, dict):
@@ -74,8 +75,8 @@ def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
 
 
 _WORKERS = 4
-# Instances, replicas over all of them, loader workers of each instance.
-STEPS = ((1, 1, 0), (1, 8, 0), (1, 8, _WORKERS), (4, 8, _WORKERS))
+# Instances, replicas over all of them, loader workers of each instance; the lesson's own seconds per epoch on a POD16.
+STEPS = ((1, 1, 0, 6.0), (1, 8, 0, 6.0), (1, 8, _WORKERS, 2.5), (4, 8, _WORKERS, 1.6))
 # What the lessons train: batches of 64 of 50,000 images, 8 micro batches to an update, 4 updates to a loader step.
 JOB = {
     "task": "trainjob.train.tasks.lessons:Lessons",
@@ -104,6 +105,7 @@ class Step:
     seconds_per_epoch: float
     samples_per_s: float
     data_share: float  # of the time, waiting for data
+    lesson_seconds_per_epoch: float
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for `--json`."""
@@ -112,12 +114,13 @@ class Step:
 
 def lessons(workbench: Workbench) -> Iterator[Step]:
     """Yield the four steps. Raises UserError where one does not end well."""
-    for instances, replicas, workers in STEPS:
+    for instances, replicas, workers, lesson_s in STEPS:
         changes = {"instances": instances, "replicas": replicas, "workers": workers, "updates": None}
-        workbench.say(f"{instances} instances, {replicas} replicas, {workers} loader workers …")
+        counts = ((instances, "instance"), (replicas, "replica"), (workers, "loader worker"))
+        workbench.say(", ".join(quantity(count, word) for count, word in counts) + " …")
         changes |= {"epochs": _WARM_UP_EPOCHS + _EPOCHS, "checkpoint_every": 0}
         an_epoch = _batch(changed(workbench, changes)).updates_per_epoch
-        yield _step(changed(workbench, {**changes, "log_every": an_epoch}))
+        yield _step(changed(workbench, {**changes, "log_every": an_epoch}), lesson_s)
 
 
 def _batch(trial: Rehearsal) -> Batch:
@@ -127,7 +130,7 @@ def _batch(trial: Rehearsal) -> Batch:
     return batch
 
 
-def _step(trial: Rehearsal) -> Step:
+def _step(trial: Rehearsal, lesson_s: float) -> Step:
     verdict = kinds.rehearse(trial)
     if verdict.state != states.COMPLETED:
         raise UserError(
@@ -135,10 +138,10 @@ def _step(trial: Rehearsal) -> Step:
         )
     epochs = list(epochs_of(RunPaths(verdict.folder), _batch(trial).global_batch))[_WARM_UP_EPOCHS:]
     shutil.rmtree(verdict.folder, ignore_errors=True)
-    return _mean(trial, epochs)
+    return _mean(trial, epochs, lesson_s)
 
 
-def _mean(trial: Rehearsal, epochs: Sequence[Epoch]) -> Step:
+def _mean(trial: Rehearsal, epochs: Sequence[Epoch], lesson_s: float) -> Step:
     topology, total_s = trial.request.plan.topology, sum(epoch.total_s for epoch in epochs)
     samples = sum(epoch.samples for epoch in epochs)
     return Step(
@@ -149,4 +152,5 @@ def _mean(trial: Rehearsal, epochs: Sequence[Epoch]) -> Step:
         seconds_per_epoch=total_s / len(epochs),
         samples_per_s=samples / total_s,
         data_share=sum(epoch.seconds.get("data", 0.0) for epoch in epochs) / total_s,
+        lesson_seconds_per_epoch=lesson_s,
     )

@@ -43,7 +43,7 @@ def print_lessons(flags: JobOptions, output: Path | None, *, as_json: bool) -> N
     show.figures(rows, _LESSONS_HEAD, _lessons_line, output, in_json=as_json)
 
 
-_LESSONS_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "S/EPOCH", "SAMPLES/S", "DATA")
+_LESSONS_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "S/EPOCH", "SAMPLES/S", "DATA", "LESSON'S S/EPOCH")
 
 
 def _lessons_line(row: Step) -> tuple[str, ...]:
@@ -53,6 +53,7 @@ def _lessons_line(row: Step) -> tuple[str, ...]:
         f"{row.seconds_per_epoch:.3f}",
         f"{row.samples_per_s:,.0f}",
         f"{100 * row.data_share:.0f} %",
+        f"{row.lesson_seconds_per_epoch:g}",
     )
     return (*(str(count) for count in counts), *figures)
 

@@ -229,7 +229,7 @@ def _print(verdict: Verdict, *, kept: bool) -> None:
         show.table(_LAUNCH_HEAD, map(_launch_line, verdict.launches))
         typer.echo()
     if verdict.same_bytes:
-        typer.echo("same bytes: what ran is, byte for byte, what `trainjob render` writes")
+        typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
     typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")
     if not verdict.passed:
         typer.echo(f"expected: {verdict.expected}")

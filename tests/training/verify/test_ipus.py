@@ -136,6 +136,7 @@ def test_the_lessons_four_steps_are_one_table(here: Here, samples: int, micro_ba
     told = [(row["instances"], row["replicas"], row["workers"]) for row in rows]
     assert told == [(1, 1, 0), (1, 8, 0), (1, 8, 4), (4, 8, 4)]
     assert [row["loader_steps"] for row in rows] == steps
+    assert [row["lesson_seconds_per_epoch"] for row in rows] == [6, 6, 2.5, 1.6]
     for row in rows:
         trained = row["loader_steps"] * micro_batch * 8 * 4 * row["replicas"]
         assert row["samples_per_s"] * row["seconds_per_epoch"] == pytest.approx(trained)

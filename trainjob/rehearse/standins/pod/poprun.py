@@ -21,8 +21,8 @@ from trainjob.rehearse.standins.pod.topology import Topology, table, topology
 # "none": processes of our own, as on a machine without Open MPI.
 MPIRUN = "TRAINJOB_STANDIN_MPIRUN"
 _WHAT_THIS_IS = (
-    "trainjob: this poprun is a stand-in. It does to a job what poprun does, with instances on this machine's CPUs: "
-    "what it shows is what happens, never how fast"
+    "trainjob: this poprun is a stand-in, which starts the instances on this machine's CPUs. "
+    "It shows what a job does, not how fast"
 )
 
 
