@@ -27,7 +27,7 @@ MARKED = re.compile(r"<!-- output(?P<about>.*?)-->\n```console\n(?P<shown>.*?)``
 FILE = re.compile(r"^```\w+\n(?P<text># (?P<name>[\w.]+\.\w+)\n.*?)^```$", re.DOTALL | re.MULTILINE)
 CUT = "…"
 # What a command prints every ten seconds: how often depends on the machine.
-_WAITING = re.compile(r"  (?:(?:update \d+ of \d+, )?\d+ s|… .*)")
+_WAITING = re.compile(r"  (?:… .*|(?:update \d+ of \d+, )?\d+ s(?:, about .* left)?)")
 _UNTIL_S = 300.0
 _POLL_S = 0.5
 

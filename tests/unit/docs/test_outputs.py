@@ -48,7 +48,8 @@ def test_a_page_calls_an_example_so(page: Path) -> None:
 
 
 def test_outputs_are_shortened_at_a_marked_place() -> None:
-    text = "one\ntwo\n  … 10 s: it runs\n  20 s\nthree\nfour\n"
+    waiting = "  … 10 s: it runs\n  20 s\n  update 256 of 537, 21 s, about 21 s left\n"
+    text = f"one\ntwo\n{waiting}three\nfour\n"
     assert outputs.shortened(text, 1, 2) == "one\n…\nthree\nfour\n"
     assert outputs.shortened(text, None, 1) == "…\nfour\n"
     assert outputs.shortened(text, 2, 2) == "one\ntwo\nthree\nfour\n"
