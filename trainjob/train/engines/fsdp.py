@@ -6,7 +6,7 @@ pass and freed after it; its gradients are reduced and scattered after every mic
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Set
+from typing import Any, Callable, ContextManager, Dict, List, Sequence, Set
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.software import OLDEST_FOR_FSDP, is_older
 from trainjob.train.engines import precision
 from trainjob.train.engines.base import Engine, Parts
-from trainjob.train.engines.step import TorchEngine
+from trainjob.train.engines.plain import WaitingEngine
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
@@ -42,7 +42,7 @@ def build(parts: Parts) -> Engine:
     return FsdpEngine(parts)
 
 
-class FsdpEngine(TorchEngine):
+class FsdpEngine(WaitingEngine):
     """Instances hold parts of one model, of which no device ever holds a whole copy."""
 
     evaluates_together = True
@@ -67,12 +67,29 @@ class FsdpEngine(TorchEngine):
         # This moves a unit's parameters to the device one unit at a time: it may have no room for all of them.
         for module in [*(modules[name] for name in names), model]:
             fully_shard(module, mesh=mesh, reshard_after_forward=True, **self._how(module))
+            self._count_waits(module)
             if self.settings.allow_unused_parameters:
                 module.register_forward_pre_hook(self._watch_use)
         if self.settings.allow_unused_parameters:
             # Instances may differ in which parameters they use, and all must reduce the same ones.
             _reduce_unused(model)
         return model
+
+    def _count_waits(self, unit: Any) -> None:
+        """Have the collectives of a unit counted as communication on CPUs, where the rank does nothing else meanwhile.
+
+        Older torch can't be told which collectives to call.
+        """
+        if self.device.type != "cpu" or not hasattr(unit, "set_custom_reduce_scatter"):
+            return
+        distributed: Any = torch.distributed
+        for names, give in (
+            (("all_gather_single", "all_gather_into_tensor"), unit.set_custom_all_gather),
+            (("reduce_scatter_single", "reduce_scatter_tensor"), unit.set_custom_reduce_scatter),
+        ):
+            # The first of the names is that of newer releases.
+            collective = next(getattr(distributed, name) for name in names if hasattr(distributed, name))
+            give(Awaited(collective, self.waiting))
 
     def _watch_use(self, _module: nn.Module, _inputs: Any) -> None:
         """Have each parameter that is gathered for the first time note when it gets a gradient."""
@@ -158,6 +175,23 @@ class FsdpEngine(TorchEngine):
         with torch.no_grad():
             mine = all(bool(torch.isfinite(local(weight).sum())) for weight in self.model.parameters())
         return self.world.sum([float(not mine)]) == [0.0]
+
+
+class Awaited:
+    """A collective of which the waiting is noted, as torch's fully_shard takes one."""
+
+    def __init__(self, collective: Callable[..., Any], waiting: Callable[[], ContextManager[None]]) -> None:
+        self._collective = collective
+        self._waiting = waiting
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Return memory for what is sent or received."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, **how: Any) -> Any:
+        """Call the collective."""
+        with self._waiting():
+            return self._collective(output_tensor, input_tensor, **how)
 
 
 def _reduce_unused(model: Any) -> None:
