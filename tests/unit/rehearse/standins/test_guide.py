@@ -355,17 +355,6 @@ def test_default_options_of_groups(poptorch: Any, monkeypatch: pytest.MonkeyPatc
     assert (options.Training.gradient_accumulation, options.device_iterations) == (4, 2)
 
 
-def test_weights_of_groups_of_replicas_are_refused_by_name(poptorch: Any) -> None:
-    """Grouping tensor weights across replicas."""
-    model = Scaled(poptorch)
-    training = poptorch.trainingModel(model, options_of(poptorch), sgd(model))
-    with pytest.raises(poptorch.Error, match="replicaGrouping: the stand-in holds one value of a weight"):
-        training.weight.replicaGrouping(
-            poptorch.CommGroupType.NoGrouping, 0, poptorch.VariableRetrievalMode.OnePerGroup
-        )
-    assert training.weight.item() == 1.0
-
-
 def test_options_for_messages_are_kept(poptorch: Any) -> None:
     """Source code location and names of operations."""
     options = poptorch.Options().sourceLocationExcludes(["mine"]).appendToLocationExcludes("yours", "ours")

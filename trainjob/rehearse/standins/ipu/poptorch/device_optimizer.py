@@ -134,6 +134,7 @@ class DeviceOptimizer:
         self._state: Dict[int, Dict[str, Any]] = {}
         self._kind = ""
         self._constants: Any = None  # by name, as they were when the model was compiled
+        self._has_groups = False
         self.take(optimizer)
 
     def take(self, optimizer: Any) -> None:
@@ -157,6 +158,14 @@ class DeviceOptimizer:
             "bias_correction": bool(getattr(optimizer, "bias_correction", True)),
             "use_tf_variant": bool(getattr(optimizer, "use_tf_variant", False)),
         }
+        self.refuse_norms(of_groups=self._has_groups)
+
+    def refuse_norms(self, *, of_groups: bool) -> None:
+        """Raise Error, `of_groups`, for what asks for the norm of a weight: replicas of a group have a part of it."""
+        self._has_groups = of_groups
+        if of_groups and (self._kind == "LAMB" or self._max_norm != float("inf")):
+            what = "LAMB" if self._kind == "LAMB" else "max_grad_norm"
+            raise Error("%s with replicaGrouping: the stand-in takes no norms of weights that groups hold apart" % what)
 
     def _refuse_other_constants(self, optimizer: Any) -> None:
         if self._constants is None:

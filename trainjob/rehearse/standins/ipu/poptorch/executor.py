@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import weakref
+from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
 from torch import nn
@@ -13,6 +14,7 @@ from trainjob_standins.announce import say_what_this_is, warn
 from poptorch import cache, devices, values
 from poptorch.enums import ConnectionType, OutputMode
 from poptorch.errors import Error
+from poptorch.grouping import WeightOfExecutor, grouped_weights
 from poptorch.inspecting import Inspection
 from poptorch.optim import Optimizer
 from poptorch.options import Options
@@ -42,6 +44,7 @@ class PoplarExecutor(Inspection):
         self._modes = {module: module.training for module in model.modules()}
         self._program: Any = None
         self._ipus = 0
+        self.per_replica_params: Dict[str, Any] = {}  # by the weight's name, what replicaGrouping was told
         self._expected: List[Tuple[Any, Any]] = []
         self._begin_inspection()
         self._device: Any = None
@@ -101,12 +104,13 @@ class PoplarExecutor(Inspection):
             self.attachToDevice()
 
     def _new_program(self) -> Program:
-        mode = self._options.output_mode
-        if not self._training:
-            mode = OutputMode.All if mode == OutputMode.Default else mode
-            return Program(self._user_model, self._options, mode, self._modes)
-        mode = OutputMode.Final if mode == OutputMode.Default else mode
-        return TrainingProgram(self._user_model, self._options, mode, self._modes, self._optimizer)
+        mode, usual = self._options.output_mode, OutputMode.Final if self._training else OutputMode.All
+        how = self._options, usual if mode == OutputMode.Default else mode, self._modes
+        is_training, model = self._training, self._user_model
+        program = TrainingProgram(model, *how, self._optimizer) if is_training else Program(model, *how)
+        named = dict(model.named_parameters())
+        program.hold_apart(grouped_weights(self.per_replica_params, named, self._options))
+        return program
 
     def _ipus_for(self, highest_ipu: int) -> int:
         options, stages = self._options, highest_ipu + 1
@@ -215,6 +219,7 @@ class PoplarExecutor(Inspection):
         """Write the compiled model to `filename`. Raises Error unless it is compiled."""
         self._compiled()
         kept = {"expected": self._expected, "ipus": self._ipus, "options": self._options, "training": self._training}
+        kept["per_replica_params"] = self.per_replica_params
         kept.update(model=None, rng_state=self.rng_state if save_rng_state else None, attributes=None)
         if export_model:
             modes = [self._modes.get(module, module.training) for module in self._user_model.modules()]
@@ -231,6 +236,7 @@ class PoplarExecutor(Inspection):
         kept = cache.read(filename)
         if kept["training"] != self._training:
             raise Error("%s holds a %s model" % (filename, "training" if kept["training"] else "inference"))
+        self.per_replica_params = kept["per_replica_params"]
         self._program = self._new_program()
         self._expected, self._ipus = kept["expected"], kept["ipus"]
         if kept["rng_state"] is not None:
@@ -269,16 +275,12 @@ class PoplarExecutor(Inspection):
         if name.startswith("__") or name == "_user_model":
             raise AttributeError(name)
         value = getattr(self._user_model, name)
-        if isinstance(value, nn.Parameter):
-            grouped: Any = value
-            grouped.replicaGrouping = _refuse_grouping
-        return value
+        return WeightOfExecutor(value, partial(self._hold_apart, name)) if isinstance(value, nn.Parameter) else value
 
-
-def _refuse_grouping(*_args: Any, **_kwargs: Any) -> None:
-    raise Error(
-        "replicaGrouping: the stand-in holds one value of a weight for all replicas, and not one for each group"
-    )
+    def _hold_apart(self, name: str, grouping: Any) -> None:
+        if self._program is not None:
+            raise Error("replicaGrouping of %s: the model is compiled already. Call it before the first call" % name)
+        self.per_replica_params[name] = grouping
 
 
 def _kinds(call: Any) -> List[Tuple[Any, Any]]:

@@ -27,6 +27,7 @@ from poptorch.arithmetic import (
 from poptorch.blocks import traced
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
+from poptorch.grouping import GroupedWeight, held_by
 from poptorch.layout import Results, Shape, micro_batch
 from poptorch.losses import marked_losses, the_loss
 
@@ -55,6 +56,11 @@ class Program:
         self._buffers = [self._copies() for _ in range(self.shape.replicas)]
         self._attributes: Dict[nn.Module, Dict[str, Any]] = {}
         self._random_state = _first_random_state(options)
+        self.grouped: List[GroupedWeight] = []
+
+    def hold_apart(self, grouped: List[GroupedWeight]) -> None:
+        """Have groups of replicas hold these weights apart. Raises Error where they can't be trained so."""
+        self.grouped = grouped
 
     def _copies(self) -> List[Any]:
         buffers: List[Any] = [owner._buffers[name] for owner, name in self._owners]
@@ -76,7 +82,7 @@ class Program:
 
     def _replica(self, inputs: Any, iteration: int, replica: int, results: Results) -> Any:
         outputs: Any = None
-        with self._buffers_of(replica):
+        with self._buffers_of(replica), held_by(replica, self.grouped):
             for number in range(self.shape.accumulation):
                 outputs, marked = self._forward(self._rows(inputs, iteration, replica, number))
                 refuse_not_finite(outputs, "the model's outputs")
@@ -128,7 +134,7 @@ class Program:
         first = self._rows(values.convert(as_input, call), 0, 0, 0)
         stages = traced(self.host, self.options.execution_strategy)
         self._attributes = {module: _plain_attributes(module) for module in self.host.modules()}
-        with self._surroundings(keep=True), stages as placement:
+        with self._surroundings(keep=True), held_by(0, self.grouped), stages as placement:
             outputs, marked = self._forward(values.convert(torch.clone, first))
             self._refuse_shared_buffers()
         if self.trains:

@@ -12,6 +12,7 @@ from poptorch import values
 from poptorch.arithmetic import as_float, refuse_not_finite, stored
 from poptorch.device_optimizer import DeviceOptimizer
 from poptorch.enums import OutputMode
+from poptorch.grouping import GroupedWeight
 from poptorch.losses import the_loss
 from poptorch.program import Program
 
@@ -30,6 +31,11 @@ class TrainingProgram(Program):
         self.optimizer = DeviceOptimizer(optimizer, dict(model.named_parameters()), self.half)
         self._last_gradients: List[Any] = []
         self._of_replicas: Dict[int, Any] = {}  # gradients of replicas that are through, where they add up in float16
+
+    def hold_apart(self, grouped: List[GroupedWeight]) -> None:
+        """Have groups of replicas hold these weights apart. Raises Error where the optimizer takes norms of weights."""
+        super().hold_apart(grouped)
+        self.optimizer.refuse_norms(of_groups=bool(grouped))
 
     def after_forward(self, outputs: Any, marked: List[Any]) -> None:
         """Add the micro batch's gradients."""
