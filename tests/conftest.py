@@ -15,7 +15,8 @@ from tests.support.attack import Attack, counted, table
 from tests.support.local_runs import Here
 from tests.support.recording_engines import Engines, on_path
 
-_KEPT = ("TRAINJOB_TEST_REQUIRE", "TRAINJOB_FLOOR_VENV", "TRAINJOB_HOROVOD_VENV", "TRAINJOB_TRACKERS_VENV")
+_VENVS = tuple(f"TRAINJOB_{name}_VENV" for name in ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS"))
+_KEPT = ("TRAINJOB_TEST_REQUIRE", *_VENVS)
 
 # Folders of tests that call the command line many times, and start it by itself where its start matters.
 _MANY_COMMANDS = {"attack", "local", "scripts"}

