@@ -144,6 +144,7 @@ def golden_requests() -> dict[str, Request]:
         **{f"slurm-{runtime}": _contained(runtime) for runtime in ("apptainer", "pyxis", "docker", "podman")},
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
         "slurm-sweep": _sweep(),
+        "slurm-groups": _groups(),
         "slurm-horovod": _horovod(cluster(**{**FULL_SLURM, "nodes": {"count": 2, "cpus": 16}, "request": "none"})),
         "hosts-digits": _digits("hosts-gpu"),
         "hosts-command": _command(_hosts()),
@@ -179,6 +180,17 @@ def _hosts() -> Cluster:
     return cluster(
         kind="hosts", hosts="gpu-[1-3]", nodes=nodes, network=network, python="/shared/venv/bin/python", **more
     )
+
+
+def _groups() -> Request:
+    """Return a job on nodes with eight GPUs and with four."""
+    alike = {"accelerator": "gpu", "type": "a100"}
+    directives = {"partition": "gpu", "account": "abc123"}
+    big = {"name": "big", "count": 1, "accelerators": 8, "cpus": 128, "memory_gb": 1000, **alike}
+    small = {"name": "small", "count": 2, "accelerators": 4, "cpus": 48, "memory_gb": 500, **alike}
+    nodes = [{**big, "directives": {"constraint": "nvlink"}}, small]
+    site = cluster(kind="slurm", nodes=nodes, directives=directives, time_limit="04:00:00", srun={"cpu-bind": "cores"})
+    return request(site, {"instances": "flag --instances"}, instances=8)
 
 
 def _sweep() -> Request:

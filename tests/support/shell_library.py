@@ -77,10 +77,14 @@ class Bash:
 
 
 class SlurmBash(Bash):
-    """A job under Slurm: a page sources the library below its own folder, and the controller knows of job 7."""
+    """A job under Slurm: a page sources the library below its own folder, and the controller knows of job 7.
 
-    def __init__(self, folder: Path) -> None:
+    `before` is what the page sets first.
+    """
+
+    def __init__(self, folder: Path, before: str = "") -> None:
         super().__init__(folder, "slurm")
+        self.before = before
         self.program("scontrol", RUNNING)
         # The folder of srun stays on PATH.
         self.program("srun", 'exec "$@"')
@@ -88,4 +92,4 @@ class SlurmBash(Bash):
         (self.folder / "code/trainjob").symlink_to(LIBRARY.parents[1])
 
     def text(self, lines: str) -> str:
-        return f"set -euo pipefail\n. code/trainjob/launch/shell/slurm.sh\n{lines}\n"
+        return f"set -euo pipefail\n{self.before}\n. code/trainjob/launch/shell/slurm.sh\n{lines}\n"

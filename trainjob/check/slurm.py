@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainjob.check.context import Context
 from trainjob.cluster.models import SlurmCluster
@@ -14,6 +14,7 @@ from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Partition
 from trainjob.plan.slurm import cpus_per_task, threads_left_idle
+from trainjob.render.groups import of_each_group
 from trainjob.render.request import Request
 
 # sbatch reads a bare number as megabytes.
@@ -29,8 +30,12 @@ _START = re.compile(r"to start at (\S+)")
 
 def limits(context: Context) -> Iterator[Problem]:
     """Yield what the cluster file says that the site would refuse."""
-    request, cluster = context.request, context.cluster(SlurmCluster)
-    requested, most_gb = _memory(request, cluster), cluster.nodes.memory_gb
+    for request, cluster in of_each_group(context.request, context.cluster(SlurmCluster)):
+        yield from _limits(request, cluster)
+
+
+def _limits(request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
+    requested, most_gb = _memory(request, cluster), cluster.node.memory_gb
     if requested is not None and most_gb is not None and requested[1] > most_gb * 1024:
         option, wanted_mb = requested
         ranks = request.plan.topology.instances_per_host
@@ -40,7 +45,7 @@ def limits(context: Context) -> Iterator[Problem]:
             f"({wanted_mb / 1024 / ranks:g} GB for each of {ranks} ranks), and nodes.memory_gb is {most_gb}",
             f"Nearest that works: directives.mem {most_gb}G ({most_gb / ranks:g} GB a rank), or fewer instances a node",
         )
-    most = cluster.nodes.accelerators
+    most = cluster.node.accelerators
     for option in _ACCELERATORS:
         last = str(cluster.directives.get(option, "")).rpartition(":")[2]
         if last.isdigit() and int(last) > most:
@@ -68,9 +73,16 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
 
 def live(context: Context) -> Iterator[Problem]:
     """Yield what the live partition would refuse. Raises UserError where Slurm gives no answer."""
-    machine, request, cluster = context.machine, context.request, context.cluster(SlurmCluster)
+    machine = context.machine
     by_name = {one.name: one for one in partitions.partitions(machine)}
-    yield from _array(machine, request)
+    yield from _array(machine, context.request)
+    for request, cluster in of_each_group(context.request, context.cluster(SlurmCluster)):
+        yield from _of_partitions(by_name, machine, request, cluster)
+
+
+def _of_partitions(
+    by_name: Mapping[str, Partition], machine: Machine, request: Request, cluster: SlurmCluster
+) -> Iterator[Problem]:
     for name in filter(None, str(cluster.directives.get("partition", "")).split(",")):
         if name in by_name:
             yield from _of_partition(by_name[name], request, cluster)
@@ -112,7 +124,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
 
 
 def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
-    kind, topology = cluster.nodes.accelerator, request.plan.topology
+    kind, topology = cluster.node.accelerator, request.plan.topology
     wanted = topology.devices // len(topology.hosts)
     most = max((one.accelerators(kind) for one in partition.nodes), default=0)
     if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and wanted > most:
@@ -135,7 +147,7 @@ def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmC
 def _of_cores(partition: Partition, where: str, cluster: SlurmCluster) -> Iterator[Problem]:
     """Yield a problem where the threads of a core are counted wrongly, and the job wants to count them."""
     threads = {one.threads_per_core for one in partition.nodes}
-    stated = cluster.nodes.threads_per_core
+    stated = cluster.node.threads_per_core
     if cluster.directives.get("hint") == "nomultithread" and stated not in threads:
         shown = " or ".join(str(number) for number in sorted(threads))
         text = f"nodes.threads_per_core is {stated}, and nodes of {where} have {shown}"

@@ -180,7 +180,10 @@ def _kind_at(kind: type[Strict], path: KeyPath) -> type[Strict] | None:
     """Return the kind of value that has the keys at `path`; None where free keys stand (env, directives)."""
     current: type[Strict] | None = kind
     for step in path:
-        one = keys_of(current).get(str(step)) if current else None
-        parts = (one.annotation, *get_args(one.annotation)) if one else ()
+        if isinstance(step, int):  # an item of a list has the keys that the list is of
+            continue
+        one = keys_of(current).get(step) if current else None
+        branches = (one.annotation, *get_args(one.annotation)) if one else ()
+        parts = [part for branch in branches for part in (branch, *get_args(branch))]
         current = next((part for part in parts if isinstance(part, type) and issubclass(part, Strict)), None)
     return current

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.common import Container, Count, DirectiveName, Line, Number, PlainText, SlurmTime, Version, Word
+from trainjob.cluster.common import Container, Count, DirectiveName, Line, Number, PlainText, SlurmTime, Version
+from trainjob.cluster.nodes import Node, Nodes, enforce_rules_of_groups
 from trainjob.cluster.place import IpuPlace, Place
 from trainjob.cluster.provisioning import Hosts
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
@@ -53,46 +54,6 @@ class PodCluster(NamedHosts, IpuPlace):
     kind: Literal["ipu-pod"] = required("ipu-pod: hosts that share IPUs, launched by poprun.")
     ipus: Count = required("IPUs of the partition; a power of two.")
     ilds: Count | None = key(None, "IPU-Link domains. Absent: one per 64 IPUs.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node(Strict):
-    """One of several machines that are all alike."""
-
-    accelerator: Literal["gpu", "ipu", "cpu"] = key("cpu", "What a rank trains on.")
-    accelerators: Number = key(0, "Accelerators of one node.")
-    type: Word | None = key(None, "Type name in the GRES (a100); absent where the site has none.")
-    cpus: Count | None = key(None, "CPUs of one node.")
-    memory_gb: Count | None = key(None, "Memory of one node that jobs may use, in GB.")
-
-    def enforce_rules(self) -> None:
-        """Raise BreachError for accelerators without a number, and the other way round."""
-        if (self.accelerator == "cpu") != (self.accelerators == 0):
-            raise BreachError(
-                "accelerators",
-                f"is {self.accelerators} and accelerator is {self.accelerator}",
-                "cpu nodes have 0, gpu and ipu nodes at least 1",
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Nodes(Node):
-    """The nodes of one Slurm partition, all alike."""
-
-    count: Count = required("Nodes there are.")
-    cpus: Count = required("CPUs of one node, as Slurm counts them: hyper-threads, where it schedules these.")
-    threads_per_core: Count = key(
-        1,
-        "CPUs that share a core (ThreadsPerCore): ranks get whole cores, and with hint: nomultithread one CPU of each.",
-    )
-
-    def enforce_rules(self) -> None:
-        """Raise BreachError for cores that don't divide the CPUs."""
-        super().enforce_rules()
-        if self.cpus % self.threads_per_core:
-            raise BreachError(
-                "threads_per_core", f"is {self.threads_per_core}, and {self.cpus} CPUs are no whole number of cores"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +108,9 @@ class SlurmCluster(IpuPlace):
     """A partition of a cluster that Slurm schedules."""
 
     kind: Literal["slurm"] = required("slurm: a partition of a cluster that Slurm schedules.")
-    nodes: Nodes = required("The nodes of the partition.")
+    nodes: Nodes | list[Nodes] = required(
+        "The nodes of the partition, all alike; or a list of groups, of which each job takes every node."
+    )
     limits: Limits = key(Limits(), "What the site lets one job have.")
     request: Literal["gres", "gpus-per-node", "ipus", "none"] = key("gres", "How this site asks for accelerators.")
     directives: dict[DirectiveName, Line | int | bool] = key(
@@ -178,8 +141,11 @@ class SlurmCluster(IpuPlace):
     slurm: SlurmSite = key(SlurmSite(), "How the site runs Slurm: what a rehearsal imitates.")
 
     def enforce_rules(self) -> None:
-        """Raise BreachError for IPUs that the nodes lack, and for a path that Slurm would change."""
-        kind = self.nodes.accelerator
+        """Raise BreachError for groups and IPUs that don't fit, and for a path that Slurm would change."""
+        enforce_rules_of_groups(self.nodes)
+        if self.has_groups and self.queue_follow_up:
+            raise BreachError("queue_follow_up", "is true, and nodes is a list of groups", "take one of them out")
+        kind = self.node.accelerator
         for section in ("vipu", "sdk", "poprun"):
             if section in self.stated and kind != "ipu":
                 raise BreachError(section, f"is for IPUs, and nodes.accelerator is {kind}", "take one of them out")
@@ -197,6 +163,30 @@ class SlurmCluster(IpuPlace):
                 f"is {self.runs_dir}, and Slurm puts a job's id or a node's name in the place of a % in a path",
                 "choose another folder",
             )
+
+    @property
+    def node(self) -> Nodes:
+        """The nodes, where all are alike; of several groups, the first one's."""
+        return self.groups[0]
+
+    @property
+    def groups(self) -> tuple[Nodes, ...]:
+        """The groups of nodes in order: one, where all are alike."""
+        return tuple(self.nodes) if isinstance(self.nodes, list) else (self.nodes,)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether a job takes nodes of several groups: what Slurm calls a heterogeneous job."""
+        return len(self.groups) > 1
+
+    @property
+    def most_accelerators(self) -> int:
+        """The accelerators of a node that has most of them."""
+        return max(group.accelerators for group in self.groups)
+
+    def of_group(self, group: Nodes) -> SlurmCluster:
+        """Return the cluster that is `group` alone."""
+        return self.changed(nodes=group, directives={**self.directives, **group.directives})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +221,7 @@ Cluster = PodCluster | SlurmCluster | HostsCluster | LocalCluster
 def ipu_place(cluster: Cluster) -> IpuPlace | None:
     """Return `cluster` where poprun starts its ranks; None where they have no IPUs."""
     if isinstance(cluster, SlurmCluster):
-        return cluster if cluster.nodes.accelerator == "ipu" else None
+        return cluster if cluster.node.accelerator == "ipu" else None
     return cluster if isinstance(cluster, PodCluster) else None
 
 
@@ -261,6 +251,7 @@ __all__ = [
     "Container",
     "HostsCluster",
     "LocalCluster",
+    "Nodes",
     "PlainText",
     "PodCluster",
     "SlurmCluster",

@@ -41,8 +41,20 @@ class RequestRecord:
 
 
 @dataclass(frozen=True)
+class GroupRecord:
+    """Hosts that follow each other and have as many instances each."""
+
+    name: str
+    hosts: int
+    instances_per_host: int
+
+
+@dataclass(frozen=True)
 class TopologyRecord:
-    """Where everything runs. Hosts are one text of ranges; what is alike is a count."""
+    """Where everything runs. Hosts are one text of ranges; what is alike is a count.
+
+    Where hosts are not alike, `groups` are all of them in order, and `instances_per_host` is that of the fullest.
+    """
 
     hosts: str
     host_count: int
@@ -54,6 +66,23 @@ class TopologyRecord:
     device: str
     ilds: Optional[int] = None
     partition_ipus: Optional[int] = None
+    groups: List[GroupRecord] = field(default_factory=list)
+
+    @property
+    def instances_of_hosts(self) -> List[int]:
+        """The number of instances on each host, in order."""
+        if not self.groups:
+            return [self.instances_per_host] * self.host_count
+        return [group.instances_per_host for group in self.groups for _ in range(group.hosts)]
+
+    def group_of_rank(self, rank: int) -> Optional[int]:
+        """Return the number of the group that a rank is in; None where all hosts are alike."""
+        end = 0
+        for number, group in enumerate(self.groups):
+            end += group.hosts * group.instances_per_host
+            if rank < end:
+                return number
+        return None
 
 
 @dataclass(frozen=True)

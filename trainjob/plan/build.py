@@ -14,6 +14,7 @@ from trainjob.plan import (
     caution,
     checkpoints,
     engines,
+    groups,
     host_range,
     learning_rate,
     optimizer,
@@ -42,6 +43,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     try:
         poprun.check(cluster, job)
         slurm.check(cluster, job)
+        groups.check(cluster, job)
         checkpoints.check(cluster, job)
         numbers = _work_out(capacity, job)
     except Broken as broken:
@@ -61,7 +63,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         facts=(
             *_scaling(job, numbers),
             *rows.facts(topology, numbers.batch, job.workers),
-            rows.threads(topology, _own_cpus(cluster, topology), {**cluster.env, **job.env}),
+            rows.threads(topology, slurm.own_cpus(cluster, topology), {**cluster.env, **job.env}),
             *rows.cost(topology, time_limit, cluster.price_per_device_hour),
             *checkpoints.facts(cluster, job, len(topology.hosts)),
             *slurm.facts(job),
@@ -71,17 +73,15 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     )
 
 
-def _own_cpus(cluster: Cluster, topology: Topology) -> int | None:
-    """Return the CPUs that Slurm gives each instance; elsewhere its host is asked when it starts."""
-    return slurm.cpus_per_task(cluster, topology.instances_per_host) if isinstance(cluster, SlurmCluster) else None
-
-
 def _work_out(where: Site, job: Job) -> _Numbers:
     """Return all numbers: every rule is asked here, and none of it grows with the cluster. Raises Broken."""
     counts_are_positive(job)
     learning_rate.check(job)
     task = work.task_facts(job)
-    counts = pod.count(where, job, work.task_stages(job, task)) if where.ipus else count(where, job)
+    if where.ipus:
+        counts = pod.count(where, job, work.task_stages(job, task))
+    else:
+        counts = groups.count(where, job) if where.groups else count(where, job)
     not_too_many(counts)
     engine = engines.engine(job, counts)
     if task is not None:

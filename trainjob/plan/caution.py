@@ -34,13 +34,20 @@ def about_hosts(cluster: Cluster, job: Job, topology: Topology) -> Iterator[Prob
             "set network.interface to the fastest interface, or accumulate so that they reduce less often",
         )
     processes = per_host * (1 + job.workers)
-    cpus = cluster.nodes.cpus if isinstance(cluster, SlurmCluster | HostsCluster) else None
+    cpus = _cpus_of_a_host(cluster)
     if cpus is not None and processes > cpus:
         yield warning(
             "more-processes-than-cpus",
             f"{per_host} instances × (1 + {job.workers} workers) = {processes} processes on {cpus} CPUs",
             "use fewer workers, or fewer instances per node",
         )
+
+
+def _cpus_of_a_host(cluster: Cluster) -> int | None:
+    """Return how many CPUs a host has; None where that is not known, or differs."""
+    if isinstance(cluster, SlurmCluster):
+        return None if cluster.has_groups else cluster.node.cpus
+    return cluster.nodes.cpus if isinstance(cluster, HostsCluster) else None
 
 
 def about_batch(batch: Batch, task: TaskFacts) -> Iterator[Problem]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from trainjob.cluster.job import Job
 from trainjob.plan.rules import Knob, refuse
 from trainjob.plan.sites import Site
-from trainjob.plan.values import Host, Instance, Replica, Topology
+from trainjob.plan.values import Host, HostGroup, Instance, Replica, Topology
 from trainjob.plan.words import quantity
 
 HOSTS_EXIST = "a job uses hosts that the cluster has"
@@ -23,7 +24,10 @@ MOST_REPLICAS = 131_072  # far above any cluster: a slip must not fill the memor
 
 @dataclass(frozen=True)
 class Counts:
-    """Hosts, instances and replicas of a job. Every host has as many instances, every instance as many replicas."""
+    """Hosts, instances and replicas of a job. Every host has as many instances, unless there are groups of them.
+
+    Every instance has as many replicas.
+    """
 
     hosts: int
     instances: int
@@ -32,6 +36,7 @@ class Counts:
     device_word: str
     ilds: int | None = None
     partition_ipus: int | None = None
+    groups: tuple[HostGroup, ...] = ()  # where hosts differ
 
     @property
     def stages(self) -> int:
@@ -76,7 +81,7 @@ def count(site: Site, job: Job) -> Counts:
     instances = (
         job.instances if job.instances is not None else (job.hosts or site.default_hosts) * site.default_instances
     )
-    _replicas_are_instances(site, job, instances)
+    replicas_are_instances(site, job, instances)
     hosts = job.hosts if job.hosts is not None else _default_hosts(site, instances)
     if job.hosts is None:
         _hosts_suffice(site, site.hosts, instances)
@@ -92,7 +97,8 @@ def _default_hosts(site: Site, instances: int) -> int:
     return 1 if site.slots is None else -(-instances // site.slots)
 
 
-def _replicas_are_instances(site: Site, job: Job, instances: int) -> None:
+def replicas_are_instances(site: Site, job: Job, instances: int) -> None:
+    """Raise Broken where a rank is asked for another number of replicas than the one it is."""
     if job.ipus_per_replica not in (None, 1):
         found = f"ipus_per_replica is {job.ipus_per_replica} and this cluster has {site.device_word}s"
         refuse(ONE_DEVICE, found, Knob("ipus_per_replica", job.ipus_per_replica), otherwise="Or leave it out.")
@@ -121,10 +127,13 @@ def _hosts_suffice(site: Site, hosts: int, instances: int) -> None:
 
 def place(counts: Counts, names: tuple[str, ...]) -> Topology:
     """Return where everything runs: each host is filled with its share before the next."""
-    here = counts.instances // counts.hosts
+    each = [counts.instances // counts.hosts] * counts.hosts
+    if counts.groups:
+        each = [group.instances_per_host for group in counts.groups for _ in range(group.hosts)]
+    firsts = accumulate(each, initial=0)
     hosts = tuple(
-        Host(name, tuple(_instance(counts, number * here + local, local) for local in range(here)))
-        for number, name in enumerate(names)
+        Host(name, tuple(_instance(counts, first + local, local) for local in range(here)))
+        for name, first, here in zip(names, firsts, each, strict=False)
     )
     return Topology(
         hosts=hosts,
@@ -134,6 +143,7 @@ def place(counts: Counts, names: tuple[str, ...]) -> Topology:
         device_word=counts.device_word,
         ilds=counts.ilds,
         partition_ipus=counts.partition_ipus,
+        groups=counts.groups,
     )
 
 

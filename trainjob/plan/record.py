@@ -6,7 +6,7 @@ import dataclasses
 
 from trainjob.cluster import hostlist
 from trainjob.contract.batch import Batch
-from trainjob.contract.job import BatchRecord, EffectRecord, PlanRecord, TopologyRecord, WarningRecord
+from trainjob.contract.job import BatchRecord, EffectRecord, GroupRecord, PlanRecord, TopologyRecord, WarningRecord
 from trainjob.plan.values import Plan, Topology
 
 
@@ -39,6 +39,7 @@ def _topology(topology: Topology) -> TopologyRecord:
         device=topology.device_word,
         ilds=topology.ilds,
         partition_ipus=topology.partition_ipus,
+        groups=[GroupRecord(one.name, one.hosts, one.instances_per_host) for one in topology.groups],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainjob.cluster import hostlist
 from trainjob.cluster.times import seconds
@@ -40,13 +40,13 @@ def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tup
         yield "loader processes", f"{loaders}, each at most {quantity(most, 'sample')} per epoch"
 
 
-def threads(topology: Topology, cpus: int | None, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the row of each instance's threads; `cpus` are an instance's own, None where only its host knows them."""
+def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return the row of each instance's threads; `cpus` are an instance's own, none where only its host knows them."""
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None:
         return "threads", f"{chosen} in each instance: OMP_NUM_THREADS of the job's environment"
-    if cpus is not None:
-        return "threads", f"{number(cpus)} in each instance, one for each CPU of its own"
+    if cpus:
+        return "threads", f"{' or '.join(map(number, cpus))} in each instance, one for each CPU of its own"
     if topology.instances_per_host == 1:
         return "threads", f"one for each CPU that the job may use on a host, {LATER}"
     return "threads", f"CPUs that the job may use on a host ÷ {topology.instances_per_host} instances, {LATER}"
@@ -80,12 +80,19 @@ def _auto_select(topology: Topology) -> str:
 def _topology(topology: Topology) -> Iterator[tuple[str, str]]:
     hosts, word = len(topology.hosts), topology.device_word
     yield "hosts", f"{number(hosts)}: {hostlist.compress(host.name for host in topology.hosts)}"
-    yield "instances", f"{number(topology.instances)} = {quantity(hosts, 'host')} × {topology.instances_per_host}"
+    yield "instances", f"{number(topology.instances)} = {_product(topology)}"
     each = topology.replicas_per_instance
     yield "replicas", f"{number(topology.replicas)} = {quantity(topology.instances, 'instance')} × {each}"
     if topology.devices_per_replica:
         product = f"{quantity(topology.replicas, 'replica')} × {topology.devices_per_replica}"
         yield f"{word}s", f"{number(topology.devices)} = {product}"
+
+
+def _product(topology: Topology) -> str:
+    if not topology.groups:
+        return f"{quantity(len(topology.hosts), 'host')} × {topology.instances_per_host}"
+    each = (f"{quantity(one.hosts, 'host')} × {one.instances_per_host} ({one.name})" for one in topology.groups)
+    return " + ".join(each)
 
 
 def _batch(batch: Batch) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, NamedHosts, PodCluster, SlurmCluster
+from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, NamedHosts, Nodes, PodCluster, SlurmCluster
 
 IPUS_PER_ILD = 64  # One rack is one IPU-Link domain: POD128 has 2, POD256 has 4 (MLPerf submissions' notes).
 
@@ -23,6 +23,7 @@ class Site:
     ilds: int | None = None  # IPU-Link domains, where the cluster file says
     default_hosts: int = 1  # of a job that names neither hosts nor instances
     spreads: bool = False  # instances are spread over hosts, rather than filling one after the other
+    groups: tuple[Nodes, ...] = ()  # where hosts differ: a job takes all of them
 
 
 def site(cluster: Cluster) -> Site:
@@ -44,13 +45,22 @@ def _pod(cluster: PodCluster) -> Site:
 
 
 def _slurm(cluster: SlurmCluster) -> Site:
-    nodes = cluster.nodes
+    if cluster.has_groups:
+        return _groups(cluster)
+    nodes = cluster.node
     most = min(nodes.count, cluster.limits.max_nodes or nodes.count)
     if nodes.accelerator == "ipu":
         return Site("IPU", "node", nodes.count, most, nodes.accelerators, 1, most * nodes.accelerators)
     if nodes.accelerator == "gpu":
         return Site("GPU", "node", nodes.count, most, nodes.accelerators, nodes.accelerators)
     return Site("CPU", "node", nodes.count, most, nodes.cpus, 1)
+
+
+def _groups(cluster: SlurmCluster) -> Site:
+    hosts = sum(group.count for group in cluster.groups)
+    most = min(hosts, cluster.limits.max_nodes or hosts)
+    word = cluster.node.accelerator.upper()
+    return Site(word, "node", hosts, most, None, 1, default_hosts=hosts, groups=cluster.groups)
 
 
 def _hosts(cluster: HostsCluster) -> Site:

@@ -9,6 +9,7 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster, SlurmCluster, ipu_place
 from trainjob.cluster.times import seconds, written
 from trainjob.plan.rules import refuse
+from trainjob.plan.values import Topology
 from trainjob.plan.words import quantity
 
 ONLY_SLURM = "only Slurm starts the elements of an array"
@@ -46,17 +47,26 @@ def cpus_per_task(cluster: SlurmCluster, instances_per_host: int) -> int:
     given = cluster.directives.get("cpus-per-task")
     if isinstance(given, int) and given > 0:
         return int(given)
-    nodes = cluster.nodes
+    nodes = cluster.node
     share = nodes.cpus // threads_left_idle(cluster) // instances_per_host
     in_a_core = nodes.threads_per_core // threads_left_idle(cluster)
     return max(1, share // in_a_core * in_a_core or share)
+
+
+def own_cpus(cluster: Cluster, topology: Topology) -> tuple[int, ...]:
+    """Return the CPUs that Slurm gives an instance of each group; none where its host is asked when it starts."""
+    if not isinstance(cluster, SlurmCluster):
+        return ()
+    parts = zip(cluster.groups, topology.of_each_group(), strict=True)
+    each = (cpus_per_task(cluster.of_group(group), part.instances_per_host) for group, part in parts)
+    return tuple(dict.fromkeys(each))
 
 
 def threads_left_idle(cluster: SlurmCluster) -> int:
     """Return how many CPUs of a node a rank takes for each that it uses: all of a core, where one thread has it."""
     options = cluster.directives
     has_core = options.get("hint") == "nomultithread" or str(options.get("threads-per-core")) == "1"
-    return cluster.nodes.threads_per_core if has_core else 1
+    return cluster.node.threads_per_core if has_core else 1
 
 
 def _refuse_array(cluster: Cluster, job: Job) -> None:

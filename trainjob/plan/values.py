@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from itertools import accumulate
 
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import Problem, UserError
@@ -49,6 +51,15 @@ class Host:
 
 
 @dataclass(frozen=True)
+class HostGroup:
+    """Hosts that follow each other and have as many instances each."""
+
+    name: str
+    hosts: int
+    instances_per_host: int
+
+
+@dataclass(frozen=True)
 class Topology:
     """Where everything runs."""
 
@@ -59,6 +70,7 @@ class Topology:
     device_word: str  # "IPU" | "GPU" | "CPU"
     ilds: int | None = None  # IPU-Link domains
     partition_ipus: int | None = None  # IPUs the job may choose from
+    groups: tuple[HostGroup, ...] = ()  # where hosts differ: all of them in order, group by group
 
     @property
     def devices(self) -> int:
@@ -67,13 +79,28 @@ class Topology:
 
     @property
     def instances_per_host(self) -> int:
-        """Instances of one host: all hosts have as many."""
+        """Instances of one host: all hosts have as many. Of groups, those of a host of the fullest."""
+        if self.groups:
+            return max(group.instances_per_host for group in self.groups)
         return self.instances // len(self.hosts)
 
     @property
     def replicas_per_instance(self) -> int:
         """Replicas of one instance: all instances have as many."""
         return self.replicas // self.instances
+
+    def of_each_group(self) -> tuple[Topology, ...]:
+        """Return each group's part by itself; of hosts that are all alike, the whole."""
+        if not self.groups:
+            return (self,)
+        ends = tuple(accumulate(group.hosts for group in self.groups))
+        return tuple(self._part(end - group.hosts, end) for group, end in zip(self.groups, ends, strict=True))
+
+    def _part(self, first: int, end: int) -> Topology:
+        hosts = self.hosts[first:end]
+        instances = sum(len(host.instances) for host in hosts)
+        replicas = instances * self.replicas_per_instance
+        return dataclasses.replace(self, hosts=hosts, instances=instances, replicas=replicas, groups=())
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
 
     Raises UserError for a cluster that has neither.
     """
-    if isinstance(cluster, SlurmCluster) and cluster.nodes.accelerator == "gpu":
+    if isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu":
         return _gpu_shell(name, cluster, redirects["TRAINJOB_PYTHON"])
     with _pod(name, cluster, redirects) as environ:
         return _shell(name, environ)
@@ -118,7 +118,7 @@ def _shell(name: str, environ: Mapping[str, str]) -> int:
 
 
 def _gpu_shell(name: str, cluster: SlurmCluster, python: str) -> int:
-    with gpus.visible_here(python, cluster.nodes.accelerators, cluster.nodes.type) as place:
+    with gpus.visible_here(python, cluster.most_accelerators, cluster.node.type) as place:
         code = _shell(name, os.environ)
         for line in gpus.Usage.read(place).lines():
             sys.stdout.write(line + "\n")

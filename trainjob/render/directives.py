@@ -9,9 +9,11 @@ from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.cluster.site import OF_SETTINGS
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
+from trainjob.contract.quoting import Shell
 from trainjob.contract.suggest import did_you_mean
 from trainjob.plan.engines import needs_mpirun
 from trainjob.plan.slurm import cpus_per_task, threads_left_idle
+from trainjob.render.groups import of_each_group
 from trainjob.render.request import Request
 from trainjob.render.sourced import SourcedShell
 
@@ -65,6 +67,17 @@ class DirectiveError(UserError):
 
 def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
     """Return the finished `#SBATCH` lines. Raises DirectiveError, or QuotingError for what such a line can't carry."""
+    first, *others = of_each_group(request, cluster)
+    hetjob = SourcedShell(Shell("#SBATCH hetjob"), request.cluster_origin)
+    return [*_of_one(*first), *(line for group in others for line in (hetjob, *_of_one(*group, is_first=False)))]
+
+
+# Of several groups, the first has the job script.
+_OF_THE_SCRIPT = ("open-mode", "output", "export")
+
+
+def _of_one(request: Request, cluster: SlurmCluster, *, is_first: bool = True) -> list[SourcedShell]:
+    """Return the lines of one group of nodes, or of all nodes."""
     for name in cluster.directives:
         _refuse_unfit(name, cluster)
     site = {name: (value, origin(request, name)) for name, value in cluster.directives.items()}
@@ -74,7 +87,7 @@ def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
     return [
         SourcedShell(line, stated)
         for name, (value, stated) in options.items()
-        if (line := quoting.directive(name, value)) is not None
+        if (is_first or name not in _OF_THE_SCRIPT) and (line := quoting.directive(name, value)) is not None
     ]
 
 
@@ -126,7 +139,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
     """Yield the memory of a node that the job takes; without it, Slurm gives the site's default for each CPU."""
     if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
         return
-    nodes, ranks = cluster.nodes, request.plan.topology.instances_per_host
+    nodes, ranks = cluster.node, request.plan.topology.instances_per_host
     if cluster.directives.get("exclusive") is True:
         yield "mem", 0, origin(request, "exclusive")  # all there is
     elif nodes.memory_gb is not None:
@@ -143,11 +156,11 @@ def _signal(request: Request, cluster: SlurmCluster) -> str:
 
 
 def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
-    topology, kind = request.plan.topology, cluster.nodes.accelerator
+    topology, kind = request.plan.topology, cluster.node.accelerator
     if kind == "cpu" or cluster.request == "none":
         return
     each = topology.devices // len(topology.hosts)
-    typed = f"{cluster.nodes.type}:{each}" if cluster.nodes.type else str(each)
+    typed = f"{cluster.node.type}:{each}" if cluster.node.type else str(each)
     option, value = {
         "gres": ("gres", f"{kind}:{typed}"),
         "gpus-per-node": ("gpus-per-node", typed),

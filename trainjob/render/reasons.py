@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_OPTION = re.compile(r"--?([a-z][a-z-]*)")
+_OPTION = re.compile(r"(?:--?|#SBATCH )([a-z][a-z-]*)")
 _REASONS = {
     # sbatch
     "job-name": "The name under which squeue lists the job.",
@@ -23,6 +23,7 @@ _REASONS = {
     "no-requeue": "This site does not let jobs start again: a follow-up job is submitted instead.",
     "open-mode": "Each attempt appends to the log of the last one.",
     "output": "Where the script's own output goes, below the run directory.",
+    "hetjob": "The options of the next group of nodes follow.",
     "export": "Nothing of the submitting shell's environment gets into the job.",
     # launch
     "instances": "How many ranks to start.",

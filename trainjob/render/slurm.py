@@ -13,6 +13,7 @@ from trainjob.plan.slurm import cpus_per_task
 from trainjob.render import directives, poprun
 from trainjob.render.container import ContainerError
 from trainjob.render.directives import starter_of
+from trainjob.render.groups import of_each_group
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
@@ -29,20 +30,20 @@ _SPLITS_MOUNTS = ',"\n'
 def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm can't be asked."""
     starter, port = starter_of(request, cluster), cluster.network.port
-    cpus = cpus_per_task(cluster, request.plan.topology.instances_per_host)
     origin = request.cluster_origin
     return {
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
         "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),
-        "cpus_per_task": Sourced(cpus, request.cluster_origin),
+        "steps": [_step(*group) for group in of_each_group(request, cluster)],
+        "node_groups": Sourced(len(cluster.groups), request.cluster_origin) if cluster.has_groups else None,
+        "job_ranks": Sourced(request.plan.topology.instances, request.origin("instances")),
         "is_sweep": request.job.sweep is not None,
         "preemption": Sourced(cluster.preemption, request.cluster_key("preemption")),
         "max_attempts": Sourced(request.job.max_attempts, request.origin("max_attempts")),
         "first_progress": Sourced("" if request.job.command else _BEGINNING, "the runtime"),
         "interface": _interface(request, cluster),
         "port": None if port is None else Sourced(port, origin),
-        "srun_options": _srun_options(request, cluster),
         "queues_follow_up": Sourced("1", request.cluster_origin) if cluster.queue_follow_up else None,
         "login_environment": Sourced("1", request.cluster_origin) if cluster.login_environment else None,
         "container": None,
@@ -50,6 +51,12 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "removes_own_partition": False,
         **_STARTERS[starter](request, cluster),
     }
+
+
+def _step(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return what srun is told of one group of nodes, or of all nodes."""
+    cpus = cpus_per_task(cluster, request.plan.topology.instances_per_host)
+    return {"cpus_per_task": Sourced(cpus, request.cluster_origin), "srun_options": _srun_options(request, cluster)}
 
 
 # What the page itself says to srun, or what would take the ranks' output and place away from the launcher.
@@ -120,6 +127,11 @@ def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     if settings.runtime == "none" or settings.image is None:
         return {}
     hosts = len(request.plan.topology.hosts)
+    if settings.runtime == "pyxis" and cluster.has_groups:
+        raise ContainerError(
+            "container.runtime is pyxis and nodes is a list of groups: srun would start a container for one of them",
+            "Take runtime: apptainer, or one group of nodes",
+        )
     if settings.runtime in _ONE_HOST and hosts > 1:
         raise ContainerError(
             f"container.runtime is {settings.runtime} and the job takes {hosts} hosts: {settings.runtime} serves one",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from trainjob.cluster import hostlist
 from trainjob.contract.batch import share
@@ -35,12 +36,15 @@ class Host:
 
 def hosts(plan: PlanRecord) -> list[Host]:
     """Return the first hosts of a plan."""
-    each = plan.topology.instances_per_host
-    drawn = min(each, MOST_INSTANCES)
-    return [
-        Host(name, [_instance(plan, number * each + local, local) for local in range(drawn)], each - drawn)
-        for number, name in enumerate(hostlist.expand(plan.topology.hosts)[:MOST_HOSTS])
-    ]
+    names = hostlist.expand(plan.topology.hosts)[:MOST_HOSTS]
+    each = plan.topology.instances_of_hosts
+    firsts = list(accumulate(each, initial=0))
+    return [_host(plan, name, firsts[number], each[number]) for number, name in enumerate(names)]
+
+
+def _host(plan: PlanRecord, name: str, first: int, instances: int) -> Host:
+    drawn = min(instances, MOST_INSTANCES)
+    return Host(name, [_instance(plan, first + local, local) for local in range(drawn)], instances - drawn)
 
 
 def _instance(plan: PlanRecord, index: int, local: int) -> Instance:

@@ -17,7 +17,7 @@ _SLURM_ONLY = ("hosts",)
 
 def are_of(cluster: Cluster) -> bool:
     """Return whether a cluster has GPUs that this machine can stand in for."""
-    return isinstance(cluster, SlurmCluster) and cluster.nodes.accelerator == "gpu"
+    return isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu"
 
 
 @contextlib.contextmanager
@@ -27,10 +27,10 @@ def standing_in(prepared: Prepared) -> Iterator[Prepared]:
     if not isinstance(cluster, SlurmCluster) or not are_of(cluster):
         yield prepared
         return
-    count = max(prepared.request.plan.topology.instances, cluster.nodes.accelerators)
+    count = max(prepared.request.plan.topology.instances, cluster.most_accelerators)
     here = LocalCluster(kind="local", accelerator="gpu", accelerators=count)
     job = prepared.request.job.changed(**dict.fromkeys(_SLURM_ONLY))
     found = dataclasses.replace(prepared.named_cluster, cluster=here)
     request = dataclasses.replace(prepared.request, cluster=here, job=job, plan=plan(found.name, here, job))
-    with gpus.visible_here(sys.executable, count, cluster.nodes.type):
+    with gpus.visible_here(sys.executable, count, cluster.node.type):
         yield dataclasses.replace(prepared, named_cluster=found, request=request)

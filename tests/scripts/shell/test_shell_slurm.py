@@ -518,10 +518,12 @@ def test_a_container_on_this_machine_is_handed_what_a_rank_needs(tmp_path: Path)
 # --- The program that runs on each node before anything of the run directory does.
 
 
-def on_node(bash: Bash, **environ: str) -> tuple[int, str, str]:
+def on_node(
+    bash: Bash, command: str = "pwd; env | grep ^APPTAINERENV_ || true", **environ: str
+) -> tuple[int, str, str]:
     words = ["sh", "-c", (LIBRARY / "on_each_node.sh").read_text(), "sh", "sh", "-c"]
     said = subprocess.run(
-        [*words, "pwd; env | grep ^APPTAINERENV_ || true"],
+        [*words, command],
         cwd=bash.folder,
         env=bash.environ(**environ),
         capture_output=True,
@@ -551,3 +553,39 @@ def test_apptainer_is_given_the_values_of_names_that_are_set(bash: Bash) -> None
     inside = {"A": "it's $HOME", "EMPTY": "", "PYTHONNOUSERSITE": "1"}
     shown = [f"APPTAINERENV_{name}={value}" for name, value in inside.items()]
     assert sorted(out.splitlines()) == sorted([str(bash.folder / "code"), *shown])
+
+
+OF_GROUPS = {
+    "SLURM_HET_SIZE": "2",
+    "SLURM_JOB_NODELIST": "n1",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NTASKS": "2",
+    "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
+    "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
+    "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1",
+    "SLURM_JOB_NUM_NODES_HET_GROUP_1": "2",
+    "SLURM_CPUS_PER_TASK_HET_GROUP_0": "4",
+    "SLURM_CPUS_PER_TASK_HET_GROUP_1": "8",
+}
+
+
+def test_a_job_on_groups_of_nodes_knows_all_its_nodes_and_srun_is_not_told_those_of_the_first(tmp_path: Path) -> None:
+    bash = SlurmBash(tmp_path, before="node_groups=2 job_ranks=4")
+    bash.write("excluded_nodes", "n1\t1\tfailed\n")
+    said = bash.run(page("env | grep ^SLURM_ | sort; nodes_to_exclude"), **JOB, **OF_GROUPS)
+    assert (said.code, bash.word(".nodes")) == (0, "n1,n[2-3]")
+    told = dict(line.split("=", 1) for line in said.out.splitlines())
+    assert "SLURM_NTASKS" not in told
+    assert "SLURM_JOB_NODELIST" not in told
+    assert told["SLURM_CPUS_PER_TASK_HET_GROUP_1"] == "8"
+    # A job that is none of several groups keeps nothing of another one's.
+    plain = SlurmBash(tmp_path / "plain").run(page("env | grep HET_"), **JOB, **OF_GROUPS)
+    assert plain.out == ""
+
+
+@pytest.mark.parametrize(("node", "cpus"), [("0", "4"), ("1", "8"), ("2", "8")])
+def test_a_rank_is_told_the_cpus_of_its_own_group(bash: Bash, node: str, cpus: str) -> None:
+    bash.write(".token", "mine\n")
+    values = {"TRAINJOB_RUN_DIR": str(bash.folder), "TRAINJOB_TOKEN": "mine", "SLURM_CPUS_PER_TASK": "8"}
+    seen = {"SLURM_NODEID": node, **JOB, **OF_GROUPS, **values}
+    assert on_node(bash, "echo $SLURM_CPUS_PER_TASK", **seen) == (0, f"{cpus}\n", "")

@@ -30,7 +30,7 @@ def test_pods_are_as_the_vendor_builds_them(name: str, ipus: int, hosts: int, il
 
 def test_the_slurm_cluster_is_the_designs_without_the_sites_facts() -> None:
     slurm = CATALOG["slurm-gpu"].read().cluster
-    assert (slurm.nodes.count, slurm.nodes.accelerator, slurm.nodes.accelerators) == (8, "gpu", 4)
+    assert (slurm.node.count, slurm.node.accelerator, slurm.node.accelerators) == (8, "gpu", 4)
     assert (slurm.directives, slurm.required_directives) == ({"exclusive": True}, ["partition", "account"])
 
 

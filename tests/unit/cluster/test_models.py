@@ -56,7 +56,7 @@ def test_the_designs_pod_example_loads() -> None:
 def test_the_designs_slurm_example_loads() -> None:
     slurm = cluster_from_text(SLURM_EXAMPLE, "hpc.yaml")
     assert isinstance(slurm, SlurmCluster)
-    assert (slurm.nodes.count, slurm.nodes.accelerators, slurm.nodes.type) == (8, 4, "a100")
+    assert (slurm.node.count, slurm.node.accelerators, slurm.node.type) == (8, 4, "a100")
     assert slurm.directives == {"partition": "gpu", "account": "abc123", "qos": "normal", "exclusive": True}
     assert (slurm.time_limit, slurm.limits.max_time) == ("04:00:00", "24:00:00")
     assert slurm.container.runtime == "apptainer"
@@ -186,3 +186,46 @@ def test_names_by_which_slurm_tells_a_job_where_it_runs_are_refused(name: str) -
 def test_a_percent_sign_in_runs_dir_which_slurm_would_expand_is_refused() -> None:
     with pytest.raises(ValueError, match="Slurm puts a job's id or a node's name in the place of a %"):
         cluster_of({"kind": "slurm", "nodes": {"count": 2, "cpus": 8}, "runs_dir": "/shared/%j/runs"})
+
+
+GROUP = {"name": "a", "count": 1, "cpus": 4}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "words"),
+    [
+        ({**GROUP}, {}, "nodes: has name, and is no list of groups"),
+        ([GROUP], {}, "nodes: lists 1 group, and groups are at least 2"),
+        ([GROUP, GROUP], {}, "nodes: has groups called a, a"),
+        ([GROUP, {"count": 1, "cpus": 4}], {}, "nodes: has groups called a, (no name)"),
+        (
+            [GROUP, {**GROUP, "name": "b", "accelerator": "gpu", "accelerators": 1}],
+            {},
+            "nodes: differ in what a rank trains on: a has accelerator: cpu and b has accelerator: gpu",
+        ),
+        (
+            [{**GROUP, "name": name, "accelerator": "ipu", "accelerators": 4} for name in "ab"],
+            {},
+            "nodes: have IPUs, and poprun starts as many instances on each host",
+        ),
+        ([GROUP, {**GROUP, "name": "b"}], {"queue_follow_up": True}, "queue_follow_up: is true, and nodes is a list"),
+        ([GROUP, {**GROUP, "name": "b", "cpu": 4}], {}, "nodes[1].cpu: is not a key: is cpus meant?"),
+        ([GROUP, {**GROUP, "name": "b", "cpus": "4"}], {}, 'nodes[1].cpus: read "4", expected a whole number'),
+        (3, {}, "nodes: read 3, expected keys with values or a list"),
+    ],
+    ids=["a name", "one", "twice", "no name", "unlike", "IPUs", "follow-up", "a slip", "text", "a number"],
+)
+def test_groups_of_nodes_that_no_job_can_take_are_refused(nodes: Any, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidError) as caught:
+        cluster_of({"kind": "slurm", "nodes": nodes, **more})
+    assert words in str(caught.value)
+
+
+def test_a_group_is_a_cluster_by_itself() -> None:
+    groups = [{**GROUP, "directives": {"partition": "x"}}, {**GROUP, "name": "b"}]
+    found = cluster_of({"kind": "slurm", "nodes": groups, "directives": {"partition": "y", "nice": 1}})
+    assert isinstance(found, SlurmCluster)
+    parts = [found.of_group(group) for group in found.groups]
+    assert [part.directives for part in parts] == [{"partition": "x", "nice": 1}, {"partition": "y", "nice": 1}]
+    assert [part.has_groups for part in (found, *parts)] == [True, False, False]
+    assert cluster_of(found.as_values(stated_only=True)) == found

@@ -48,6 +48,25 @@ def test_what_directives_name_is_there() -> None:
     assert "Licenses=x:2" in conf
 
 
+def test_groups_of_nodes_have_what_is_theirs() -> None:
+    groups = [
+        {"name": "big", "count": 1, "accelerators": 8, "directives": {"constraint": "nv", "partition": "long"}},
+        {"name": "small", "count": 2, "accelerators": 4, "memory_gb": 1},
+    ]
+    nodes = [{"accelerator": "gpu", "type": "a100", "cpus": 64, **group} for group in groups]
+    made = twin_of(cluster(nodes=nodes), nodes_needed=3)
+    lines = [line for line in slurm_conf(made, Path("/f")).splitlines() if line.startswith("NodeName")]
+    assert [line.split()[0] for line in lines] == ["NodeName=node1", "NodeName=node2", "NodeName=node3"]
+    assert lines[0].endswith("Gres=gpu:a100:8 Features=nv")
+    assert lines[2].endswith("CPUs=64 RealMemory=1024 Gres=gpu:a100:4")
+    assert [one.name for one in made.partitions] == ["long", "rehearsal", PREEMPTING_PARTITION]
+    assert gres_conf(made, Path("/f")) == (
+        "NodeName=node1 Name=gpu Type=a100 File=/f/private/gpu[0-7]\n"
+        "NodeName=node2,node3 Name=gpu Type=a100 File=/f/private/gpu[0-3]\n"
+    )
+    assert "gpu7" in files(made, Path("/f"), None, "22.05")["settings"]
+
+
 def test_settings_of_the_description_stand_above_ours() -> None:
     conf = slurm_conf(Description(settings={"ReturnToService": "0"}), Path("/f"))
     assert "ReturnToService=0\n" in conf

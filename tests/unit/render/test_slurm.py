@@ -206,3 +206,44 @@ def test_a_site_adds_to_a_block(tmp_path: Path) -> None:
     wanted = request(site())
     ours, theirs = (script(wanted, *more).splitlines() for more in ((), (site_template(tmp_path, text, SBATCH),)))
     assert [line for line in theirs if line not in ours] == ["ulimit -l unlimited"]
+
+
+def test_each_group_of_nodes_asks_for_its_own_and_the_script_belongs_to_the_first() -> None:
+    groups = [
+        {
+            "name": "big",
+            "count": 1,
+            "cpus": 4,
+            "memory_gb": 8,
+            "directives": {"constraint": "big", "partition": "long"},
+        },
+        {"name": "small", "count": 2, "cpus": 2, "memory_gb": 3},
+    ]
+    place = site(nodes=groups, directives={"partition": "main"}, srun={"cpu-bind": "cores"})
+    lines = asked(place)
+    middle = lines.index("#SBATCH hetjob")
+    first, second = lines[:middle], lines[middle + 1 :]
+    assert {"nodes=1", "ntasks-per-node=2", "cpus-per-task=2", "mem=8G", "constraint=big", "partition=long"} < {*first}
+    assert {"nodes=2", "ntasks-per-node=1", "cpus-per-task=2", "mem=3G", "partition=main", "requeue"} < {*second}
+    assert {line.split("=")[0] for line in first} - {line.split("=")[0] for line in second} == {
+        *("constraint", "open-mode", "output", "export"),
+    }
+    page = script(request(place))
+    assert "node_groups=2 job_ranks=4\n" in page
+    cpus = '--cpus-per-task="${{SLURM_CPUS_PER_TASK_HET_GROUP_{0}:-2}}"'
+    said = f"    --het-group={{0}} --export=ALL --kill-on-bad-exit=1 {cpus}"
+    assert f"{said.format(0)} --cpu-bind=cores : \\\n{said.format(1)} --cpu-bind=cores \\\n" in page
+
+
+@pytest.mark.parametrize(
+    ("values", "job", "words"),
+    [
+        ({"container": {"runtime": "pyxis", "image": "/i.sqsh"}}, {}, "container.runtime is pyxis and nodes is a list"),
+        ({}, {"env": {"TEXT": "a\n\nb"}}, "env TEXT holds an empty line, and nodes is a list of groups"),
+    ],
+    ids=["pyxis", "an empty line"],
+)
+def test_what_groups_of_nodes_can_not_carry_is_refused(values: dict[str, Any], job: dict[str, Any], words: str) -> None:
+    groups = [{"name": name, "count": 1, "cpus": 4} for name in ("a", "b")]
+    with pytest.raises(UserError, match=words):
+        script(request(site(nodes=groups, **values), **job))

@@ -9,7 +9,7 @@ from trainjob.contract import states
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Nodes
 from trainjob.submit.base import Liveness
-from trainjob.submit.slurm import queue
+from trainjob.submit.slurm import asking, queue
 
 SQUEUE = """\
 3|3|N/A|PENDING|Resources|2026-11-21T12:42:05|0:00|10:00|10:00||/shared/runs/3nru-sleep
@@ -36,6 +36,18 @@ def test_squeue_is_read_and_a_folder_may_hold_the_sign_between_fields() -> None:
     assert [job.has_ended for job in found] == [False, False, False, True]
     assert [job.name for job in found] == ["3", "2", "6_4", "1"]
     assert found[2].run_folder == "/shared/runs/swee/tasks/4"
+
+
+def test_the_parts_of_a_job_on_groups_of_nodes_are_one_job() -> None:
+    line = "{0}|{1}|N/A|RUNNING|None|2026-11-21T12:00:00|1:05|10:00|8:55|{2}|/shared/runs/kfzw"
+    parts = [line.format(5, "4+1", "n[2-3]"), line.format(4, "4+0", "n1"), line.format(6, "6", "n4")]
+    assert [(job.id, job.array_id, job.nodes) for job in queue.parse("\n".join(parts))] == [
+        ("4", "4", "n[2-3],n1"),
+        ("6", "6", "n4"),
+    ]
+    shown = "JobId={} HetJobId=4 HetJobOffset={} JobState=RUNNING WorkDir=/shared/runs/kfzw StdErr="
+    assert [job.id for job in asking.parse_shown(f"{shown.format(4, 0)}\n{shown.format(5, 1)}")] == ["4"]
+    assert queue.parse_accounting("4+0|FAILED\n4+1|FAILED\n") == [("4", "FAILED")]
 
 
 def test_why_a_job_waits_is_said_plainly() -> None:

@@ -41,7 +41,8 @@ is_node_name() { [[ "$1" =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]]; }
 # Prints the nodes to exclude, with commas: the newest of the list, as long as enough are left for the job.
 nodes_to_exclude() {
   local usable excluded=()
-  if [[ ! -s excluded_nodes ]]; then return 0; fi
+  # Which of the nodes that are left would suit a group, only Slurm knows.
+  if [[ ! -s excluded_nodes || -n "${node_groups:-}" ]]; then return 0; fi
   mapfile -t excluded < <(cut -f 1 excluded_nodes | grep -E '^[A-Za-z0-9][A-Za-z0-9._-]*$')
   usable=$(sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format='%N %T' 2>/dev/null |
     awk '$2 !~ /^(down|drain|fail|maint|unk|inval)|\*$/ { print $1 }' | sort -u) || usable=''

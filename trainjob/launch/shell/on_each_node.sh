@@ -17,6 +17,17 @@ until [ "$(cat "$TRAINJOB_RUN_DIR/.token" 2>/dev/null)" = "$TRAINJOB_TOKEN" ]; d
   sleep 1
 done
 
+# Of several groups of nodes, srun tells the ranks of all the CPUs of the last one's.
+if [ -n "${SLURM_HET_SIZE:-}" ]; then
+  TRAINJOB_GROUP=0 TRAINJOB_NODE=$SLURM_NODEID
+  while eval "TRAINJOB_NODES=\${SLURM_JOB_NUM_NODES_HET_GROUP_$TRAINJOB_GROUP:-}" &&
+    [ -n "$TRAINJOB_NODES" ] && [ "$TRAINJOB_NODE" -ge "$TRAINJOB_NODES" ]; do
+    TRAINJOB_NODE=$((TRAINJOB_NODE - TRAINJOB_NODES)) TRAINJOB_GROUP=$((TRAINJOB_GROUP + 1))
+  done
+  eval "export SLURM_CPUS_PER_TASK=\${SLURM_CPUS_PER_TASK_HET_GROUP_$TRAINJOB_GROUP:-$SLURM_CPUS_PER_TASK}"
+  unset TRAINJOB_GROUP TRAINJOB_NODE TRAINJOB_NODES
+fi
+
 # The job script calls srun again where the controller was away and no rank has begun.
 if [ "${SLURM_PROCID:-}" = 0 ]; then printf '%s\n' "$TRAINJOB_TOKEN" >"$TRAINJOB_RUN_DIR/.began"; fi
 

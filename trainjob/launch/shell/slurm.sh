@@ -10,6 +10,7 @@
 #   is_sweep      1 where every element of the array has a job.json of its own
 # and before it sources this file:
 #   login_environment  1 where ranks get what the user's login shell sets
+#   node_groups, job_ranks  how many groups of nodes the job has, where they differ, and its ranks on all of them
 
 TRAINJOB_SHELL=${BASH_SOURCE[0]%/*}
 # shellcheck source=slurm_environment.sh

@@ -11,6 +11,8 @@ TRAINJOB_OF_SLURM=(
   SUBMIT_DIR SUBMIT_HOST NODEID PROCID LOCALID
   RESTART_COUNT ARRAY_JOB_ID ARRAY_TASK_ID ARRAY_TASK_COUNT ARRAY_TASK_MIN ARRAY_TASK_MAX ARRAY_TASK_STEP
 )
+# What it says of each of several groups of nodes.
+TRAINJOB_OF_GROUPS='SLURM_HET_SIZE|SLURM_@(JOB_ID|JOB_NODELIST|JOB_NUM_NODES|NTASKS|TASKS_PER_NODE|CPUS_PER_TASK)_HET_GROUP_+([0-9])'
 # Who the user is, what bash itself needs, and what plugins of Slurm have set.
 TRAINJOB_OF_SYSTEM='HOME|USER|LOGNAME|SHELL|HOSTNAME|PWD|OLDPWD|SHLVL|_|BASHOPTS|SHELLOPTS|SLURMD_NODENAME|SPANK_*|_SLURM_SPANK_*|IPUOF_*|TRAINJOB_*'
 TRAINJOB_OF_GPUS='CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK'
@@ -25,6 +27,7 @@ clean_environment() {
   TRAINJOB_KEPT="@($TRAINJOB_OF_SYSTEM$TRAINJOB_SLURM_NAMES)"
   if [[ -n "${SLURM_JOB_GPUS:-}" ]]; then TRAINJOB_KEPT="@($TRAINJOB_OF_GPUS|$TRAINJOB_KEPT)"; fi
   if [[ "${TRAINJOB_PROLOGUE:-}" == skip ]]; then TRAINJOB_KEPT="@($TRAINJOB_OF_REHEARSAL|$TRAINJOB_KEPT)"; fi
+  if [[ -n "${node_groups:-}" ]]; then TRAINJOB_KEPT="@($TRAINJOB_OF_GROUPS|$TRAINJOB_KEPT)"; fi
   while IFS= read -r TRAINJOB_NAME; do
     # shellcheck disable=SC2053 # the names are a pattern
     if [[ "$TRAINJOB_NAME" == PATH || "$TRAINJOB_NAME" == $TRAINJOB_KEPT ]]; then continue; fi
@@ -34,6 +37,21 @@ clean_environment() {
   done < <(compgen -e)
   forget_another_jobs_numbers
   if [[ "${login_environment:-}" != 1 ]]; then forget_login_shell; fi
+  if [[ -n "${node_groups:-}" ]]; then gather_groups; fi
+}
+
+# Without a group's number, Slurm's names mean the first group. This script reads those of all groups; srun reads none of
+# them, and would take the first group's for every group's.
+gather_groups() {
+  local group nodes count
+  unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE
+  unset SLURM_CPUS_PER_TASK SLURM_JOB_CPUS_PER_NODE
+  export -n SLURM_JOB_NODELIST='' SLURM_JOB_NUM_NODES=0
+  for ((group = 0; group < node_groups; group++)); do
+    nodes=SLURM_JOB_NODELIST_HET_GROUP_$group count=SLURM_JOB_NUM_NODES_HET_GROUP_$group
+    SLURM_JOB_NODELIST+="${SLURM_JOB_NODELIST:+,}${!nodes:-}"
+    SLURM_JOB_NUM_NODES=$((SLURM_JOB_NUM_NODES + ${!count:-0}))
+  done
 }
 
 # Slurm sets these for some jobs only, and the controller knows for which. Where it does not answer, they are believed.

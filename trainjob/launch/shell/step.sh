@@ -78,8 +78,8 @@ step_is_gone() { [[ "$(cat .step_ended 2>/dev/null)" == "$TRAINJOB_TOKEN" ]]; }
 all_ranks_have_ended() {
   local marks=(.ended/"$TRAINJOB_ATTEMPT".*)
   # A job on a range of nodes with one rank each does not state their number.
-  [[ -e "${marks[0]}" && "${#marks[@]}" -ge $((${SLURM_JOB_NUM_NODES:-0} * ${SLURM_NTASKS_PER_NODE:-1})) ]] &&
-    ((${SLURM_JOB_NUM_NODES:-0} > 0))
+  local ranks_of_job=${job_ranks:-$((${SLURM_JOB_NUM_NODES:-0} * ${SLURM_NTASKS_PER_NODE:-1}))}
+  [[ -e "${marks[0]}" && "${#marks[@]}" -ge "$ranks_of_job" ]] && ((ranks_of_job > 0))
 }
 
 # Whether every rank has ended with 0, and none was told to end.

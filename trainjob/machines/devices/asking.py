@@ -64,7 +64,9 @@ def _accelerators(cluster: Cluster) -> int | None:
     match cluster:
         case LocalCluster():
             return cluster.accelerators
-        case SlurmCluster() | HostsCluster():
+        case SlurmCluster():
+            return cluster.most_accelerators
+        case HostsCluster():
             return cluster.nodes.accelerators
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainjob.rehearse.slurm import root
-from trainjob.rehearse.slurm.description import SCHEDULER, Description, Partition
+from trainjob.rehearse.slurm.description import SCHEDULER, Description, NodeGroup, Partition
 
 FIRST_PORT = 17001
 # Below the folder of one private Slurm: a file system in memory that ends with it.
@@ -162,22 +162,27 @@ def slurmdbd_conf(folder: Path) -> str:
 
 
 def _nodes(description: Description) -> Iterator[str]:
-    threads = description.threads_per_core
-    resources = f"CPUs={description.cpus} RealMemory={description.memory_mb}"
+    port = FIRST_PORT
+    for group, names in description.node_groups:
+        resources = _resources(group, description.gres)
+        for name in names:
+            state = "UNKNOWN" if name in description.nodes_at_work else "DOWN"
+            where = f"NodeHostname={name} NodeAddr=127.0.0.1 Port={port}"
+            yield f"NodeName={name} {where} State={state} {resources}"
+            port += 1
+
+
+def _resources(group: NodeGroup, gres: str | None) -> str:
+    threads = group.threads_per_core
+    words = [f"CPUs={group.cpus} RealMemory={group.memory_mb}"]
     if threads > 1:
-        resources += f" Sockets=1 CoresPerSocket={description.cpus // threads} ThreadsPerCore={threads}"
-    if description.gres:
-        resources += f" Gres={description.gres}:{_typed(description)}{description.gres_count}"
-    if description.features:
-        resources += f" Features={','.join(description.features)}"
-    for index, name in enumerate(description.node_names):
-        state = "UNKNOWN" if name in description.nodes_at_work else "DOWN"
-        where = f"NodeHostname={name} NodeAddr=127.0.0.1 Port={FIRST_PORT + index}"
-        yield f"NodeName={name} {where} State={state} {resources}"
-
-
-def _typed(description: Description) -> str:
-    return f"{description.gres_type}:" if description.gres_type else ""
+        words.append(f"Sockets=1 CoresPerSocket={group.cpus // threads} ThreadsPerCore={threads}")
+    if gres:
+        kind = f"{group.gres_type}:" if group.gres_type else ""
+        words.append(f"Gres={gres}:{kind}{group.gres_count}")
+    if group.features:
+        words.append(f"Features={','.join(group.features)}")
+    return " ".join(words)
 
 
 def _partition(partition: Partition, *, is_default: bool) -> str:
@@ -193,9 +198,14 @@ def gres_conf(description: Description, folder: Path) -> str:
     """Return gres.conf: device files, for a bare count leaves the nodes invalid."""
     if not description.gres:
         return ""
-    kind = f" Type={description.gres_type}" if description.gres_type else ""
-    files = f"{folder / PRIVATE}/{description.gres}[0-{description.gres_count - 1}]"
-    return f"Name={description.gres}{kind} File={files}\n"
+    return "".join(_devices_of(description, folder, *group) for group in description.node_groups)
+
+
+def _devices_of(description: Description, folder: Path, group: NodeGroup, names: tuple[str, ...]) -> str:
+    where = f"NodeName={','.join(names)} " if description.groups else ""
+    kind = f" Type={group.gres_type}" if group.gres_type else ""
+    files = f"{folder / PRIVATE}/{description.gres}[0-{group.gres_count - 1}]"
+    return f"{where}Name={description.gres}{kind} File={files}\n"
 
 
 def _device_names(description: Description) -> list[str]:

@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from trainjob.cluster.models import SlurmCluster
+from trainjob.cluster.models import Nodes, SlurmCluster
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB
@@ -35,6 +36,19 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class NodeGroup:
+    """Nodes that are alike, one after the other."""
+
+    count: int
+    cpus: int
+    threads_per_core: int
+    memory_mb: int
+    gres_type: str | None
+    gres_count: int
+    features: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Description:
     """Nodes, resources, partitions and limits. CPUs and memory are what jobs may ask for, not what there is."""
 
@@ -56,6 +70,31 @@ class Description:
     qos: str | None = None
     default_mb_per_cpu: int | None = None  # of a job that asks for no memory. None: all of a node's
     settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
+    groups: Sequence[NodeGroup] = ()  # where nodes differ: all of them, in order
+
+    @property
+    def node_groups(self) -> tuple[tuple[NodeGroup, tuple[str, ...]], ...]:
+        """The groups of nodes, each with the names of its nodes: one, where all are alike."""
+        alike = NodeGroup(
+            self.nodes,
+            self.cpus,
+            self.threads_per_core,
+            self.memory_mb,
+            self.gres_type,
+            self.gres_count,
+            self.features,
+        )
+        names = iter(self.node_names)
+        return tuple((group, tuple(islice(names, group.count))) for group in self.groups or (alike,))
+
+    @property
+    def in_words(self) -> str:
+        """How many nodes there are, with what, and how many of them have a daemon."""
+        each = [
+            f"{group.count} nodes" + (f" with {group.gres_count} {self.gres} each" if self.gres else "")
+            for group, _ in self.node_groups
+        ]
+        return f"{' and '.join(each)}, {len(self.nodes_at_work)} of them with a daemon"
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -75,27 +114,47 @@ def twin_of(
 
     Of another release than the installed one if given. With `accounting` where this machine can have it.
     """
-    nodes = cluster.nodes
+    groups = tuple(_group(cluster.of_group(one)) for one in cluster.groups)
+    nodes, count = cluster.node, sum(group.count for group in groups)
     mode, user_signal = _PREEMPTION[cluster.preemption]
+    has_cpus = max(group.cpus for group in groups) <= (os.cpu_count() or 1)
     return Description(
-        nodes=nodes.count,
-        daemons=min(nodes.count, nodes_needed + _SPARE_NODES),
+        nodes=count,
+        daemons=min(count, nodes_needed + _SPARE_NODES),
         cpus=nodes.cpus,
         threads_per_core=nodes.threads_per_core,
-        memory_mb=_PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB,
+        memory_mb=_memory_mb(nodes),
         gres=None if nodes.accelerator == "cpu" else nodes.accelerator,
         gres_type=nodes.type,
-        gres_count=nodes.accelerators,
+        gres_count=max(group.gres_count for group in groups),
         partitions=_partitions(cluster, mode, grace_s),
         features=_words(cluster, "constraint"),
         licenses=_text(cluster, "licenses"),
         release=release,
-        task_plugin="affinity" if binds(cluster) and nodes.cpus <= (os.cpu_count() or 1) else "none",
+        task_plugin="affinity" if binds(cluster) and has_cpus else "none",
         accounting=accounting,
         account=_text(cluster, "account"),
         qos=_text(cluster, "qos"),
         settings={"SlurmctldParameters": "preempt_send_user_signal"} if user_signal else {},
+        groups=groups if cluster.has_groups else (),
     )
+
+
+def _group(cluster: SlurmCluster) -> NodeGroup:
+    nodes = cluster.node
+    return NodeGroup(
+        count=nodes.count,
+        cpus=nodes.cpus,
+        threads_per_core=nodes.threads_per_core,
+        memory_mb=_memory_mb(nodes),
+        gres_type=nodes.type,
+        gres_count=nodes.accelerators,
+        features=_words(cluster, "constraint"),
+    )
+
+
+def _memory_mb(nodes: Nodes) -> int:
+    return _PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB
 
 
 def binds(cluster: SlurmCluster) -> bool:
@@ -105,7 +164,8 @@ def binds(cluster: SlurmCluster) -> bool:
 
 def _partitions(cluster: SlurmCluster, mode: str, grace_s: int) -> tuple[Partition, ...]:
     limits = cluster.limits
-    names = (_text(cluster, "partition") or DEFAULT_PARTITION).split(",")
+    texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
+    names = dict.fromkeys(name for text in texts for name in text.split(","))
     theirs = [Partition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s) for name in names]
     return (*theirs, Partition(PREEMPTING_PARTITION, priority_tier=10))
 

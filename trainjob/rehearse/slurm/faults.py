@@ -36,7 +36,8 @@ def start_daemon(slurm: PrivateSlurm, node: str) -> None:
 def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
     """Have the time limit of a job that runs end in one to two minutes; the script keeps the one it asks for."""
     reply = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
-    ran_s = times.seconds(reply.text.strip()) or 0
+    # A job on groups of nodes has a line for each.
+    ran_s = times.seconds(reply.text.split()[0]) or 0
     # Limits are whole minutes, and one that is over already would end the job without a signal.
     _set_limit(slurm, job, str(ran_s // 60 + 2))
 
@@ -66,6 +67,11 @@ def start_soon(slurm: PrivateSlurm, job: str) -> None:
     """Spare a requeued job the two minutes that Slurm has it wait; quietly where it does not wait. Once a requeue."""
     # Within the second of its requeue a job is killed: its nodes take its new credential for the one just revoked.
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now+4"], check=False)
+
+
+def wake_backfill(slurm: PrivateSlurm, job: str) -> None:
+    """Have Slurm look at a job on groups of nodes that waits: only its backfill starts one, and it looks at changes."""
+    slurm.run_as_root(["scontrol", "update", f"JobId={job}", "Comment=waits"], check=False)
 
 
 def kill_rank(paths: RunPaths, rank: int) -> None:

@@ -26,7 +26,7 @@ _JOB_PARTITION_NAMES = {"Prolog": "prolog", "Epilog": "epilog"}
 
 def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]) -> dict[str, str]:
     """Return what sbatch must pass on to the job for the stand-ins, which are written to the folder `place`."""
-    ipus = cluster.nodes.count * cluster.nodes.accelerators
+    ipus = cluster.node.count * cluster.node.accelerators
     made = pod_environment.environment(place, cluster, ipus, redirects)
     # Real mpirun reaches the nodes of a private Slurm: they have names and daemons of their own.
     own = {name: made[name] for name in ("PATH", "PYTHONPATH", server.FOLDER)}

@@ -38,15 +38,20 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
     cluster = rehearsal.request.cluster
     if not isinstance(cluster, SlurmCluster):
         raise TypeError(cluster.kind)
+    if rehearsal.inject == "node-failure" and cluster.has_groups:
+        raise UserError(
+            "--inject node-failure needs a node to spare, and a job on groups of nodes takes all of them",
+            "Inject another fault",
+        )
     if rehearsal.inject and rehearsal.request.elements:
         raise UserError(f"--inject {rehearsal.inject} works on a single job", "Leave out --array and --sweep")
     clock = Clock()
     with stage(rehearsal, cluster) as place, private_slurm(place.description, rehearsal.say) as slurm:
         clock.done("Slurm up")
-        rehearsal.say(f"a private Slurm is up: {_nodes(place.description)}")
+        rehearsal.say(f"a private Slurm is up: {place.description.in_words}")
         _say_what_differs(rehearsal, cluster, place.description)
         if rehearsal.has_gpus:
-            rehearsal.say(f"stand-in GPUs: {cluster.nodes.accelerators} per node; their work is done on the CPU")
+            rehearsal.say(f"stand-in GPUs: {_per_node(cluster)}; their work is done on the CPU")
         elif rehearsal.redirects.get("TRAINJOB_DEVICE") == "cpu":
             _say_what_is_simulated(rehearsal, cluster)
         scene = submit(rehearsal, cluster, slurm, place.environment)
@@ -87,11 +92,16 @@ def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
         torch = gpus.make_ready(rehearsal.redirects["TRAINJOB_PYTHON"])
         with folders.new_folder() as place:
             python = rehearsal.redirects["TRAINJOB_PYTHON"]
-            environment = gpus.environment(place, cluster.nodes.accelerators, cluster.nodes.type, python, torch)
+            environment = gpus.environment(place, cluster.most_accelerators, cluster.node.type, python, torch)
             yield Stage(description, {**environment, **ipus.LOOPBACK}, place)
     else:
         path = process.search_path(rehearsal.redirects["TRAINJOB_PYTHON"])
         yield Stage(description, {"PATH": path, **ipus.LOOPBACK})
+
+
+def _per_node(cluster: SlurmCluster) -> str:
+    counts = dict.fromkeys(group.accelerators for group in cluster.groups)
+    return f"{' or '.join(map(str, counts))} per node"
 
 
 def _say_what_differs(rehearsal: Rehearsal, cluster: SlurmCluster, description: Description) -> None:
@@ -105,7 +115,7 @@ def _say_what_differs(rehearsal: Rehearsal, cluster: SlurmCluster, description: 
     if binds(cluster) and description.task_plugin == "none":
         rehearsal.say(
             f"the site binds tasks to CPUs (task/{site.task_plugin}), and this machine has fewer than the "
-            f"{cluster.nodes.cpus} of a node: tasks are not bound"
+            f"{max(group.cpus for group in cluster.groups)} of a node: tasks are not bound"
         )
     if site.accounting and not description.accounting:
         rehearsal.say(
@@ -116,15 +126,8 @@ def _say_what_differs(rehearsal: Rehearsal, cluster: SlurmCluster, description: 
 def _say_what_is_simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> None:
     if ipu_place(cluster) is not None:
         rehearsal.say("stand-ins replace poprun, vipu, poptorch and popdist: instances train on the CPU")
-    elif cluster.nodes.accelerator != "cpu":
-        rehearsal.say(
-            f"its {cluster.nodes.accelerator}s are allocated by count only: ranks train on the CPU, over gloo"
-        )
-
-
-def _nodes(description: Description) -> str:
-    resource = f" with {description.gres_count} {description.gres} each" if description.gres else ""
-    return f"{description.nodes} nodes{resource}, {len(description.nodes_at_work)} of them with a daemon"
+    elif cluster.node.accelerator != "cpu":
+        rehearsal.say(f"its {cluster.node.accelerator}s are allocated by count only: ranks train on the CPU, over gloo")
 
 
 def submit(
@@ -159,6 +162,8 @@ def holds_the_same_bytes(rehearsal: Rehearsal, scene: Scene) -> bool:
     """Return whether Slurm's copy of the script, and the files of the run directory, are byte for byte as rendered."""
     held = scene.slurm.run(["scontrol", "write", "batch_script", scene.job, "-"]).stdout
     script = rehearsal.rendered.files[rehearsal.rendered.script].content
+    if scene.cluster.has_groups:  # sbatch takes such a script apart, and drops empty lines
+        held, script = (b"\n".join(filter(None, text.split(b"\n"))) for text in (held, script))
     # Some versions of Slurm add a newline.
     files = rehearsal.rendered.files.items()
     return held.rstrip(b"\n") == script.rstrip(b"\n") and all(
@@ -207,6 +212,8 @@ def _through_the_trial(rehearsal: Rehearsal, scene: Scene, trial: Trial, clock: 
         if comes_back and not helped and "PENDING" in words:
             _help_back(rehearsal, scene)
             helped = True
+        elif helped and scene.cluster.has_groups and "PENDING" in words:
+            faults.wake_backfill(scene.slurm, scene.job)
         if comes_back and scene.attempt > 1 and scene.is_at_work():
             clock.done("back at work")
             _stop_when_enough(rehearsal, scene)

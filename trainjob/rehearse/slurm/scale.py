@@ -64,6 +64,11 @@ def _cluster(rehearsal: Rehearsal) -> SlurmCluster:
             "--launch-only is for Slurm jobs whose ranks srun starts, and this job's are started otherwise",
             "leave --launch-only out",
         )
+    if cluster.has_groups:
+        raise UserError(
+            "--launch-only starts a job on fewer nodes as well, and a job on groups of nodes takes all of them",
+            "leave --launch-only out",
+        )
     if request.elements or rehearsal.inject:
         raise UserError("--launch-only works on a single job", "Leave out --array, --sweep and --inject")
     if hosts > MOST_NODES:

@@ -78,7 +78,7 @@ class Scene:
     def nodes(self) -> list[str]:
         """Return the nodes of the job, in order."""
         reply = self.slurm.run(["squeue", "--noheader", f"--jobs={self.job}", "--format=%N"])
-        return self.slurm.run(["scontrol", "show", "hostnames", reply.text.strip()]).text.split()
+        return self.slurm.run(["scontrol", "show", "hostnames", ",".join(reply.text.split())]).text.split()
 
 
 def wait_for(scene: Scene, holds: Callable[[], object], what: str, limit_s: float, *, poll_s: float = _POLL_S) -> None:

@@ -237,7 +237,8 @@ def parse_shown(text: str) -> Iterable[Job]:
         # A comment, which comes last, may hold anything.
         words: dict[str, str] = dict(reversed(_FIELD.findall(line)))
         folder = _FOLDER.search(line)
-        if words.get("JobId", "").isdigit() and words.get("JobState", "").isupper() and folder:
+        is_job = words.get("JobId", "").isdigit() and words.get("HetJobOffset", "0") == "0"
+        if is_job and words.get("JobState", "").isupper() and folder:
             yield Job(
                 id=words["JobId"],
                 array_id=words.get("ArrayJobId") or words["JobId"],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainjob.cluster.array import Array
 from trainjob.contract import attempts, usage
+from trainjob.contract import job as job_records
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import read_word
 from trainjob.contract.paths import ELEMENTS, RunPaths
@@ -137,7 +138,9 @@ def next_to(
     seen = usage.newest(paths, rank)
     if seen is None:
         raise UserError(f"the node of rank {rank} of run {paths.id} is not known yet", "ask again in a moment")
-    options = [f"--jobid={_newest_job(paths)}", f"--nodelist={seen.host}", *(["--pty"] if terminal else [])]
+    group = job_records.read(paths.whole.job).plan.topology.group_of_rank(rank)
+    of_group = [] if group is None else [f"--het-group={group}"]
+    options = [f"--jobid={_newest_job(paths)}", *of_group, f"--nodelist={seen.host}", *(["--pty"] if terminal else [])]
     return commands.endless(["srun", *options, "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", *words])
 
 

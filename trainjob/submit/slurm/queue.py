@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from trainjob.machines.slurm.commands import ControllerDownError
 from trainjob.submit.base import Answer, Liveness
 
 # The run directory last: it alone may contain the character that separates the fields.
-_FORMAT = "%A|%F|%K|%T|%r|%S|%M|%l|%L|%N|%Z"
-_FIELDS = 11
+_FORMAT = "%A|%i|%K|%T|%r|%S|%M|%l|%L|%N|%Z"
+_FIELDS, _NODES = 11, 9
 
-# A job, or an element of an array; neither a step nor a part of a heterogeneous job.
-_ACCOUNTED_JOB = re.compile(r"[0-9]+(_[0-9]+)?")
+# A job, or an element of an array. Of a job on several groups of nodes, which Slurm counts as several jobs, the first.
+_SHOWN_ID = re.compile(r"([0-9]+)(?:_[^+]*|\+([0-9]+))?")
+_ACCOUNTED_JOB = re.compile(r"([0-9]+(?:_[0-9]+)?)(?:\+0)?")
 
 _ENDED_STATES: dict[str, str | None] = {
     "COMPLETED": None,
@@ -138,11 +140,22 @@ def unreadable(program: str, machine: Machine, text: str) -> ControllerDownError
 
 
 def parse(text: str) -> Iterator[Job]:
-    """Yield the jobs in the output of squeue; other lines are ignored."""
-    for line in text.splitlines():
-        fields = line.strip().split("|", _FIELDS - 1)
-        if len(fields) == _FIELDS and fields[0].isdigit() and fields[1].isdigit() and fields[3].isupper():
-            yield Job(*fields)
+    """Yield the jobs in the output of squeue; other lines are ignored.
+
+    The parts of a job on several groups of nodes are one job: the first, with the nodes of all.
+    """
+    rows = [line.strip().split("|", _FIELDS - 1) for line in text.splitlines()]
+    rows = [row for row in rows if len(row) == _FIELDS and row[0].isdigit() and row[3].isupper()]
+    shown = [_SHOWN_ID.fullmatch(row[1]) for row in rows]
+    nodes_of_parts: dict[str, list[str]] = {}
+    for row, found in zip(rows, shown, strict=True):
+        if found and found[2]:
+            nodes_of_parts.setdefault(found[1], []).append(row[_NODES])
+    for row, found in zip(rows, shown, strict=True):
+        if found and found[2] in (None, "0"):
+            job = Job(row[0], found[1], *row[2:])
+            nodes = ",".join(filter(None, nodes_of_parts.get(found[1], ())))
+            yield dataclasses.replace(job, nodes=nodes) if found[2] else job
 
 
 def answer(jobs: list[Job], after: Sequence[str] = ()) -> Answer:
@@ -213,4 +226,5 @@ def accounted_states(machine: Machine, job_ids: Sequence[str], timeout_s: float)
 def parse_accounting(text: str) -> list[tuple[str, str]]:
     """Return job ids and states from the output of sacct."""
     pairs = [line.strip().split("|", 1) for line in text.splitlines() if "|" in line]
-    return [(job_id, state) for job_id, state in pairs if _ACCOUNTED_JOB.fullmatch(job_id) and state]
+    jobs = [(_ACCOUNTED_JOB.fullmatch(job_id), state) for job_id, state in pairs]
+    return [(found[1], state) for found, state in jobs if found and state]

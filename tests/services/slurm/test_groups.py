@@ -1,0 +1,60 @@
+"""One job on nodes of several groups, by plain sbatch: ranks are numbered through, and a requeue brings all back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.local_runs import Here
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_said, parsed
+from tests.support.waiting import until
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.description import twin_of
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+
+pytestmark = pytest.mark.timeout(900)
+
+GROUPS: dict[str, Any] = {
+    "nodes": [
+        {"name": "big", "count": 1, "cpus": 4, "memory_gb": 8, "directives": {"constraint": "big"}},
+        {"name": "small", "count": 2, "cpus": 2, "memory_gb": 4, "directives": {"cpus-per-task": 1}},
+    ]
+}
+SAYS = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $SLURM_CPUS_PER_TASK CPUs, $SLURMD_NODENAME"'
+LEAVES_FIRST = 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then echo 5 >$TRAINJOB_RUN_DIR/requeue; fi'
+
+
+@pytest.fixture(scope="module")
+def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
+    needs("slurm")
+    with private_slurm(twin_of(parsed(cluster_file(**GROUPS)), nodes_needed=3)) as made:
+        yield made
+
+
+def test_ranks_are_numbered_through_all_groups_and_come_back_after_a_requeue(slurm: PrivateSlurm, here: Here) -> None:
+    login = Login(here, slurm, **GROUPS)
+    run, job = login.submit("--", "sh", "-c", f"{SAYS}; {LEAVES_FIRST}")
+
+    def reasons() -> list[str]:
+        return slurm.run(["squeue", "--noheader", "--format=%r"]).text.split()
+
+    until(lambda: run.word("state") == "REQUEUED" and "BeginTime" in reasons(), "the requeue", LIMIT_S, POLL_S)
+    faults.start_soon(slurm, job)
+
+    def is_over() -> bool:
+        faults.wake_backfill(slurm, job)
+        return not reasons()
+
+    until(is_over, "the job to end", LIMIT_S, POLL_S)
+    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_said(run)
+    said = [(run.folder / f"logs/rank-000{rank}.log").read_text().splitlines() for rank in range(4)]
+    expected = [
+        "0 of 4, 0 of 2, 2 CPUs, node1",
+        "1 of 4, 1 of 2, 2 CPUs, node1",
+        "2 of 4, 0 of 1, 1 CPUs, node2",
+        "3 of 4, 0 of 1, 1 CPUs, node3",
+    ]
+    assert [[line for line in lines if "CPUs" in line] for lines in said] == [[line] * 2 for line in expected]

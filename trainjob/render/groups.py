@@ -1,0 +1,33 @@
+"""A job on several groups of nodes, seen as one job for each group."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from trainjob.cluster.models import Nodes, SlurmCluster
+from trainjob.contract.errors import UserError
+from trainjob.plan.values import Topology
+from trainjob.render.record import environment
+from trainjob.render.request import Request
+
+
+def of_each_group(request: Request, cluster: SlurmCluster) -> list[tuple[Request, SlurmCluster]]:
+    """Return the request and the cluster of each group by itself; the given ones where all nodes are alike."""
+    if not cluster.has_groups:
+        return [(request, cluster)]
+    for name, value in environment(request).items():
+        if "\n\n" in value:
+            raise UserError(
+                f"env {name} holds an empty line, and nodes is a list of groups: sbatch drops it from such a script",
+                "take the empty line out, or take a cluster file with one group",
+            )
+    parts = zip(cluster.groups, request.plan.topology.of_each_group(), strict=True)
+    return [_of_one(request, cluster, group, part) for group, part in parts]
+
+
+def _of_one(request: Request, cluster: SlurmCluster, group: Nodes, part: Topology) -> tuple[Request, SlurmCluster]:
+    own = cluster.of_group(group)
+    # What a group says of itself is over what the job says of all.
+    others = {name: value for name, value in request.job.directives.items() if name not in group.directives}
+    plan, job = dataclasses.replace(request.plan, topology=part), request.job.changed(directives=others)
+    return dataclasses.replace(request, cluster=own, plan=plan, job=job), own
