@@ -54,6 +54,8 @@ def progress(rehearsal: Rehearsal) -> str:
         each = (read_word(paths.of_element(number).state) or "PENDING" for number in rehearsal.request.elements)
         return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
     attempt = attempts.current(paths)
+    if rehearsal.has_gpus and not paths.job.exists():
+        return "stand-in GPUs are being made ready: the first time, compiling them takes a minute or two"
     if not attempt:
         return "the job has not started yet"
     noted = read_json(paths.progress)

@@ -150,7 +150,8 @@ def _add(parts: _Parts, attempt: Attempt, trained: Trained, kept_until: float, f
     rest = allocated - start_up - kept - lost - evaluation - checkpoints
     if rest < 0:  # the clock was set, or seconds were rounded: what the intervals measured counts
         start_up, rest = max(0.0, start_up + rest), 0.0
-    has_stopped_by_itself = attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED)
+    has_saved_all = attempt.state == states.CANCELLED and not lost
+    has_stopped_by_itself = has_saved_all or attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED)
     is_at_work = attempt.ended_at is None
     parts.kept += kept + (rest if is_at_work else 0.0)
     parts.lost += lost + (0.0 if has_stopped_by_itself or is_at_work else rest)

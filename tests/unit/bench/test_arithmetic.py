@@ -148,7 +148,6 @@ def test_sizes_of_buckets_are_numbers() -> None:
 
 @pytest.mark.usefixtures("matplotlib")
 def test_a_plot_into_a_missing_folder_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     with pytest.raises(UserError, match="there is no folder"):
         plots.check(tmp_path / "missing" / "plot.svg")
     with pytest.raises(UserError, match=r"matplotlib draws no \.doc"):

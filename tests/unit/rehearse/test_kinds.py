@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from trainjob.rehearse import kinds
+
+
+def at_work(folder: Path, elements: tuple[int, ...] = (), *, has_gpus: bool = False) -> Any:
+    request = SimpleNamespace(elements=elements)
+    return SimpleNamespace(folder=folder, launch_only=False, has_gpus=has_gpus, request=request)
 
 
 @pytest.mark.parametrize(
@@ -38,5 +44,11 @@ def test_progress_is_read_from_the_run_directory(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
-    rehearsal = SimpleNamespace(folder=tmp_path, launch_only=False, request=SimpleNamespace(elements=elements))
-    assert kinds.progress(rehearsal) == words  # type: ignore[arg-type]
+    assert kinds.progress(at_work(tmp_path, elements)) == words
+
+
+def test_compiling_stand_in_gpus_is_named(tmp_path: Path) -> None:
+    rehearsal = at_work(tmp_path, has_gpus=True)
+    assert "compiling them takes a minute or two" in kinds.progress(rehearsal)
+    (tmp_path / "job.json").touch()
+    assert kinds.progress(rehearsal) == "the job has not started yet"

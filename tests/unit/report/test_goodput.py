@@ -102,6 +102,17 @@ def test_a_run_that_failed_keeps_what_its_newest_checkpoint_holds(run: Folder) -
     assert (found.final_weights_s, found.lost_updates_s) == pytest.approx((15, 6))
 
 
+def test_a_cancelled_run_that_has_saved_all_it_trained_loses_nothing(run: Folder) -> None:
+    run.event(1, 1, "began")
+    run.begin(2, 1, 0)
+    run.train(1, 10, 10)
+    run.event(14, 1, "ended", "CANCELLED 143")
+    assert run.goodput("CANCELLED").lost_updates_s == pytest.approx(12)
+    run.checkpoint(10)
+    found = run.goodput("CANCELLED")
+    assert (found.lost_updates_s, found.ending_s) == pytest.approx((0, 2))
+
+
 def test_a_run_at_work_may_yet_keep_all_it_has_done(run: Folder) -> None:
     run.event(1, 1, "began")
     run.begin(3, 1, 0)
