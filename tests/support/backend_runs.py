@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.local_runs import command_of, every_process, marked, oldest_first, parent_of
+from tests.support.local_runs import command_of, every_process, kill, marked, oldest_first, parent_of
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -100,9 +98,7 @@ class Run:
 
     def kill(self, victims: list[int]) -> None:
         assert victims, self.everything()
-        for pid in victims:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(victims)
 
     def wait_until_nothing_is_left(self) -> None:
         until(lambda: not self.processes(), f"the processes of {self.id} to be gone")

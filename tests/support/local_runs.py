@@ -85,6 +85,13 @@ def every_process() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def kill(pids: Iterable[int]) -> None:
+    """Kill each; one may have ended with the one before it."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def oldest_first(pids: Iterable[int]) -> list[int]:
     """Sort processes by the time they began: their numbers start over at 32768 on many machines."""
     return sorted(pids, key=_began)
@@ -295,6 +302,4 @@ class Here:
         """Leave no process behind, whatever a failed test has left."""
         runs = self.folder / "data" / "trainjob" / "runs"
         left = [pid for folder in (runs.iterdir() if runs.is_dir() else ()) for pid in self.at(str(folder)).washed()]
-        for pid in [*marked(self.folder), *left]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill([*marked(self.folder), *left])

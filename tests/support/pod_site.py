@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.local_runs import command_of, every_process, marked, oldest_first, parent_of
+from tests.support.local_runs import command_of, every_process, kill, marked, oldest_first, parent_of
 from tests.support.login_node import LoginNode, free_port
 from tests.support.waiting import until
 from trainjob.rehearse import pod_environment
@@ -165,8 +164,7 @@ class PodSite:
         assert self.node.process is not None
         sessions = [pid for pid in every_process() if parent_of(pid) == self.node.process.pid]
         self.node.stop()
-        for pid in sessions:
-            os.kill(pid, signal.SIGKILL)
+        kill(sessions)
 
     def there(self, run: str) -> Path:
         return self.runs / run
@@ -190,11 +188,7 @@ class PodSite:
         return oldest_first(pid for pid in self.processes(run) if any(one.endswith(word) for one in command_of(pid)))
 
     def end_everything(self) -> None:
-        for pid in marked(self.folder):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill(marked(self.folder))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.docker_engine import Engine
-from tests.support.local_runs import Here, Run
+from tests.support.local_runs import Here, Run, kill
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(900)
@@ -179,8 +179,7 @@ def test_a_kill_leaves_no_container_even_of_deaf_ranks(who: str, staying: Callab
     run = staying("--deaf")
     victims = run.run.find("docker", "run")[:1] if who == "client" else run.run.processes()
     assert len(victims) >= 1
-    for pid in filter(outside, victims):
-        os.kill(pid, signal.SIGKILL)
+    kill(filter(outside, victims))
     run.wait_until_nothing_is_left()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_runs import Here, Run, command_of, oldest_first
+from tests.support.local_runs import Here, Run, command_of, kill, oldest_first
 from tests.support.verdicts import verify, verify_task
 from tests.support.waiting import until
 
@@ -111,8 +111,7 @@ def environment(pid: int) -> list[str]:
 @pytest.mark.parametrize("program", ["job.sh", "trainjob.launch.starter", "mpirun", "trainjob.launch"])
 def test_a_kill_of_what_stands_above_the_ranks_leaves_nothing(hvd: Here, program: str) -> None:
     run = training(hvd)
-    for pid in pids(run, program):
-        os.kill(pid, signal.SIGKILL)
+    kill(pids(run, program))
     # Only the script writes how a run ended.
     expected = "LOST" if program == "job.sh" else "FAILED"
     until(lambda: run.status()["state"] == expected, expected, _LIMIT_S)

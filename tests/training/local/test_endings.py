@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
 
-from tests.support.local_runs import STAY, Here, Run
+from tests.support.local_runs import STAY, Here, Run, kill
 from tests.support.waiting import until
 
 # A rank with a child and two daemons; rank 0 fails once the file `release` is there, rank 1 continues.
 FAILING = STAY + 'time.sleep(60 * int(os.environ["RANK"]))\nsys.exit(5)\n'
-
-
-def kill(pids: list[int]) -> None:
-    for pid in pids:
-        # One may have ended with the one before it.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_rank_that_fails_fails_the_run_and_is_named(here: Here) -> None:
