@@ -110,7 +110,7 @@ def test_data_is_read_from_a_copy_that_is_removed_on_request(tmp_path: Path, cap
         assert len(list((tmp_path / "disk").glob("*/digits/manifest.json"))) == (not remove)
     run = make_run(tmp_path / "run", updates=5, stage=str(tmp_path / "nowhere"))
     assert train_here(run) == 1
-    assert "data set digits can't be staged to" in capfd.readouterr().err
+    assert "data set digits can't be staged: there is no folder" in capfd.readouterr().err
 
 
 def test_a_rehearsal_may_end_sooner_on_the_same_curve(tmp_path: Path) -> None:

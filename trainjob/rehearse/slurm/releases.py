@@ -140,4 +140,4 @@ def mirror() -> str | None:
         return named
     listed = "" if not shutil.which("apt-get") else process.run(["apt-get", "indextargets"], check=False).text
     own = re.search(rf"^Repo-URI: ({_OWN_MIRROR.pattern})$", listed, re.MULTILINE)
-    return own.group(1) if own else None
+    return own.group(1).rstrip("/") if own else None
