@@ -56,6 +56,7 @@ def test_two_instances_train_as_one_with_accumulation_clipping_and_a_sum(hvd: He
     assert verdict["engine"] == "horovod"
 
 
+@pytest.mark.full
 def test_four_instances_train_as_one_with_adamw(hvd: Here) -> None:
     asked = ("-c", "hvd", "--engine", "horovod", "--instances", "4", "--updates", "2", "--optimizer", "adamw")
     assert verify(hvd, *asked, limit_s=_LIMIT_S)["equal"]
