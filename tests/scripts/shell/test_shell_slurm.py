@@ -421,6 +421,29 @@ def test_a_run_that_continues_does_so_by_the_follow_up_that_waits(bash: Bash) ->
     assert bash.calls("scancel") == []
 
 
+NODE_FAILED = "echo JobId=7 JobState=NODE_FAIL Restarts=0 Reason=NodeDown PreemptTime=None"
+
+
+@pytest.mark.parametrize("follow_up", ["PENDING Reason=Dependency", "RUNNING Reason=None"])
+def test_a_run_whose_node_failed_continues_by_its_follow_up_which_may_have_begun(bash: Bash, follow_up: str) -> None:
+    bash.program("sbatch", "echo 12")
+    bash.program("scancel", "true")
+    bash.program("scontrol", f"case $4 in 12) echo JobId=12 JobState={follow_up} ;; *) {NODE_FAILED} ;; esac")
+    said = bash.run(page("true", "queues_follow_up=1"), **NODES)
+    assert (said.code, bash.word("state"), bash.word(".follow_up")) == (75, "REQUEUED", "12"), said.err
+    assert bash.calls("scancel") == []
+
+
+def test_an_attempt_whose_successor_begins_while_it_asks_how_it_ended_writes_no_more(bash: Bash) -> None:
+    begins = "echo 2 >attempt; echo RUNNING >state; echo 13 >.follow_up"
+    bash.program("sbatch", "echo 12")
+    bash.program("scancel", "true")
+    bash.program("scontrol", f"case $4 in 1?) echo JobId=$4 JobState=PENDING ;; *) {begins}; {NODE_FAILED} ;; esac")
+    bash.run(page("true", "queues_follow_up=1"), **NODES)
+    assert [bash.word(name) for name in ("attempt", "state", ".follow_up")] == ["2", "RUNNING", "13"]
+    assert bash.calls("scancel") == []
+
+
 def test_what_waits_for_the_job_starts_only_when_it_is_complete(bash: Bash) -> None:
     assert bash.run(page("touch requeue stop"), **JOB).code == 75
     assert bash.run(page("true"), **JOB).code == 0

@@ -111,6 +111,8 @@ def test_a_cluster_file_is_drafted_from_the_live_cluster(cluster: Site) -> None:
     assert [place["key"] for place in drafted["fill_in"]] == ["runs_dir"]
     shown = cluster.json("cluster", "show", "live")
     assert shown["nodes"] == {
+        "name": None,
+        "directives": {},
         "count": 2,
         "accelerator": "gpu",
         "accelerators": 4,

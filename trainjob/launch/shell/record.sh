@@ -83,6 +83,8 @@ end_attempt() {
   trap '' TERM INT HUP USR1
   if is_stale; then return; fi
   state=$("$2" "$1")
+  # To ask for it takes a moment, in which a newer attempt may have begun.
+  if is_stale; then return; fi
   # On a full disk there may be no file to write over, and the state matters more.
   write_word exit_code "$1" || true
   note_event ended "$state $1"

@@ -89,11 +89,13 @@ count_start() {
 end_job() {
   if is_stale; then return; fi
   end_attempt "$(code_of_ranks "$1")" state_under_slurm
+  # A script may outlive its node, and the job that continues has begun: what follows is its business now.
+  if is_stale; then return; fi
   if [[ "$(<state)" == REQUEUED ]]; then
     note_bad_nodes
     if [[ -n "$cancelled" ]]; then start_elsewhere; else start_again; fi
   fi
-  if [[ "$(<state)" != REQUEUED ]]; then drop_follow_up; fi
+  if ! is_stale && [[ "$(<state)" != REQUEUED ]]; then drop_follow_up; fi
   # What waits for this job starts when it exits with 0: only a run that is complete may say so.
   if [[ "$1" == 0 && "$(<state)" != COMPLETED ]]; then exit 75; fi
 }
@@ -147,7 +149,7 @@ state_by_controller() {
     fi
   elif [[ "$shown" == *' JobState=NODE_FAIL '* ]]; then
     say "a node failed, and Slurm does not start the job again"
-    if waiting_follow_up >/dev/null; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
+    if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
   elif [[ "$shown" == *' Reason=TimeLimit '* ]]; then
     say "the time limit has ended this attempt"
     printf 'TIMEOUT\n'
@@ -176,9 +178,10 @@ may_start_again() {
 
 # By the controller; where it refuses, or scontrol is missing, by another job that waits for this one to end.
 start_again() {
-  local follow_up
+  local follow_up state
   if ! still_runs; then
-    write_word state "$(state_by_controller)"
+    state=$(state_by_controller)
+    if ! is_stale; then write_word state "$state"; fi
     return 0
   fi
   if scontrol requeue "$job" 2>/dev/null; then
@@ -215,6 +218,12 @@ waiting_follow_up() {
   queued=$(<.follow_up)
   if [[ "$queued" == "$job" || "$(scontrol show job -o "$queued" 2>/dev/null)" != *' JobState=PENDING '* ]]; then return 1; fi
   printf '%s\n' "$queued"
+}
+
+# Whether the job that was queued before the work started waits, or has begun already.
+follow_up_continues() {
+  if [[ ! -s .follow_up || "$(<.follow_up)" == "$job" ]]; then return 1; fi
+  [[ "$(scontrol show job -o "$(<.follow_up)" 2>/dev/null)" == *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
 }
 
 # A run that nobody is to continue leaves no job behind.
