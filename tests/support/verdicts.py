@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,9 @@ def verify_task(here: Here, task: str, *words: str, code: int = 0, limit_s: floa
 def runs_left(here: Here) -> list[str]:
     """Return the folders of the runs that commands have started for themselves, and kept."""
     experiments = here.folder / "data" / "trainjob" / "experiments"
-    return sorted(str(path.parent) for path in experiments.glob("*/*/job.json"))
+    # Path.glob would fail where a folder is removed while it looks.
+    found = [Path(folder) for folder, _, files in os.walk(experiments) if "job.json" in files]
+    return sorted(str(folder) for folder in found if folder.parent.parent == experiments)
 
 
 @dataclass(frozen=True)
