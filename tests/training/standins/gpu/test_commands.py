@@ -61,25 +61,8 @@ def test_the_runtime_trains_in_16_bits_on_gpus_of_its_own(here: Here, tmp_path: 
     gpus = {**environment(tmp_path, 2), "CUDA_VISIBLE_DEVICES": "0,1"}
     given = {name: gpus[name] for name in gpus if name.startswith("TRAINJOB_STANDIN") or name in ("PATH", "PYTHONPATH")}
     given["CUDA_VISIBLE_DEVICES"] = "0,1"
-    words = (
-        "--cluster",
-        "here",
-        "--instances",
-        "2",
-        "--updates",
-        "3",
-        "--task",
-        "tells:Tells",
-        "--data",
-        "digits",
-        "--micro-batch",
-        "4",
-        "--precision",
-        "16.16",
-        "--no-check",
-        "--follow",
-    )
-    here.run("submit", *words, environ=given)
+    job = "--cluster here --instances 2 --updates 3 --task tells:Tells --data digits --micro-batch 4 --precision 16.16"
+    here.run("submit", *job.split(), "--no-check", "--follow", environ=given)
     status = here.json("status", "last")
     assert status["state"] == "COMPLETED"
     run = RunPaths(status["folder"])
