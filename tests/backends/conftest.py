@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "in_one_place: what is the same for all places of a kind")
+    config.addinivalue_line("markers", "elsewhere_in_full: only the first place of a kind is for CI")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     places = metafunc.module.PLACES
     if metafunc.definition.get_closest_marker("in_one_place"):
         places = places[:1]
+    if metafunc.definition.get_closest_marker("elsewhere_in_full"):
+        places = (places[0], *(pytest.param(place, marks=pytest.mark.full) for place in places[1:]))
     metafunc.parametrize("place", places, indirect=True, scope="session")
 
 

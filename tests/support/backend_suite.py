@@ -63,6 +63,8 @@ def test_ranks_show_where_they_are_and_what_they_use(place: Place) -> None:
     run.wait_until_nothing_is_left()
 
 
+# The longest of the suite. tests/services resumes runs over ssh, too.
+@pytest.mark.elsewhere_in_full
 def test_a_stopped_run_resumes_to_the_same_weights(place: Place, uninterrupted: dict[type[Place], Any]) -> None:
     stopped = place.submit(*place.task(slow=True))
     stopped.wait_for_updates(2)

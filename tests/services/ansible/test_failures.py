@@ -70,10 +70,9 @@ def pod(site: Site, python38: str) -> dict[str, Any]:
 # -- a pod of Python 3.8 -----------------------------------------------------------------------
 
 
-# What newly lies on a host when a run is ended: while it unpacks, makes the virtualenv, and installs.
+# What newly lies on a host when a run is ended: while it unpacks, and while it installs.
 MOMENTS = (
     "poplar_sdk.builds/*/enable",
-    "venvs/poptorch.builds/*/bin",
     "venvs/poptorch.builds/*/lib/*/site-packages/poptorch",
 )
 
