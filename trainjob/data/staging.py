@@ -7,6 +7,7 @@ A rank holds the lock, shared, as long as it lives, so that a copy in use is nev
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -138,9 +139,26 @@ def _copy(data_set: Shards, target: Path, say: Say) -> None:
                 said_at = time.monotonic()
                 say("staging %s: %s of %s" % (name, _shown(copied), _shown(total)))
     shutil.copyfile(str(data_set.folder / FILE_NAME), str(folder / FILE_NAME))
-    os.sync()  # one for all files
+    sync_disk(folder)  # once for all files
     (target / _COMPLETE).touch()
     say("staged %s to %s: %s copied" % (name, target, _shown(total)))
+
+
+def sync_disk(folder: Path) -> None:
+    """Make durable what was written to the disk of `folder`; other disks, and network folders, are not waited for.
+
+    Raises OSError where the disk reports that a write has failed.
+    """
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Python has no name for it
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(str(folder), os.O_RDONLY)
+    try:
+        if syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(descriptor)
 
 
 def _files(data_set: Shards, folder: Path) -> Iterator[_File]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ pytest.importorskip("PIL", reason="pip install Pillow")
 
 from tests.support.pictures import encoded, image_folder, web_dataset
 from tests.support.runs_at_work import log, make_run, tensors, train, train_here, write_job
+from trainjob.data import staging
 from trainjob.data.prepare import prepare
 from trainjob.data.staging import stage
 
@@ -71,7 +71,7 @@ def job(kind: str, instances: int, updates: int, stage: Path | None) -> dict[str
 def copied(data_dir: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stage the data set, as an earlier run of this host does; return the disk."""
     disk.mkdir()
-    monkeypatch.setattr(os, "sync", lambda: None)  # it waits for what all programs of this machine have written
+    monkeypatch.setattr(staging, "sync_disk", lambda folder: None)  # it waits for what others have written there
     stage("mine", data_dir, disk, print).release()
     return disk
 

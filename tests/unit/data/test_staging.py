@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import threading
 from collections import namedtuple
@@ -22,8 +21,8 @@ from trainjob.data.staging import stage
 
 @pytest.fixture(autouse=True)
 def nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk: that would wait for what all programs of this machine have written."""
-    monkeypatch.setattr(os, "sync", lambda: None)
+    """Do not wait for the disk: that would wait for what other programs have written to it."""
+    monkeypatch.setattr(staging, "sync_disk", lambda folder: None)
 
 
 def tokens(folder: Path, count: int = 5000) -> Path:
@@ -173,3 +172,20 @@ def test_a_copy_is_removed_on_request_by_whoever_uses_it_last(tmp_path: Path) ->
     kept.release()
     assert len(said) == 1
     assert kept.data_dir.exists()
+
+
+def test_the_copys_disk_is_synchronized_before_the_copy_counts_as_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Path, bool]] = []
+
+    def refused(folder: Path) -> None:
+        seen.append((folder, (folder.parent / ".complete").exists()))
+        raise OSError(5, "Input/output error", str(folder))
+
+    monkeypatch.setattr(staging, "sync_disk", refused)
+    with pytest.raises(UserError, match=r"can't be staged .* Input/output error"):
+        staged(tmp_path, tokens(tmp_path))
+    ((folder, complete),) = seen
+    assert (folder.name, complete) == ("mine", False)
+    assert not (folder.parent / ".complete").exists()
