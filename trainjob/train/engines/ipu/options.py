@@ -112,12 +112,15 @@ def build_optimizer(poptorch: Any, groups: Groups, settings: TrainSettings) -> A
 
 
 def optimizer_state(optimizer: Any) -> Dict[str, torch.Tensor]:
-    """Return the state that poptorch reads from the device, as "ipu_state:name" → tensor; empty before SDK 2.6."""
+    """Return the state that poptorch reads from the device, as "ipu_state:name" → tensor.
+
+    It is empty before SDK 2.6. A part is None until the model is compiled.
+    """
     state = optimizer.state_dict()
     return {
         "%s:%s" % (part, name): torch.as_tensor(value)
         for part in _STATE_PARTS
-        for name, value in state.get(part, {}).items()
+        for name, value in (state.get(part) or {}).items()
     }
 
 
