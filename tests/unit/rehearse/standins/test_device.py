@@ -129,7 +129,7 @@ def test_the_loss_must_be_there_and_one(poptorch: Any) -> None:
         def forward(self, inputs: Any) -> tuple[Any, ...]:
             return self._loss(self.weight * inputs, "sum"), self._loss(self.weight * 2, "sum")
 
-    with pytest.raises(poptorch.Error, match="must return a loss"):
+    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph"):
         poptorch.trainingModel(Lossless(2, 2), options_of(poptorch))(torch.ones(1, 2))
     with pytest.raises(poptorch.Error, match="2 losses"):
         poptorch.trainingModel(Two(poptorch), options_of(poptorch))(torch.ones(1, 1))
@@ -228,7 +228,7 @@ def test_an_offline_target_compiles_only(poptorch: Any) -> None:
     model = poptorch.inferenceModel(nn.Linear(1, 1).eval(), options)
     model.compile(torch.ones(1, 1))
     assert model.isCompiled()
-    with pytest.raises(poptorch.Error, match="offline"):
+    with pytest.raises(AssertionError, match="offline"):
         model(torch.ones(1, 1))
 
 

@@ -1,9 +1,10 @@
-"""poptorch.autocast: recorded only. A stand-in keeps the types that the model has, and says so once."""
+"""poptorch.autocast and module.autocast(): recorded only. A stand-in keeps the types of the model, and says so once."""
 
 from __future__ import annotations
 
 from typing import Any, Callable, Optional, Sequence
 
+from torch import nn
 from trainjob_standins.announce import warn
 
 
@@ -37,3 +38,13 @@ class autocast:  # noqa: N801 - poptorch's name
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function as it is."""
         return function
+
+
+def _of_module(module: nn.Module, enabled: bool = True) -> None:
+    """Note it on the module: `model.autocast()`."""
+    autocast(enabled)
+    module._poptorch_autocast = enabled  # type: ignore[assignment]
+
+
+# poptorch adds it to every module, too.
+nn.Module.autocast = _of_module  # type: ignore[attr-defined]

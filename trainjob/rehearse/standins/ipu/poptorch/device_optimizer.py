@@ -10,6 +10,7 @@ import torch
 
 from poptorch.arithmetic import computing_type, stored
 from poptorch.errors import Error
+from poptorch.optim import accumulates_in_half
 
 
 class Types(NamedTuple):
@@ -142,17 +143,17 @@ class DeviceOptimizer:
         kind = next((base.__name__ for base in type(optimizer).__mro__ if base.__name__ in RULES), None)
         if kind is None:
             raise Error("%s is not known on the IPU: known are %s" % (type(optimizer).__name__, ", ".join(RULES)))
-        if kind != self._kind:
-            self._state, self._constants = {}, None
+        if self._kind not in ("", kind):
+            raise Error("%s can't replace %s: the compiled model has the optimizer built in" % (kind, self._kind))
         self._kind = kind
         self._refuse_other_constants(optimizer)
         self._groups = [self._group(group) for group in optimizer.param_groups]
         self.loss_scaling = float(getattr(optimizer, "loss_scaling", 1.0))
-        self.accum_type = getattr(optimizer, "accum_type", torch.float32)
-        self._types = Types(
-            getattr(optimizer, "first_order_momentum_accum_type", torch.float32),
-            getattr(optimizer, "second_order_momentum_accum_type", torch.float32),
-        )
+        self.accumulators_are_half = accumulates_in_half(optimizer)
+        kinds = ("first_order_momentum_accum_type", "second_order_momentum_accum_type")
+        # SGD's combined variant has one tensor for both, in float32.
+        is_combined = getattr(optimizer, "use_combined_accum", False)
+        self._types = Types() if is_combined else Types(*[getattr(optimizer, kind, torch.float32) for kind in kinds])
         self._max_norm = float(getattr(optimizer, "max_grad_norm", float("inf")))
         self._extras = {
             "bias_correction": bool(getattr(optimizer, "bias_correction", True)),
@@ -191,11 +192,6 @@ class DeviceOptimizer:
     def weights(self) -> List[Any]:
         """Return the weights that are trained."""
         return [weight for group in self._groups for weight in group["params"] if weight.requires_grad]
-
-    @property
-    def accumulators_are_half(self) -> bool:
-        """Return whether gradients add up in float16."""
-        return bool(self.accum_type is torch.float16)
 
     def step(self) -> None:
         """Change the weights by their gradients; those of float16 are rounded to it afterwards."""

@@ -12,7 +12,7 @@ from torch import nn
 from trainjob_standins.announce import say_what_this_is, warn
 
 from poptorch import cache, devices, values
-from poptorch.enums import ConnectionType, OutputMode
+from poptorch.enums import ConnectionType
 from poptorch.errors import Error
 from poptorch.grouping import WeightOfExecutor, grouped_weights
 from poptorch.inspecting import Inspection
@@ -34,7 +34,7 @@ class PoplarExecutor(Inspection):
         if options is not None and not isinstance(options, Options):
             raise Error("Invalid type: 'options' is of type %s (Expected poptorch.Options)" % type(options))
         self._user_model = model
-        self._options = Options() if options is None else options.clone()
+        self._options = (Options() if options is None else options.clone()).settled(training, optimizer)
         if options is not None:
             options._freeze()
         self._options._freeze()
@@ -50,7 +50,7 @@ class PoplarExecutor(Inspection):
         self._device: Any = None
         self._version = _versions.get(model, 0)
         if not training and self._options.Training.gradient_accumulation != 1:
-            raise Error("gradient accumulation must be 1 for inference: use deviceIterations to process more batches")
+            raise AssertionError("gradient accumulation must be 1 for inference: use deviceIterations instead")
         if isinstance(optimizer, Optimizer):
             self._follow(optimizer)
 
@@ -59,7 +59,7 @@ class PoplarExecutor(Inspection):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of all micro batches of one call, as the output mode says. Raises Error."""
         if self._options.connection_type == ConnectionType.Never:
-            raise Error(
+            raise AssertionError(
                 "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead "
                 "of model(inputs)"
             )
@@ -104,8 +104,7 @@ class PoplarExecutor(Inspection):
             self.attachToDevice()
 
     def _new_program(self) -> Program:
-        mode, usual = self._options.output_mode, OutputMode.Final if self._training else OutputMode.All
-        how = self._options, usual if mode == OutputMode.Default else mode, self._modes
+        how = self._options, self._options.output_mode, self._modes
         is_training, model = self._training, self._user_model
         program = TrainingProgram(model, *how, self._optimizer) if is_training else Program(model, *how)
         named = dict(model.named_parameters())

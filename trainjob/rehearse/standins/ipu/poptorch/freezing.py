@@ -5,9 +5,16 @@ from __future__ import annotations
 import ast
 import copy
 import importlib
+import os
 from typing import Any, Dict, TypeVar
 
+from poptorch import enums
+
 Self = TypeVar("Self", bound="Settings")
+
+
+class ConfigFileError(ValueError):
+    """A file of options with a line that is no call of a setter."""
 
 
 class Settings:
@@ -68,13 +75,29 @@ class Settings:
         return {name: value.toDict() if isinstance(value, Settings) else value for name, value in self._values.items()}
 
 
+def apply_named(options: Any, given: Dict[str, Any]) -> None:
+    """Call setters by name, as in {"Training.gradientAccumulation": 4}; a list has the arguments of one call."""
+    for name, value in given.items():
+        setter: Any = options
+        for part in name.split("."):
+            setter = getattr(setter, part)
+        setter(*[_named_value(one) for one in (value if isinstance(value, list) else [value])])
+
+
+def _named_value(value: Any) -> Any:
+    """Return what "ConnectionType.OnDemand" names; any other value as it is."""
+    kind, _, name = value.partition(".") if isinstance(value, str) else ("", "", "")
+    enumeration = getattr(enums, kind, None) if name else None
+    return value if enumeration is None else enumeration[name]
+
+
 def apply_file(options: Any, filepath: str) -> None:
-    """Call on `options` what each line of the file says. Raises ValueError for what is no call of a setter."""
+    """Call on `options` what each line of the file says. Raises ConfigFileError for what is no call of a setter."""
     with open(filepath, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             text = line.split("#")[0].strip()
             if text:
-                _call(options, text, "%s line %d" % (filepath, number))
+                _call(options, text, "line %d of %s" % (number, os.path.basename(filepath)))
 
 
 def _call(options: Any, text: str, where: str) -> None:
@@ -83,7 +106,9 @@ def _call(options: Any, text: str, where: str) -> None:
     except SyntaxError:
         call = None
     if not isinstance(call, ast.Call):
-        raise ValueError("%s: expected a call of a setter such as deviceIterations(4), and found %r" % (where, text))  # noqa: TRY004 - a file's text is no type
+        raise ConfigFileError(
+            "SyntaxError at %s: expected a call of a setter such as deviceIterations(4), and found %r" % (where, text)
+        )
     arguments = [_value(argument, where) for argument in call.args]
     named = {word.arg or "": _value(word.value, where) for word in call.keywords}
     _attribute(options, call.func, where)(*arguments, **named)
@@ -94,7 +119,7 @@ def _attribute(start: Any, node: Any, where: str) -> Any:
         return getattr(start, node.id)
     if isinstance(node, ast.Attribute):
         return getattr(_attribute(start, node.value, where), node.attr)
-    raise ValueError("%s: only names and attributes are expected before a call" % where)
+    raise ConfigFileError("%s: only names and attributes are expected before a call" % where)
 
 
 def _value(node: Any, where: str) -> Any:
@@ -108,4 +133,4 @@ def _of_module(node: Any, where: str) -> Any:
         return importlib.import_module(node.id)
     if isinstance(node, ast.Attribute):
         return getattr(_of_module(node.value, where), node.attr)
-    raise ValueError("%s: only names of poptorch and torch are known in an argument" % where)
+    raise ConfigFileError("%s: only names of poptorch and torch are known in an argument" % where)

@@ -52,10 +52,11 @@ class Inspection:
         return list(self._program.tensor_names())
 
     def getAnchoredTensor(self, short_name: str) -> Any:
-        """Return what an anchored tensor was at the end of the last call. Raises AssertionError for no such anchor."""
+        """Return an anchored tensor of the last call, by its mode. Raises AssertionError for no such anchor."""
         anchors = self._options.anchored_tensors
         assert short_name in anchors, "No tensor with name %s found." % short_name  # noqa: S101 - poptorch's own
-        return self._compiled().tensor(anchors[short_name][0])
+        assert self._ran_to, "the model must be run before anchored tensors can be read"  # noqa: S101 - as above
+        return self._compiled().anchored(*anchors[short_name])
 
     # -- random numbers ------------------------------------------------------------------------
 

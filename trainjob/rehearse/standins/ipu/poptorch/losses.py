@@ -1,12 +1,34 @@
-"""identity_loss, and finding the one loss of a forward pass."""
+"""identity_loss, and finding the one loss of a forward pass: what it marks, or a loss function of torch computes."""
 
 from __future__ import annotations
 
-from typing import Any, List
+from functools import wraps
+from typing import Any, Dict, Iterator, List, Set
+
+import torch
+from trainjob_standins.announce import warn
 
 from poptorch.errors import Error
 
 _marked: List[List[Any]] = []
+_FUNCTIONS = (
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "ctc_loss",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "margin_ranking_loss",
+    "mse_loss",
+    "nll_loss",
+    "poisson_nll_loss",
+    "smooth_l1_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+)
 _REDUCTIONS = {"sum": lambda x: x.sum(), "mean": lambda x: x.mean(), "none": lambda x: x}
 
 
@@ -14,51 +36,82 @@ def identity_loss(x: Any, reduction: str) -> Any:
     """Return `x` reduced by "sum", "mean" or "none", and mark it as what the backward pass begins from."""
     if reduction not in _REDUCTIONS:
         raise AssertionError("identity_loss knows %s, and not %r" % (", ".join(_REDUCTIONS), reduction))
-    loss = _REDUCTIONS[reduction](x)
+    return _mark(_REDUCTIONS[reduction](x))
+
+
+def _mark(loss: Any) -> Any:
     if _marked:
         _marked[-1].append(loss)
     return loss
 
 
 class marked_losses:  # noqa: N801 - used as a context, like a function
-    """While it lasts, gathers what identity_loss marks."""
+    """While it lasts, gathers what identity_loss marks, and what torch's loss functions return."""
 
     def __enter__(self) -> List[Any]:
+        self._before: Dict[str, Any] = {name: getattr(torch.nn.functional, name) for name in _FUNCTIONS}
+        for name, function in self._before.items():
+            setattr(torch.nn.functional, name, _marking(function))
         _marked.append([])
         return _marked[-1]
 
     def __exit__(self, *_error: Any) -> None:
+        for name, function in self._before.items():
+            setattr(torch.nn.functional, name, function)
         _marked.pop()
 
 
+def _marking(function: Any) -> Any:
+    @wraps(function)
+    def marks(*args: Any, **kwargs: Any) -> Any:
+        return _mark(function(*args, **kwargs))
+
+    return marks
+
+
 def the_loss(marked: List[Any], outputs: List[Any]) -> Any:
-    """Return the loss of a forward pass: the marked one, else the only scalar among `outputs` with a gradient.
+    """Return the loss of a forward pass: the last marked one. What is only computed by other operations is none.
 
     Raises Error where there is none, or more than one that don't follow from each other.
     """
-    found = [loss for loss in marked if loss.requires_grad] or [out for out in outputs if _is_scalar(out)]
+    found = [loss for loss in marked if loss.requires_grad] or [out for out in outputs if _has_loss(out)]
     if not found:
-        raise Error("the model must return a loss: mark it with poptorch.identity_loss")
+        raise Error(
+            "Couldn't find a loss in graph! What other operations compute than torch.nn.functional's loss functions "
+            "must be marked as the loss with poptorch.identity_loss"
+        )
     last = found[-1]
     if not all(_follows(last, earlier) for earlier in found[:-1]):
         raise Error(
-            "%d losses don't follow from each other: combine them, and mark that with identity_loss" % len(found)
+            "Multiple independent losses found in graph: %d losses don't follow from each other. Graph must have one "
+            "final loss: combine them, and mark that with poptorch.identity_loss" % len(found)
+        )
+    if not any(out.grad_fn is last.grad_fn for out in outputs) and any(_follows(out, last) for out in outputs):
+        warn(
+            "The model does not return its loss as such: gradients are those of the loss function or identity_loss, "
+            "and not of what is computed from it. Mark the final loss with poptorch.identity_loss"
         )
     return last
 
 
-def _is_scalar(tensor: Any) -> bool:
-    return bool(tensor.dim() == 0 and tensor.requires_grad)
+def _has_loss(tensor: Any) -> bool:
+    """Return whether a scalar comes from a loss function: one that the program has imported by its name."""
+    is_scalar = tensor.dim() == 0 and tensor.requires_grad
+    return bool(is_scalar and any("Loss" in type(node).__name__ for node in _graph(tensor)))
 
 
 def _follows(later: Any, earlier: Any) -> bool:
     """Return whether `later` was computed from `earlier`."""
-    wanted, seen, open_nodes = earlier.grad_fn, set(), [later.grad_fn]
+    return any(node is earlier.grad_fn for node in _graph(later))
+
+
+def _graph(tensor: Any) -> Iterator[Any]:
+    """Yield the operations that `tensor` was computed by, the last one first."""
+    seen: Set[Any] = set()
+    open_nodes = [tensor.grad_fn]
     while open_nodes:
         node = open_nodes.pop()
-        if node is wanted:
-            return True
         if node is not None and node not in seen:
+            yield node
             seen.add(node)
             open_nodes += [before for before, _ in node.next_functions]
-    return False

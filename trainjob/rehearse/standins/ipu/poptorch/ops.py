@@ -40,7 +40,7 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
 
 def set_available_memory(tensor: Any, available_memory_proportion: float) -> Any:  # noqa: ARG001 - poptorch's form
     """Return the tensor."""
-    return tensor
+    return _a_tensor("set_available_memory", tensor)
 
 
 def set_overlap_for_input(input_tensor: Any, mode: OverlapMode) -> Any:
@@ -56,16 +56,23 @@ def set_overlap_for_output(output_tensor: Any, mode: OverlapMode) -> Any:
 
 def nop(tensor: Any) -> Any:
     """Return the tensor."""
-    return tensor
+    return _a_tensor("nop", tensor)
+
+
+def _a_tensor(name: str, given: Any) -> Any:
+    """Return what the operation `name` was given. Raises Error unless it is a tensor."""
+    if not isinstance(given, torch.Tensor):
+        raise Error("%s must take a torch.tensor argument. %s is not supported." % (name, type(given)))
+    return given
 
 
 def ipu_print_tensor(tensor: Any, title: str = "", *_more: Any) -> Any:
     """Write the tensor to standard error, each time it is computed; in the backward pass its gradient. Return it."""
-    _print(title or "print tensor", tensor)
+    _print(title or "print tensor", _a_tensor("ipu_print_tensor", tensor))
     if not tensor.requires_grad:
         return tensor
     printed = tensor.clone()
-    printed.register_hook(lambda gradient: _print("Gradient___%s" % (title or "print tensor"), gradient))
+    printed.register_hook(lambda gradient: _print("%s_gradient" % (title or "print tensor"), gradient))
     return printed
 
 
@@ -100,6 +107,9 @@ def cond(condition: Any, then_body: Any, then_inputs: List[Any], else_body: Any,
 
 def dynamic_slice(tensor: Any, dim: int, start: Any, size: int, step: int) -> Any:
     """Return `size` elements of a dimension from `start` on, which is computed, in steps of `step`."""
+    _a_tensor("dynamic_slice", tensor)
+    if not isinstance(start, torch.Tensor):
+        raise Error("Slice start argument to dynamic_slice must be a torch.tensor. %s is not supported." % type(start))
     if size % step:
         raise ValueError("size of poptorch.dynamic_slice must be a multiple of step, and is %d and %d" % (size, step))
     return tensor.narrow(dim, int(start), size).index_select(dim, torch.arange(0, size, step))

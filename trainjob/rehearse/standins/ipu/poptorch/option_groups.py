@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 import torch
 
+from poptorch.autocasting import Policy
 from poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from poptorch.freezing import Settings
 
@@ -15,6 +16,12 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     """Return `value`. Raises ValueError unless it is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError("%s must be a whole number of at least %d, and is %r" % (name, least, value))
+    return value
+
+
+def member(kind: Any, value: Any) -> Any:
+    """Return `value`. Raises AssertionError, as poptorch does, unless it is of the enumeration `kind`."""
+    assert isinstance(value, kind), "%r is not a poptorch.%s" % (value, kind.__name__)  # noqa: S101 - poptorch's own
     return value
 
 
@@ -59,8 +66,10 @@ class PrecisionOptions(Settings):
             raise ValueError("autocastEnabled must be set to either True or False")  # noqa: TRY004 - poptorch's own
         return self._set("autocast_enabled", autocast_enabled)
 
-    def autocastPolicy(self, autocast_policy: Any) -> PrecisionOptions:
+    def autocastPolicy(self, autocast_policy: Policy) -> PrecisionOptions:
         """Record it."""
+        if not isinstance(autocast_policy, Policy):
+            raise ValueError("autocastPolicy must be set to an instance of poptorch.autocasting.Policy")  # noqa: TRY004
         return self._set("autocast_policy", autocast_policy)
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> PrecisionOptions:
@@ -217,6 +226,11 @@ class TensorLocationOptions(Settings):
 
 class PopartOptions(Settings):
     """PopART's own options: recorded only."""
+
+    @property
+    def options(self) -> Dict[str, Any]:
+        """Return what was set."""
+        return dict(self._values)
 
     def set(self, key: str, value: Any) -> PopartOptions:
         """Record it."""

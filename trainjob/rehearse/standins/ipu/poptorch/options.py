@@ -10,7 +10,8 @@ import torch
 from trainjob_standins.announce import say_what_this_is
 
 from poptorch.enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType, SyncPattern
-from poptorch.freezing import Settings, apply_file
+from poptorch.freezing import ConfigFileError, Settings, apply_file, apply_named
+from poptorch.optim import accumulates_in_half
 from poptorch.option_groups import (
     DistributedOptions,
     JitOptions,
@@ -18,9 +19,12 @@ from poptorch.option_groups import (
     PrecisionOptions,
     TensorLocationOptions,
     TrainingOptions,
+    member,
     whole,
 )
 from poptorch.stages import PipelinedExecution, Strategy
+
+__all__ = ["ConfigFileError", "Options"]
 
 
 class Options(Settings):
@@ -39,6 +43,7 @@ class Options(Settings):
             connection_type=ConnectionType.Always,
             sync_pattern=SyncPattern.Full,
             auto_round_num_ipus=False,
+            available_memory_proportion={},
             broadcast_buffers=True,
             log_dir=".",
             execution_strategy=PipelinedExecution(),
@@ -61,11 +66,7 @@ class Options(Settings):
             Jit=JitOptions(),
             _Popart=PopartOptions(),
         )
-        for name, value in json.loads(os.environ.get("POPTORCH_DEFAULT_OPTIONS") or "{}").items():
-            setter: Any = self
-            for part in name.split("."):
-                setter = getattr(setter, part)
-            setter(value)
+        apply_named(self, json.loads(os.environ.get("POPTORCH_DEFAULT_OPTIONS") or "{}"))
 
     # -- what one call of the model is ---------------------------------------------------------
 
@@ -114,7 +115,8 @@ class Options(Settings):
 
     def randomSeed(self, random_seed: int) -> Options:
         """Seed torch as well as the device."""
-        torch.manual_seed(whole("randomSeed", random_seed, 0))
+        assert isinstance(random_seed, int), "randomSeed takes an int, and not %r" % (random_seed,)  # noqa: S101 - as above
+        torch.manual_seed(random_seed)
         return self._set("random_seed", random_seed)
 
     # -- device and compilation ----------------------------------------------------------------
@@ -138,15 +140,16 @@ class Options(Settings):
 
     def connectionType(self, connection_type: ConnectionType) -> Options:
         """Set when the device is attached; Never: compile only."""
-        return self._set("connection_type", ConnectionType(connection_type))
+        return self._set("connection_type", member(ConnectionType, connection_type))
 
     def useIpuId(self, ipu_id: int) -> Options:
         """Record which device to use."""
-        return self._set("ipu_id", whole("ipu_id", ipu_id, 0))
+        assert isinstance(ipu_id, int), "useIpuId takes an int, and not %r" % (ipu_id,)  # noqa: S101 - as above
+        return self._set("ipu_id", ipu_id)
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Options:
         """Record it."""
-        return self._set("sync_pattern", SyncPattern(sync_pattern))
+        return self._set("sync_pattern", member(SyncPattern, sync_pattern))
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
         """Take the next power of two of IPUs where the model uses another number."""
@@ -222,6 +225,17 @@ class Options(Settings):
         return self._set("relax_optimizer_checks", bool(relax))
 
     # -- what the stand-in asks ----------------------------------------------------------------
+
+    def settled(self, training: bool, optimizer: Any) -> Options:
+        """Return these options, with what depends on the model's use: the output mode, and how a mean is taken."""
+        if self.defaultOutputMode():
+            self._set("output_mode", OutputMode.Final if training else OutputMode.All)
+        is_half = training and accumulates_in_half(optimizer)
+        strategy = self.Training.meanAccumulationAndReplicationReductionStrategy
+        if is_half or strategy is None:
+            usual = MeanReductionStrategy.Running if is_half else MeanReductionStrategy.Post
+            self.Training._set("meanAccumulationAndReplicationReductionStrategy", usual)
+        return self
 
     @property
     def input_replicas(self) -> int:

@@ -7,7 +7,7 @@ finds the device's, too.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -25,6 +25,7 @@ from poptorch.arithmetic import (
     to_half,
 )
 from poptorch.blocks import traced
+from poptorch.constants import Constants
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
 from poptorch.grouping import GroupedWeight, held_by
@@ -54,7 +55,8 @@ class Program:
         ]
         self._owners = [(owner, name) for owner in model.modules() for name in owner._buffers]
         self._buffers = [self._copies() for _ in range(self.shape.replicas)]
-        self._attributes: Dict[nn.Module, Dict[str, Any]] = {}
+        self._constants: Any = None  # once traced
+        self._watched: Dict[str, List[Any]] = {}  # anchored tensors by name, one for each device iteration
         self._random_state = _first_random_state(options)
         self.grouped: List[GroupedWeight] = []
 
@@ -73,11 +75,14 @@ class Program:
         inputs = values.convert(as_input, call)
         results = Results(self.shape, self._mode, self.options.output_return_period)
         outputs: Any = None
+        self._watched = {anchor[0]: [] for anchor in self.options.anchored_tensors.values()}
         with self._surroundings():
             for iteration in range(self.shape.iterations):
                 for replica in range(self.shape.replicas):
                     outputs = self._replica(inputs, iteration, replica, results)
                 self.end_of_iteration()
+                for name, seen in self._watched.items():
+                    seen.append(self.tensor(name))
         return values.like(outputs, results.joined())
 
     def _replica(self, inputs: Any, iteration: int, replica: int, results: Results) -> Any:
@@ -107,9 +112,8 @@ class Program:
     def _forward(self, call: Call) -> Tuple[Any, List[Any]]:
         with marked_losses() as marked, self._weights_in_half():
             outputs = self.host(*call[0], **call[1])
-        # A graph is traced once: an attribute that forward sets is a constant of it, and never counts on.
-        for module, attributes in self._attributes.items():
-            module.__dict__.update(attributes)
+        if self._constants is not None:
+            self._constants.restore()
         return outputs, marked
 
     @contextlib.contextmanager
@@ -133,7 +137,7 @@ class Program:
         """
         first = self._rows(values.convert(as_input, call), 0, 0, 0)
         stages = traced(self.host, self.options.execution_strategy)
-        self._attributes = {module: _plain_attributes(module) for module in self.host.modules()}
+        self._constants = Constants(self.host)
         with self._surroundings(keep=True), held_by(0, self.grouped), stages as placement:
             outputs, marked = self._forward(values.convert(torch.clone, first))
             self._refuse_shared_buffers()
@@ -225,8 +229,18 @@ class Program:
         """Return the names of the tensors that can be looked at."""
         return [name for name, _ in self.host.named_parameters()]
 
+    def anchored(self, name: str, mode: Optional[OutputMode], period: int) -> Any:
+        """Return what an anchor asks for of a tensor in the last call: of a mean update if gradients add up."""
+        mode, seen = self._mode if mode in (None, OutputMode.Default) else mode, self._watched[name]
+        if mode == OutputMode.Final:
+            return seen[-1]
+        if mode == OutputMode.Sum:
+            return torch.stack(seen).sum(0)
+        chosen = seen[period - 1 :: period] if mode == OutputMode.EveryN else seen
+        return torch.cat([one.reshape(1) if one.dim() == 0 else one for one in chosen])
+
     def tensor(self, name: str) -> Any:
-        """Return a tensor by name, as it was at the end of the last call. Raises Error."""
+        """Return a tensor by name, as it is now. Raises Error."""
         weights = dict(zip((name for name, _ in self.host.named_parameters()), self._device))
         if name not in weights:
             raise Error(
@@ -248,11 +262,6 @@ def _of_device(buffer: Any) -> Any:
         return as_half(buffer.detach()).clone()
     moved = buffer.detach().to(computing_type()) if buffer.is_floating_point() else buffer.detach()
     return moved.clone()
-
-
-def _plain_attributes(module: nn.Module) -> Dict[str, Any]:
-    """Return the attributes of a module that hold neither weights, buffers nor modules."""
-    return {name: value for name, value in module.__dict__.items() if not name.startswith("_") and name != "training"}
 
 
 def _shape(options: Any) -> Shape:

@@ -18,6 +18,11 @@ class Stage:
         self._blocks = block_ids
         self._ipu: Optional[int] = None
 
+    def __repr__(self) -> str:
+        # Without an address: equal options are printed, and cached, alike.
+        words = ", ".join(repr(block) for block in self._blocks)
+        return "Stage(%s)%s" % (words, "" if self._ipu is None else ".ipu(%d)" % self._ipu)
+
     @property
     def blocks(self) -> Tuple[str, ...]:
         """Return the blocks."""
@@ -67,6 +72,9 @@ class Strategy:
                     "%s associated with more than one stage" % block
                 )
                 self._block_map[block] = number
+
+    def __repr__(self) -> str:
+        return "%s(%s)" % (type(self).__name__, ", ".join(repr(stage) for stage in self.stages) or self.auto_stage.name)
 
     def stage(self, block_id: str) -> Stage:
         """Return the stage that a block belongs to."""

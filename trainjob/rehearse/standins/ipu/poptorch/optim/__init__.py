@@ -74,7 +74,7 @@ class Optimizer:
     def _keep(self, **extras: Any) -> None:
         for name, value in _given(**extras).items():
             if name.endswith("accum_type") and value not in (torch.float16, torch.float32):
-                raise ValueError("%s is torch.float16 or torch.float32, and not %s" % (name, value))
+                raise AssertionError("%s is torch.float16 or torch.float32, and not %s" % (name, value))
             setattr(self, name, value)
 
     def has_state(self) -> bool:
@@ -89,7 +89,9 @@ class Optimizer:
         own: Dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type] # each is one of them
         on_ipu = None if self._reader is None else self._reader()
         state = self._loaded if on_ipu is None else on_ipu
-        if state is not None:
+        if state is None:
+            own.update(ipu_state=None, ipu_param=None)
+        else:
             own.update(ipu_state=dict(state), ipu_param={"lossScaling_FLOAT": torch.tensor(self.loss_scaling)})
         return own
 
@@ -99,14 +101,21 @@ class Optimizer:
         Raises Error for a state of native PyTorch.
         """
         if "ipu_state" not in state_dict:
-            raise Error("only optimizer state from an IPU can be loaded: ipu_state is missing in the state dictionary")
+            raise Error("Only IPU optimizer states can be loaded onto the IPU: ipu_state is missing in the dictionary")
         own = {name: value for name, value in state_dict.items() if not name.startswith("ipu_")}
         torch.optim.Optimizer.load_state_dict(self, own)  # type: ignore[arg-type]
-        self._loaded = dict(state_dict["ipu_state"])
+        state = state_dict["ipu_state"]  # None: it was read before the optimizer had any
+        self._loaded = None if state is None else dict(state)
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name != "_reader"}
         return dict(kept, _loaded=self.state_dict().get("ipu_state"))
+
+
+def accumulates_in_half(optimizer: Any) -> bool:
+    """Return whether gradients add up in float16; SGD's combined variant takes no notice of accum_type."""
+    is_combined = getattr(optimizer, "use_combined_accum", False)
+    return not is_combined and getattr(optimizer, "accum_type", None) is torch.float16
 
 
 class SGD(Optimizer, torch.optim.SGD):
