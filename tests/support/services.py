@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import podman_engine
 from trainjob.rehearse.slurm import releases
 
 _VENV = Path(sys.executable).parent
@@ -94,10 +95,18 @@ def _slurm() -> Path | None:
 
 
 def _slurm_releases() -> Path | None:
-    """Return mmdebstrap where it reaches Debian's mirror, or where nothing has to be fetched any more."""
-    found = _program("mmdebstrap") if _namespaces() and _program("ip") else None
     needed = ("20.11", "26.05", "24.11-accounting")
-    if found and all((releases.cache() / name).is_dir() for name in needed):
+    return _mmdebstrap_for(*(releases.cache() / name for name in needed)) if _program("ip") else None
+
+
+def _podman() -> Path | None:
+    return _mmdebstrap_for(podman_engine.ROOT) if os.geteuid() == 0 else None
+
+
+def _mmdebstrap_for(*roots: Path) -> Path | None:
+    """Return mmdebstrap where it reaches Debian's mirror, or where all of these file systems are made."""
+    found = _program("mmdebstrap") if _namespaces() else None
+    if found and all(root.is_dir() for root in roots):
         return found
     source = releases.mirror()
     if source is None:
@@ -145,7 +154,7 @@ def _works(program: Path, *arguments: str) -> bool:
 
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
-_BY_NAME_ALONE = ("slurm releases", "torch 2.0.1")
+_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1")
 _FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
@@ -172,6 +181,7 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "fish": lambda: _program("fish"),
     "docker": _docker,
     "mmdebstrap": lambda: _program("mmdebstrap"),
+    "podman": _podman,
     "ansible": _ansible,
     "sudo": lambda: _program("sudo"),
     "chromium": lambda: _program("chromium") or _program("google-chrome"),
@@ -202,6 +212,7 @@ _CURES = {
     "fish": "install fish",
     "docker": "install docker.io, and run as root",
     "mmdebstrap": "install mmdebstrap",
+    "podman": "install mmdebstrap, run as root, and reach Debian's mirror",
     "ansible": "pip install 'trainjob[provision]'",
     "sudo": "install sudo",
     "chromium": "install chromium",

@@ -56,7 +56,9 @@ def build_command(image: Build) -> list[str]:
             base = ["--build-arg", "BOOTSTRAP=localimage", "--build-arg", f"BASE={Path(image.base).absolute()}"]
         return ["apptainer", "build", *base, str(Path(image.name).absolute()), "image.def"]
     network = [] if image.network is None else ["--network", image.network]
-    return [image.engine, "build", "--tag", image.name, *base, *network, "."]
+    # Podman's own format of images has no health check.
+    layout = ["--format", "docker"] if image.engine == "podman" else []
+    return [image.engine, "build", *layout, "--tag", image.name, *base, *network, "."]
 
 
 def default_name(kind: str, engine: str) -> str:
@@ -116,8 +118,8 @@ def run_command(kind: str, engine: str, image: str, words: Sequence[str], at: Ca
 
 
 def _user(engine: str, at: Caller) -> list[str]:
-    if engine == "podman":
-        return [] if at.user == 0 else ["--userns", "keep-id"]
+    if engine == "podman" and at.user != 0:
+        return ["--userns", "keep-id"]
     return ["--user", f"{at.user}:{at.group}"]
 
 

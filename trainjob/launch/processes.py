@@ -14,7 +14,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _INPUT_BYTES = 4096
-
+# The name of Podman's monitor of a container.
+_MONITOR = "conmon"
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -146,17 +147,30 @@ def _signals(pid: int, field: str) -> int:
 
 
 def kill_children(timeout_s: float = 10.0) -> None:
-    """Kill and reap every child until none is left: grandchildren become children as their parents die."""
+    """Kill and reap every child until none is left: grandchildren become children as their parents die.
+
+    Podman's monitor of a container, which a killed `podman run` leaves behind, is only waited for: it ends by itself
+    once it has removed its container, and nobody else would.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         left = children()
         if not left:
             return
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            if _name(pid) != _MONITOR:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         reap()
         time.sleep(0.01)
+
+
+def _name(pid: int) -> str:
+    try:
+        with open("/proc/%d/comm" % pid, "rb") as stream:
+            return stream.read().rstrip(b"\n").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def reap() -> Dict[int, Ended]:

@@ -67,7 +67,8 @@ def remove(paths: RunPaths) -> None:
     try:
         listed = machine.run([engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={folder}"])
         names = listed.text.split()
-        if names:
+        # Podman only notes at a first try that a container whose monitor was killed has ended.
+        if names and machine.run([engine, "rm", "--force", *names], check=False).code != 0:
             machine.run([engine, "rm", "--force", *names], check=False)
     except CommandError:
         return

@@ -47,7 +47,7 @@ def test_without_a_wheelhouse_pip_asks_its_index(engines: Engines) -> None:
     engines.add("podman")
     build(Build(Ingredients("cuda", torch="torch==2.9.0", index_url="https://index.example/cu13"), "podman", "t:cuda"))
     ((name, facts),) = engines.calls()
-    assert (name, facts["argv"]) == ("podman", ["build", "--tag", "t:cuda", "."])
+    assert (name, facts["argv"]) == ("podman", ["build", "--format", "docker", "--tag", "t:cuda", "."])
     assert facts["texts"]["torch.txt"].split("\n")[:2] == ["--index-url https://index.example/cu13", "torch==2.9.0"]
     assert "--no-index" not in facts["texts"]["package.txt"]
 

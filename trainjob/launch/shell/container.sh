@@ -39,7 +39,8 @@ contain_ranks() {
 be_the_user() {
   local TRAINJOB_GROUP
   if [[ "${TRAINJOB_ENGINE##*/}" == podman ]]; then
-    if (($(id -u) != 0)); then TRAINJOB_CONTAINED+=(--userns keep-id); fi
+    # For root there is no other namespace, and the image's own user would see none of its files.
+    if (($(id -u) != 0)); then TRAINJOB_CONTAINED+=(--userns keep-id); else TRAINJOB_CONTAINED+=(--user 0:0); fi
   elif [[ "$("$TRAINJOB_ENGINE" info --format '{{.SecurityOptions}}')" == *rootless* ]]; then
     # A rootless engine's root is the user.
     TRAINJOB_CONTAINED+=(--user 0:0)
