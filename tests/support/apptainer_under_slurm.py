@@ -1,5 +1,7 @@
 """Run on an Apptainer machine: submits a job in a container to a private Slurm there, and prints what it left.
 
+While its ranks are there, it runs a command next to one of them.
+
 Usage: python apptainer_under_slurm.py BASE.tar
 """
 
@@ -8,9 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tests.support.waiting import until
 from trainjob.cluster.lookup import find
 from trainjob.cluster.models import SlurmCluster
 from trainjob.rehearse.slurm.description import twin_of
@@ -26,9 +28,9 @@ runs_dir: {home}/runs
 container: {{runtime: apptainer, image: {home}/image}}
 python: python3
 """
-_RANK = (
-    'echo "rank $RANK: $(. /etc/os-release; echo "$VERSION_CODENAME"), $(python3 --version), $(hostname), [$HOSTILE]"'
-)
+_TELL = 'rank $RANK: $(. /etc/os-release; echo "$VERSION_CODENAME"), $(python3 --version), $(hostname), [$HOSTILE]'
+_STAY = 'until [ -e "$TRAINJOB_RUN_DIR/release" ]; do sleep 0.2; done'
+_LIMIT_S = 400.0
 
 
 def main(archive: str) -> None:
@@ -47,12 +49,13 @@ def main(archive: str) -> None:
     with private_slurm(twin_of(cluster, nodes_needed=2)) as slurm:
         hostile = "a \"b\" $(touch /tmp/injected) 'c'"
         submit = ["submit", "--cluster", str(file), "--instances", "4", "--hosts", "2", "--env", f"HOSTILE={hostile}"]
-        print(_trainjob(slurm, *submit, "--", "sh", "-c", _RANK))
-        deadline = time.monotonic() + 400
-        while "RUNNING" in (state := _trainjob(slurm, "status", "last")) or "PENDING" in state:
-            assert time.monotonic() < deadline, state
-            time.sleep(0.5)
-        print(state, _trainjob(slurm, "logs", "last"))
+        print(_trainjob(slurm, *submit, "--", "sh", "-c", f'echo "{_TELL}"; {_STAY}'))
+        until(lambda: "rank 3: " in _trainjob(slurm, "logs", "last"), "rank 3 is there", _LIMIT_S, poll_s=0.5)
+        print(_trainjob(slurm, "shell", "last", "--rank", "3", "--", "sh", "-c", f'echo "next to {_TELL} in $(pwd)"'))
+        for run in (home / "runs").iterdir():
+            (run / "release").touch()
+        until(lambda: "COMPLETED" in _trainjob(slurm, "status", "last"), "the end", _LIMIT_S, poll_s=0.5)
+        print(_trainjob(slurm, "status", "last"), _trainjob(slurm, "logs", "last"))
     print("injected" if Path("/tmp/injected").exists() else "nothing was injected")
 
 

@@ -20,15 +20,15 @@ def machine(needs: Callable[[str], Path]) -> ApptainerMachine:
     return machines.apptainer_machine(needs("slurm releases"))
 
 
-def test_ranks_run_in_the_image_on_every_node(machine: ApptainerMachine) -> None:
+def test_ranks_run_in_the_image_on_every_node_and_a_shell_next_to_them(machine: ApptainerMachine) -> None:
     ended = machine.run("python", apptainer_under_slurm.__file__, machine.base)
     assert ended.returncode == 0, ended.stdout
     assert "COMPLETED" in ended.stdout, ended.stdout
     for rank in range(4):
-        inside = (
-            f"[{rank}] rank {rank}: bookworm, Python 3.11.2, node{1 + rank // 2}, [a \"b\" $(touch /tmp/injected) 'c']"
-        )
-        assert inside in ended.stdout, ended.stdout
+        inside = f"rank {rank}: bookworm, Python 3.11.2, node{1 + rank // 2}, [a \"b\" $(touch /tmp/injected) 'c']"
+        assert f"[{rank}] {inside}" in ended.stdout, ended.stdout
+    # By nsenter, in the rank's folder.
+    assert f"next to {inside} in /home/somebody/runs/" in ended.stdout, ended.stdout
     assert "nothing was injected" in ended.stdout
 
 
