@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Dict, List, Mapping, NamedTuple, Optional
 
 RUN_DIR = "TRAINJOB_RUN_DIR"
@@ -81,9 +80,6 @@ LAUNCHER_NAMES: Dict[str, Dict[str, str]] = {
 }
 
 
-_TASKS_OF_NODES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
-
-
 def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
     """Return where `launcher` says this process stands.
 
@@ -99,7 +95,8 @@ def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
 def _tasks_here(tasks_per_node: str, node: int) -> int:
     """Return the tasks on the node of that number: Slurm writes "4(x2),1" for four on each of two nodes and one."""
     counts: List[int] = []
-    for tasks, times in _TASKS_OF_NODES.findall(tasks_per_node):
+    for part in tasks_per_node.split(","):
+        tasks, _, times = part.rstrip(")").partition("(x")
         counts += [int(tasks)] * int(times or 1)
     return counts[node]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Dict, Sequence, Tuple, Type, TypeVar
 
 Error = TypeVar("Error", bound="UserError")
@@ -10,7 +9,6 @@ Error = TypeVar("Error", bound="UserError")
 ERROR, WARNING = "error", "warning"
 
 
-@dataclass(frozen=True)
 class Problem:
     """One thing that is wrong (or, as a warning, probably not meant).
 
@@ -18,10 +16,26 @@ class Problem:
     stable kebab-case word for machines; texts may change.
     """
 
-    code: str
-    text: str
-    cure: str = ""
-    severity: str = ERROR
+    # No dataclass: every launcher imports this module, and to load dataclasses takes as long as Python to start.
+    __slots__ = ("code", "cure", "severity", "text")
+
+    def __init__(self, code: str, text: str, cure: str = "", severity: str = ERROR) -> None:
+        self.code = code
+        self.text = text
+        self.cure = cure
+        self.severity = severity
+
+    def _fields(self) -> Tuple[str, str, str, str]:
+        return (self.code, self.text, self.cure, self.severity)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Problem) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return "Problem%r" % (self._fields(),)
 
     def __str__(self) -> str:
         return joined(self.text, self.cure)

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Union
@@ -19,6 +18,7 @@ from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Unio
 MOST_BYTES = 64 << 20
 MOST_DEPTH = 64
 _MOST_WORD_BYTES = 4096
+_MOST_DIGITS = 9
 _BLOCK_BYTES = 1 << 16
 _MOST_LINE_BYTES = 1 << 22
 
@@ -27,14 +27,11 @@ class DamagedError(ValueError):
     """What is under a name can't be used: not a regular file, too large, not JSON, or a field of another type."""
 
 
-# As number_in of launch/shell/record.sh reads it.
-_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-
-
-def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644) -> None:
+def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644, *, durable: bool = True) -> None:
     """Write `content` to `path` so that a reader sees the old file or the new one, never a part.
 
-    Raises OSError (a full disk, say) with nothing left beside.
+    Not `durable`: the file may be lost, or left empty, in a power cut. Raises OSError (a full disk, say) with nothing
+    left beside.
     """
     staging = path.with_name(".%s.%d.part" % (path.name, os.getpid()))
     data = content.encode() if isinstance(content, str) else content
@@ -42,10 +39,12 @@ def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644) 
         descriptor = os.open(str(staging), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(str(staging), str(path))
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except BaseException:
         remove_if_there(staging)
         raise
@@ -66,9 +65,9 @@ def remove_if_there(path: Path) -> None:
         path.unlink()
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write `value` as indented JSON, atomically."""
-    write_atomically(path, as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n"))
+    write_atomically(path, as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n"), durable=durable)
 
 
 def as_bytes(text: str) -> bytes:
@@ -156,7 +155,8 @@ def load_word(path: Path) -> Optional[str]:
 def load_number(path: Path) -> Optional[int]:
     """Return the whole number in `path`; None where there is no file or it is empty. Raises DamagedError."""
     word = load_word(path)
-    if word is not None and not _NUMBER.fullmatch(word):
+    # As number_in of launch/shell/record.sh reads it.
+    if word is not None and not (word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS):
         raise DamagedError("holds %r, expected a whole number" % word[:60])
     return None if word is None else int(word)
 

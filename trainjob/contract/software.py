@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
+import binascii
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
-from trainjob.contract import typed
 from trainjob.contract.attempts import current
 from trainjob.contract.errors import Problem, warning
-from trainjob.contract.files import DamagedError, write_json
+from trainjob.contract.files import read_json, write_json
 from trainjob.contract.paths import RunPaths
 
 OLDEST_FOR_FSDP = "2.6"
@@ -26,18 +24,17 @@ def is_older(version: str, oldest: str) -> bool:
     return bool(numbers) and numbers < needed  # a version that nobody knows may do
 
 
-@dataclass(frozen=True)
-class HostSoftware:
+class HostSoftware(NamedTuple):
     """One host, under the number of its first rank."""
 
     attempt: int
     rank: int
     host: str
-    packages: Dict[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str]
 
     def as_json(self) -> Dict[str, Any]:
         """Return it as its file has it."""
-        return asdict(self)
+        return self._asdict()
 
 
 def file_of(paths: RunPaths, rank: int) -> Path:
@@ -54,11 +51,13 @@ def record(paths: RunPaths, mine: HostSoftware) -> int:
     the square of their number.
     """
     # Every host writes before it looks, so that of two that differ at least one notices.
-    write_json(file_of(paths, mine.rank), mine.as_json())
+    # What nobody needs after a power cut is not written through to the disk: thousands of hosts share it.
+    write_json(file_of(paths, mine.rank), mine.as_json(), durable=False)
     folder = paths.folder / "hosts" / "kinds"
     folder.mkdir(exist_ok=True)
-    digest = hashlib.sha256(json.dumps(sorted(mine.packages.items())).encode()).hexdigest()
-    (folder / ("%d-%s" % (mine.attempt, digest[:16]))).touch()
+    # hashlib would load OpenSSL, on every host, to tell a handful of kinds apart.
+    kind = binascii.crc32(json.dumps(sorted(mine.packages.items())).encode())
+    (folder / ("%d-%08x" % (mine.attempt, kind))).touch()
     return sum(name.startswith("%d-" % mine.attempt) for name in os.listdir(str(folder)))
 
 
@@ -70,15 +69,18 @@ def recorded(paths: RunPaths) -> List[HostSoftware]:
 
 
 def _read(file: Path) -> Optional[HostSoftware]:
-    try:
-        return typed.read(HostSoftware, file)
-    except DamagedError:
+    value = read_json(file)
+    if not isinstance(value, dict) or not isinstance(value.get("packages"), dict):
         return None
+    attempt, rank, host = (value.get(name) for name in ("attempt", "rank", "host"))
+    if type(attempt) is not int or type(rank) is not int or not isinstance(host, str):
+        return None
+    return HostSoftware(attempt, rank, host, {name: str(version) for name, version in value["packages"].items()})
 
 
 def difference(hosts: Iterable[HostSoftware]) -> Optional[Problem]:
     """Return a warning that names every package in which a host differs from the first; None where all agree."""
-    first, *others = list(hosts) or [HostSoftware(0, 0, "")]
+    first, *others = list(hosts) or [HostSoftware(0, 0, "", {})]
     clauses = []
     for host in others:
         for name in sorted(set(first.packages) | set(host.packages)):

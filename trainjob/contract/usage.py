@@ -10,9 +10,6 @@ from trainjob.contract.files import DamagedError, read_json_lines
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.typed import required
 
-# Seconds between two samples, where the cluster file does not say.
-EVERY_S = 30.0
-
 
 @dataclass(frozen=True)
 class DeviceUse:

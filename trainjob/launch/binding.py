@@ -5,6 +5,7 @@ A GPU hangs on the PCI bus of one socket. A rank on another one copies its batch
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import FrozenSet, List, Mapping, NamedTuple, Optional, Sequence
@@ -71,7 +72,8 @@ def physical_gpus(environ: Mapping[str, str], count: int) -> Optional[List[int]]
 
 def _gpus(sysfs: Path) -> List[Path]:
     """Return the GPUs by their PCI addresses, which is how drivers number those of one kind."""
-    devices = sorted((sysfs / "bus" / "pci" / "devices").glob("*"))
+    folder = sysfs / "bus" / "pci" / "devices"
+    devices = [folder / name for name in sorted(os.listdir(str(folder)))] if folder.is_dir() else []
     return [
         device
         for device in devices

@@ -14,8 +14,6 @@ from typing import Callable
 from trainjob.contract import exits
 from trainjob.launch import processes
 
-# Seconds between TERM and KILL, where the cluster file doesn't say.
-GRACE_S = 30.0
 PASSED_ON = {
     signal.SIGTERM: signal.SIGTERM,
     signal.SIGUSR1: signal.SIGUSR1,

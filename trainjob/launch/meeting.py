@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hmac
 import json
 import socket
 import struct
@@ -166,6 +165,8 @@ def _exactly(link: socket.socket, length: int) -> bytes:
 
 def _hello(link: socket.socket, token: str) -> Optional[Any]:
     """Return what the launcher at the other end says of itself; None for anybody else."""
+    import hmac  # with OpenSSL, which those that join need not load
+
     with contextlib.suppress(NobodyMetError):
         party = receive(link, _HELLO_S)
         # A stranger's text may have no UTF-8: "replace" makes bytes of any.

@@ -5,29 +5,24 @@ A rank that finds out later does so after minutes in a queue and in torch, and n
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import resource
-import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import Callable, Iterator, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, Iterator, List, Mapping, NamedTuple, Optional
 
-from trainjob.contract import checkpoints, exits
+from trainjob.contract import exits
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
-from trainjob.contract.failure import Failure, record_first
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import all_reduce
 from trainjob.launch.host import node_name
-from trainjob.launch.meeting import NoWayError, Work
-from trainjob.launch.supervise import explain
-from trainjob.launch.verdict import Verdict
-from trainjob.launch.witness import hardware_errors
+
+if TYPE_CHECKING:
+    from trainjob.launch.meeting import Work
+    from trainjob.launch.verdict import Verdict
 
 _LIMIT_S = 20.0
 _GPU_FIELDS = "index,uuid,ecc.errors.uncorrected.volatile.total"
@@ -78,6 +73,9 @@ def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -
 
     Raises UserError where no single node is to blame.
     """
+    from trainjob.launch import all_reduce
+    from trainjob.launch.meeting import NoWayError
+
     first = work.rankings[0].rank
 
     def record(verdict: Verdict) -> None:
@@ -108,6 +106,9 @@ class Refused(NamedTuple):
 
 def _name(paths: RunPaths, refused: Refused, attempt: int, restarts: bool) -> None:
     """Record which node did not pass, if nothing has failed before it, and say so."""
+    from trainjob.contract.failure import Failure, record_first
+    from trainjob.launch.failing import explain
+
     line = "trainjob: node %s did not pass the node check: %s" % (refused.node, refused.why)
     code = exits.USER_OR_CLUSTER_CAN_FIX
     failure = Failure(attempt, refused.rank, refused.node, code, command=["node check"], tail=[line])
@@ -119,12 +120,13 @@ def _name(paths: RunPaths, refused: Refused, attempt: int, restarts: bool) -> No
 
 def first_finding(paths: RunPaths, need: Need) -> Optional[Finding]:
     """Return the first thing that is wrong with this node; None for a sound one."""
-    looks: List["tuple[str, Callable[[], Iterator[Finding]]]"] = [
-        ("its GPUs", lambda: _gpus(need)),
-        ("the data folder %s" % need.data_dir, lambda: _data(need.data_dir)),
+    folder = need.data_dir or ""
+    looks: List["Optional[tuple[str, Callable[[], Iterator[Finding]]]]"] = [
+        ("its GPUs", lambda: _gpus(need)) if need.gpus else None,
+        ("the data folder %s" % folder, lambda: _data(folder)) if folder else None,
         ("the run directory", lambda: _storage(paths)),
     ]
-    for what, look in looks:
+    for what, look in filter(None, looks):
         finding = _within_limit(what, look)
         if finding is not None:
             return finding
@@ -143,22 +145,31 @@ def tight_limits(fabric: Path = Path("/dev/infiniband")) -> Iterator[str]:
 def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[Finding]:
     """Return what `look` finds first. One that hangs, as on a mount without its server, is a finding."""
     findings: List[Finding] = []
+    done = _thread.allocate_lock()  # what `threading` is built on, which would be one more thing to load
+    done.acquire()
 
     def run() -> None:
-        findings.extend(look())
+        try:
+            findings.extend(look())
+        finally:
+            done.release()
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(_LIMIT_S)
-    if thread.is_alive():
+    _thread.start_new_thread(run, ())
+    if not done.acquire(timeout=_LIMIT_S):
         return Finding("%s did not answer within %g s" % (what, _LIMIT_S))
     return findings[0] if findings else None
 
 
 def _gpus(need: Need) -> Iterator[Finding]:
-    program = shutil.which("nvidia-smi", path=need.environment.get("PATH"))
-    if not need.gpus or program is None:
+    folders = need.environment.get("PATH", os.defpath).split(os.pathsep)
+    files = (os.path.join(folder, "nvidia-smi") for folder in folders)
+    program = next((file for file in files if os.path.isfile(file) and os.access(file, os.X_OK)), None)
+    if program is None:
         return
+    import subprocess
+
+    from trainjob.launch.witness import hardware_errors
+
     words = [program, "--query-gpu=%s" % _GPU_FIELDS, "--format=csv,noheader,nounits"]
     ended = subprocess.run(
         words,
@@ -185,9 +196,7 @@ def _gpus(need: Need) -> Iterator[Finding]:
         yield Finding("the kernel reported within the last hour: %s" % message)
 
 
-def _data(folder: Optional[str]) -> Iterator[Finding]:
-    if folder is None:
-        return
+def _data(folder: str) -> Iterator[Finding]:
     try:
         os.listdir(folder)
     except OSError as error:
@@ -196,22 +205,37 @@ def _data(folder: Optional[str]) -> Iterator[Finding]:
 
 def _storage(paths: RunPaths) -> Iterator[Finding]:
     try:
-        with tempfile.NamedTemporaryFile(dir=str(paths.folder), prefix=".node-check-") as file:
-            seconds = time.time() - os.fstat(file.fileno()).st_mtime
+        seconds = time.time() - _time_of_storage(paths.folder)
     except OSError as error:
         yield Finding("run directory %s can't be written: %s" % (paths.folder, error.strerror))
         return
     if abs(seconds) > _FURTHEST_CLOCK_S:
         way = "ahead of" if seconds > 0 else "behind"
         yield Finding("its clock is %.0f s %s that of the storage with the run directory" % (abs(seconds), way))
-    free, needed = shutil.disk_usage(str(paths.folder)).free, _needed_bytes(paths)
+    disk, needed = os.statvfs(str(paths.folder)), _needed_bytes(paths)
+    free = disk.f_bavail * disk.f_frsize
     if free < needed:
         # All nodes share that disk.
         figures = (free / 1e9, paths.folder, needed / 1e9)
         yield Finding("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_nodes=False)
 
 
+def _time_of_storage(folder: Path) -> float:
+    """Return what a file that is written there now is dated."""
+    file = folder / (".node-check-%s" % os.urandom(8).hex())
+    descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        os.unlink(str(file))
+
+
 def _needed_bytes(paths: RunPaths) -> int:
+    if not os.path.isdir(str(paths.checkpoints)) or not os.listdir(str(paths.checkpoints)):
+        return _LEAST_FREE_BYTES
+    from trainjob.contract import checkpoints
+
     newest: Optional[Path] = next(iter(checkpoints.folders(paths.checkpoints)), None)
     if newest is None:
         return _LEAST_FREE_BYTES

@@ -15,14 +15,16 @@ import sys
 import time
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from trainjob.contract import typed, usage
+from trainjob.contract import typed
 from trainjob.contract.environment import WORLD_SIZE
 from trainjob.contract.files import append_json_line, read_json, read_word, write_atomically
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.usage import RankStacks, UsageRecord
 from trainjob.launch import processes, stacks
+from trainjob.launch.options import EVERY_S
+from trainjob.launch.ranks import Watched
 from trainjob.launch.stacks import Stacks
-from trainjob.launch.usage import Sampler, Watched
+from trainjob.launch.usage import Sampler
 
 NAME = "trainjob-watch"
 _LOOK_S = 1.0
@@ -36,7 +38,7 @@ _OTHERS_S = 5.0
 class Orders(NamedTuple):
     """What the observer is to do."""
 
-    every_s: float = usage.EVERY_S  # 0: only the first sample, which says where the rank is
+    every_s: float = EVERY_S  # 0: only the first sample, which says where the rank is
     stall_timeout_s: Optional[float] = None  # None: the ranks watch themselves
     ends_stalled: bool = False
     answered: Optional[str] = None  # the request for stacks that was there before the ranks began
@@ -94,7 +96,7 @@ class _Observer:
             idle_s = self._life[record.rank].idle_s(record)
             if idle_s >= (limit_s or 0.0):
                 self._report_stall(record.rank, idle_s)
-        longest_s = min(self._orders.every_s or usage.EVERY_S, limit_s / 4 if limit_s else usage.EVERY_S)
+        longest_s = min(self._orders.every_s or EVERY_S, limit_s / 4 if limit_s else EVERY_S)
         return max(min(wished_s, longest_s), (_cpu_s() - began) / _MOST_OF_A_CORE)
 
     def _record(self, records: Sequence[UsageRecord]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
@@ -40,6 +39,8 @@ class Ended(NamedTuple):
 
 
 def _prctl(option: int, value: int) -> None:
+    import ctypes  # not where a launcher only looks
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(%d, %d)" % (option, value))
@@ -74,6 +75,8 @@ def end_with_standard_input() -> None:
 
 def take_name(name: str) -> None:
     """Have tools show this process by `name`, of at most 15 characters: it shares a command line with another one."""
+    import ctypes
+
     text = ctypes.create_string_buffer(name.encode())
     _prctl(_PR_SET_NAME, ctypes.addressof(text))
 

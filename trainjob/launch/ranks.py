@@ -5,13 +5,15 @@ from __future__ import annotations
 import glob
 import os
 import re
+import time
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Sequence
 
 from trainjob.contract import environment, ports
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.launch import cgroups
+from trainjob.launch.host import own_name
 
 # Below Linux's ephemeral range (32768 to 60999), where the kernel hands out ports by itself.
 FIRST_PORT, LAST_PORT = 20000, 32767
@@ -21,10 +23,43 @@ WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 PRINTING = {"PYTHONUNBUFFERED": "1"}
 # What CUDA and Slurm put into CUDA_VISIBLE_DEVICES for a process without a GPU.
 _NO_DEVICE = ("-1", "NoDevFiles")
-_CPUS_ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
+_CPUS_ALLOWED = "Cpus_allowed_list:"
 # AMD's kernel driver lists CPUs beside GPUs; only a GPU has SIMD units.
 _AMD_NODES = "/sys/class/kfd/kfd/topology/nodes/*/properties"
-_AMD_GPU = re.compile(r"^simd_count\s+[1-9]", re.MULTILINE)
+_AMD_GPU = r"(?m)^simd_count\s+[1-9]"
+
+
+class Rank(NamedTuple):
+    """One rank before it starts."""
+
+    ranking: Ranking
+    command: Sequence[str]
+    environment: Dict[str, str]
+    folder: Path
+    log: Path
+    begins_log: bool = True
+    cpus: FrozenSet[int] = frozenset()  # to which it is bound; none: as this process
+    holds_input: bool = False  # its standard input stays open for as long as this process lives
+
+    @property
+    def header(self) -> str:
+        """The line that heads what an attempt of the rank writes into its log."""
+        return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
+            self.environment[environment.ATTEMPT],
+            self.ranking.rank,
+            self.ranking.world_size,
+            own_name(),
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+
+
+class Watched(NamedTuple):
+    """A rank that runs: its process, and the environment that it was given."""
+
+    attempt: int
+    rank: int
+    pid: int
+    environment: Mapping[str, str]
 
 
 class LaunchError(UserError):
@@ -92,8 +127,8 @@ def is_narrower(cpus: int, parent: int, processes: Path = Path("/proc")) -> bool
         status = (processes / str(parent) / "status").read_text()
     except OSError:
         return False
-    listed = _CPUS_ALLOWED.search(status)
-    return listed is not None and cpus < len(cpu_numbers(listed.group(1)))
+    listed = [line.partition(":")[2] for line in status.splitlines() if line.startswith(_CPUS_ALLOWED)]
+    return bool(listed) and cpus < len(cpu_numbers(listed[0]))
 
 
 def cpu_numbers(text: str) -> List[int]:
@@ -213,4 +248,4 @@ def _listed(visible: str) -> int:
 
 
 def _amd_gpus() -> int:
-    return sum(bool(_AMD_GPU.search(Path(file).read_text())) for file in glob.glob(_AMD_NODES))
+    return sum(bool(re.search(_AMD_GPU, Path(file).read_text())) for file in glob.glob(_AMD_NODES))

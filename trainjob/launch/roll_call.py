@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from typing import Any, Dict
 
-from trainjob.contract import environment, exits, typed
+from trainjob.contract import environment, exits
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import DamagedError, write_json
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.roll_call import HostPresent, RollCall
 from trainjob.launch import meeting
 from trainjob.launch.host import node_name
 from trainjob.launch.meeting import Meeting, NobodyMetError
-from trainjob.launch.supervise import Rank, header
+from trainjob.launch.ranks import Rank
 
 LIMIT_S = 300.0
 
@@ -32,7 +32,7 @@ def answer(paths: RunPaths, rank: Rank, limit_s: float = LIMIT_S) -> int:
     mine = _host_of(rank)
     rank.log.parent.mkdir(parents=True, exist_ok=True)
     with open(str(rank.log), "a", encoding="utf-8") as log:
-        log.write("%sno rank is started: device %s, %d CPUs\n" % (header(rank), mine.device, mine.cpus))
+        log.write("%sno rank is started: device %s, %d CPUs\n" % (rank.header, mine["device"], mine["cpus"]))
     if rank.ranking.local_rank != 0:
         return exits.DONE
     try:
@@ -61,28 +61,32 @@ def _bind(rank: Rank) -> None:
         ) from None
 
 
-def _host_of(rank: Rank) -> HostPresent:
-    return HostPresent(
-        host=node_name(),
-        first_rank=rank.ranking.rank,
-        ranks=rank.ranking.local_world_size,
-        device=rank.environment[environment.RANK_DEVICE],
-        cpus=len(os.sched_getaffinity(0)),
-        cpu_s=round(time.process_time(), 3),
-    )
+def _host_of(rank: Rank) -> Dict[str, Any]:
+    """Return what the first host reads as a HostPresent."""
+    return {
+        "host": node_name(),
+        "first_rank": rank.ranking.rank,
+        "ranks": rank.ranking.local_world_size,
+        "device": rank.environment[environment.RANK_DEVICE],
+        "cpus": len(os.sched_getaffinity(0)),
+        "cpu_s": round(time.process_time(), 3),
+    }
 
 
-def _meet(rank: Rank, mine: HostPresent, limit_s: float) -> Meeting:
+def _meet(rank: Rank, mine: Dict[str, Any], limit_s: float) -> Meeting:
     environ = rank.environment
     address, port = environ[environment.MASTER_ADDR], int(environ[environment.MASTER_PORT])
     token = environ.get(environment.TOKEN, "")
     if rank.ranking.rank != 0:
-        return meeting.join(address, port, token, vars(mine), limit_s)
+        return meeting.join(address, port, token, mine, limit_s)
     others = int(environ.get("SLURM_STEP_NUM_NODES") or 1) - 1
-    return meeting.host(address, port, token, vars(mine), others, limit_s)
+    return meeting.host(address, port, token, mine, others, limit_s)
 
 
 def _write(paths: RunPaths, attempt: int, met: Meeting) -> None:
+    from trainjob.contract import typed
+    from trainjob.contract.roll_call import HostPresent, RollCall
+
     hosts = sorted((typed.from_json(HostPresent, party) for party in met.parties), key=lambda host: host.first_rank)
     call = RollCall(attempt, connections=len(hosts) - 1, complete_at=time.time())
     write_json(paths.roll_call, {**vars(call), "hosts": [vars(host) for host in hosts]})

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-_SHEBANG = re.compile(r"#!.*\b(?:%s)\b" % "|".join(_SHELLS))
+_SHEBANG = r"#!.*\b(?:%s)\b" % "|".join(_SHELLS)
 # `trap` where a command may stand, then its words up to the end of the command.
-_TRAP = re.compile(r"(?:^|[;&|{(]|\b(?:then|do|else)\b)[ \t]*trap[ \t][^\n]*\b(?:SIG)?USR1\b", re.MULTILINE)
+_TRAP = r"(?m)(?:^|[;&|{(]|\b(?:then|do|else)\b)[ \t]*trap[ \t][^\n]*\b(?:SIG)?USR1\b"
 _MOST_CHARACTERS = 1 << 20
 
 
@@ -24,14 +24,14 @@ def traps_usr1(command: Sequence[str], folder: Path) -> bool:
     program, *words = command
     if os.path.basename(program) not in _SHELLS:
         text = _text(folder / program) if "/" in program else None
-        return bool(text and _SHEBANG.match(text) and _TRAP.search(text))
+        return bool(text and re.match(_SHEBANG, text) and re.search(_TRAP, text))
     options = [word for word in words if word.startswith("-")]
     first = next((word for word in words if not word.startswith("-")), None)
     if first is None:
         return False
     is_program = any("c" in option and not option.startswith("--") for option in options[: words.index(first)])
     text = first if is_program else _text(folder / first)
-    return bool(text and _TRAP.search(text))
+    return bool(text and re.search(_TRAP, text))
 
 
 def _text(script: Path) -> Optional[str]:

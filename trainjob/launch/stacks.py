@@ -12,17 +12,18 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Dict, List, Optional, Sequence
+from typing import IO, TYPE_CHECKING, Dict, List, Optional, Sequence
 
-from trainjob.contract import typed
 from trainjob.contract.environment import STACKS
 from trainjob.contract.files import write_json
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.usage import ProcessStack, RankStacks
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
 from trainjob.launch.processes import Process
-from trainjob.launch.usage import Watched
+from trainjob.launch.ranks import Watched
+
+if TYPE_CHECKING:
+    from trainjob.contract.usage import ProcessStack, RankStacks
 
 SIGNAL = signal.SIGRTMAX - 3
 _HOOK = Path(__file__).resolve().parent / "hook"
@@ -55,6 +56,8 @@ class Stacks:
 
     def of(self, tree: Sequence[Process]) -> List[ProcessStack]:
         """Return where each process of a rank is."""
+        from trainjob.contract.usage import ProcessStack
+
         return [ProcessStack(one.pid, _command(one.pid), one.state, self._of(one.pid)) for one in tree]
 
     def _of(self, pid: int) -> Optional[str]:
@@ -103,6 +106,9 @@ def _command(pid: int) -> str:
 
 def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) -> Dict[int, RankStacks]:
     """Write down where the processes of each rank are, for the request `word`, and return it by rank."""
+    from trainjob.contract import typed
+    from trainjob.contract.usage import RankStacks
+
     trees = processes.trees([rank.pid for rank in ranks])
     host, written = node_name(), {}
     for rank in ranks:

@@ -20,7 +20,8 @@ from typing import List, Optional, Sequence
 from trainjob.contract import exits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
-from trainjob.launch.guard import GRACE_S, PASSED_ON, WATCHED, guarded
+from trainjob.launch.guard import PASSED_ON, WATCHED, guarded
+from trainjob.launch.options import GRACE_S
 
 # The launcher kills a rank that has not ended after its grace; mpirun then needs a moment to notice.
 _MORE_S = 10.0

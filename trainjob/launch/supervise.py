@@ -5,43 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
 
-from trainjob.contract import causes, checkpoints, exits
-from trainjob.contract.attempts import is_stale
-from trainjob.contract.environment import ATTEMPT, Ranking
-from trainjob.contract.failure import Failure, record_first, tail_of_attempt
-from trainjob.contract.files import write_atomically
+from trainjob.contract import exits
+from trainjob.contract.environment import ATTEMPT
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.guard import PASSED_ON, WATCHED
-from trainjob.launch.host import node_name
 from trainjob.launch.processes import Ended
+from trainjob.launch.ranks import Rank, Watched
 from trainjob.launch.shell_traps import traps_usr1
-from trainjob.launch.usage import Watched
 from trainjob.launch.witness import Witness
 
 # A rank whose peer has died can only fail, so it gets seconds to end and not the time of a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
 _ASK_AGAIN_S = 0.2
-
-
-class Rank(NamedTuple):
-    """One rank before it starts."""
-
-    ranking: Ranking
-    command: Sequence[str]
-    environment: Dict[str, str]
-    folder: Path
-    log: Path
-    begins_log: bool = True
-    cpus: FrozenSet[int] = frozenset()  # to which it is bound; none: as this process
-    holds_input: bool = False  # its standard input stays open for as long as this process lives
 
 
 class Started(NamedTuple):
@@ -86,6 +66,9 @@ class Supervisor:
         processes.adopt_orphans()
         try:
             self._start()
+            # What explains a failure: ranks don't wait for it, and it is there when the folder of the code is not.
+            import trainjob.launch.failing  # noqa: F401
+
             if self._running:
                 self._observe([_watched(started) for started in self._running.values()])
             while self._running:
@@ -159,31 +142,11 @@ class Supervisor:
             return
         self._first_failure = exits.from_wait_status(ended.returncode)
         if not self._was_told_to_end:
-            self._record(rank, ended)
+            from trainjob.launch import failing
+
+            failing.record(self._paths, rank, ended, self._witness, self._restarts)
         self._signal_ranks(signal.SIGTERM)
         self._kill_after(_GRACE_AFTER_FAILURE_S)
-
-    def _record(self, rank: Rank, ended: Ended) -> None:
-        failure = Failure(
-            attempt=int(rank.environment[ATTEMPT]),
-            rank=rank.ranking.rank,
-            host=socket.gethostname(),
-            exit_code=exits.from_wait_status(ended.returncode),
-            command=list(rank.command),
-            tail=tail_of_attempt(rank.log),
-            signal=-ended.returncode if ended.returncode < 0 else None,
-            memory=self._witness.memory(ended.peak_rss_bytes),
-            kernel=self._witness.kernel_messages(),
-        )
-        try:
-            was_first = record_first(self._paths, failure)
-        except OSError as error:
-            # A full disk must neither stop the supervision of the other ranks nor hide how this one ended.
-            was_first = True
-            sys.stderr.write("trainjob: failure.json can't be written: %s\n" % error)
-        if was_first:
-            sys.stderr.write("trainjob: rank %d failed with exit code %d\n" % (failure.rank, failure.exit_code))
-            explain(self._paths, failure, self._restarts)
 
     def _signal_ranks(self, number: int) -> None:
         # To the rank alone, not to its group: loader processes must live until the checkpoint is written.
@@ -196,24 +159,6 @@ class Supervisor:
         self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
 
 
-def explain(paths: RunPaths, failure: Failure, restarts: bool, node: str = "") -> None:
-    """Print why a rank ended, and with `restarts` leave the marker if another attempt may get further.
-
-    `node` is the one that it ended on, where that is not this one.
-    """
-    cause = causes.of_failure(failure)
-    if cause is not None:
-        sys.stderr.write("trainjob: %s\n" % cause)
-    if not restarts or cause is None:
-        return
-    if cause.blames_node:
-        write_atomically(paths.bad_node, "%s %s\n" % (node or node_name(), cause.text))
-    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
-    # Ranks that have not begun lose nothing without a checkpoint.
-    if cause.restart and (newest or cause.code == causes.BAD_NODE) and not is_stale(paths, failure.attempt):
-        write_atomically(paths.requeue, "%d\n" % (checkpoints.update_of(newest) if newest else 0))
-
-
 def _watched(started: Started) -> Watched:
     environ, rank = started.rank.environment, started.rank.ranking.rank
     return Watched(int(environ[ATTEMPT]), rank, started.process.pid, environ)
@@ -224,7 +169,7 @@ def _start(rank: Rank) -> "subprocess.Popen[bytes]":
     usr1 = signal.SIG_DFL if traps_usr1(rank.command, rank.folder) else signal.SIG_IGN
     with open(str(rank.log), "ab", buffering=0) as log:
         if rank.begins_log:
-            log.write(header(rank).encode())
+            log.write(rank.header.encode())
         return subprocess.Popen(
             list(rank.command),
             cwd=str(rank.folder),
@@ -246,14 +191,3 @@ def _in_the_child(cpus: FrozenSet[int], usr1: signal.Handlers) -> None:
     signal.signal(signal.SIGUSR1, usr1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     processes.end_with_parent(signal.SIGKILL)
-
-
-def header(rank: Rank) -> str:
-    """Return the line that heads what an attempt of the rank writes into its log."""
-    return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
-        rank.environment[ATTEMPT],
-        rank.ranking.rank,
-        rank.ranking.world_size,
-        socket.gethostname(),
-        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    )

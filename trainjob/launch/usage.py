@@ -7,27 +7,19 @@ import os
 import shutil
 import subprocess
 import time
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from trainjob.contract.environment import RANK_DEVICE
 from trainjob.contract.usage import DeviceUse, UsageRecord
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
 from trainjob.launch.processes import Process
+from trainjob.launch.ranks import Watched
 from trainjob.launch.witness import Witness
 
 _GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "power.draw")
 _TOOL_LIMIT_S = 10.0
 _MIB = 1 << 20
-
-
-class Watched(NamedTuple):
-    """A rank that runs: its process, and the environment that it was given."""
-
-    attempt: int
-    rank: int
-    pid: int
-    environment: Mapping[str, str]
 
 
 class Sampler:

@@ -7,18 +7,20 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Iterator, List, Optional
+from typing import TYPE_CHECKING, Iterator, List, Optional
 
-from trainjob.contract.failure import Memory
 from trainjob.launch.cgroups import TOP, own_folders, text
+
+if TYPE_CHECKING:
+    from trainjob.contract.failure import Memory
 
 _KERNEL_LOG = "/dev/kmsg"
 _RECORD_BYTES = 8192
 _MOST_MESSAGES = 8
-_TELLING = re.compile(r"NVRM: Xid|[Oo]ut of memory|oom-kill|segfault at|invalid opcode|fallen off the bus|I/O error")
+_TELLING = r"NVRM: Xid|[Oo]ut of memory|oom-kill|segfault at|invalid opcode|fallen off the bus|I/O error"
 
 # Uncorrectable memory errors (48, 64, 94, 95), NVLink (74), a GPU that fell off the bus (79), its firmware (119, 120).
-_BROKEN_GPU = re.compile(r"NVRM: Xid \(.*?\): (48|64|74|79|94|95|119|120)\b")
+_BROKEN_GPU = r"NVRM: Xid \(.*?\): (48|64|74|79|94|95|119|120)\b"
 
 
 class Witness:
@@ -31,6 +33,8 @@ class Witness:
 
     def memory(self, peak_rss_bytes: int) -> Memory:
         """Return the memory of the limited group that ranks run in; without one, the rank's own and the machine's."""
+        from trainjob.contract.failure import Memory
+
         used, most = (self._group.peak if self._group else None) or peak_rss_bytes, self.limit
         return Memory(min(max(used, peak_rss_bytes), most), most, max(0, self._kills_so_far() - self._kills))
 
@@ -81,7 +85,7 @@ def hardware_errors(seconds: float) -> List[str]:
     """
     with contextlib.suppress(OSError):
         messages = _messages_since((time.monotonic() - seconds) * 1e6)
-        return [message for message in messages if _BROKEN_GPU.search(message)]
+        return [message for message in messages if re.search(_BROKEN_GPU, message)]
     return []
 
 
@@ -104,7 +108,7 @@ def _messages_since(started_us: float) -> Iterator[str]:
                 continue
             head, _, message = record.partition(";")
             first_line = message.split("\n", 1)[0]
-            if float(head.split(",")[2]) >= started_us and _TELLING.search(first_line):
+            if float(head.split(",")[2]) >= started_us and re.search(_TELLING, first_line):
                 yield first_line
     except (BlockingIOError, IndexError, ValueError):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -93,7 +94,7 @@ def test_tight_limits_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("xid", "broken"), [(79, True), (48, True), (13, False), (31, False)])
 def test_a_programs_own_mistakes_do_not_condemn_a_gpu(xid: int, broken: bool) -> None:
     message = f"NVRM: Xid (PCI:0000:3b:00): {xid}, pid=1234, name=python, text"
-    assert bool(_BROKEN_GPU.search(message)) is broken
+    assert bool(re.search(_BROKEN_GPU, message)) is broken
 
 
 def launched(folder: Path, printed: str, **environ: str) -> subprocess.CompletedProcess[str]:

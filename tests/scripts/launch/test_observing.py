@@ -15,7 +15,8 @@ import pytest
 from tests.support.waiting import LIMIT_S, until
 from trainjob.contract import usage
 from trainjob.contract.paths import RunPaths
-from trainjob.launch.usage import Sampler, Watched
+from trainjob.launch.ranks import Watched
+from trainjob.launch.usage import Sampler
 
 WAITS = """\
 import subprocess, sys, threading, time

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_runs import LIMIT_S, command_of
-from trainjob.launch.guard import GRACE_S
+from trainjob.launch.options import GRACE_S
 
 # Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
 # another one, and what a stream is writing can't be interrupted by more.

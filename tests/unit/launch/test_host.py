@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from trainjob.contract import software
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import host
+from trainjob.launch.installed import distributions, installed
 
 TOKEN = "7.0.123"
 
@@ -33,7 +36,7 @@ def test_another_folder_of_the_same_path_is_refused(tmp_path: Path, there: str |
 
 def other_host(paths: RunPaths, attempt: int = 1, **versions: str) -> None:
     """Record a host like this one, but for `versions`."""
-    software.record(paths, software.HostSoftware(attempt, 0, "n1", {**host.installed(), **versions}))
+    software.record(paths, software.HostSoftware(attempt, 0, "n1", {**installed(), **versions}))
 
 
 def test_what_this_host_has_is_recorded_without_importing_torch(tmp_path: Path) -> None:
@@ -84,3 +87,25 @@ def test_hosts_that_agree_do_not_read_each_others_files(tmp_path: Path, monkeypa
             host.record_packages(paths, rank=rank, attempt=1, required=True)
     assert readings == []
     assert [one.rank for one in software.recorded(paths)] == [0, 8, 16]
+
+
+def test_a_version_is_what_the_metadata_beside_a_package_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel, egg = tmp_path / "nvidia_nccl_cu12-2.20.5.dist-info", tmp_path / "horovod-0.28.1-py3.8-linux-x86_64.egg"
+    for folder in (wheel, egg / "EGG-INFO", tmp_path / "torch-9.9.9.dist-info", tmp_path / "torchvision-1.0.dist-info"):
+        folder.mkdir(parents=True)
+    (tmp_path / "torch-9.9.9.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nVersion: 9.9.9+cpu\n\nVersion: 8\n"
+    )
+    (tmp_path / "numpy-1.24.4.egg-info").write_text("")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "none"), str(tmp_path), str(egg)])
+    assert distributions(("torch", "numpy", "nvidia-nccl-cu12", "horovod", "poptorch")) == {
+        "torch": "9.9.9+cpu",
+        "numpy": "1.24.4",
+        "nvidia-nccl-cu12": "2.20.5",
+        "horovod": "0.28.1",
+    }
+
+
+def test_the_versions_here_are_those_that_the_standard_library_finds() -> None:
+    names = ("torch", "numpy", "typing-extensions")
+    assert distributions(names) == {name: metadata.version(name) for name in names}
