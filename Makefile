@@ -88,6 +88,8 @@ bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one
 	$(BIN)/python tests/bench/checkpoint.py
 	$(BIN)/python -m tests.bench.records
 	$(BIN)/python tests/bench/gpus.py
+	$(BIN)/python tests/bench/launching.py
+	$(BIN)/python -m tests.bench.many_ranks
 
 clean: ## Remove what make made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -21,8 +21,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import DamagedError, load_json, open_regular, read_word
-from trainjob.contract.job_facts import CONTRACT
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.contract.safetensors import read_metadata
 
 MODEL = "model.safetensors"

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional
 from trainjob.contract import typed
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import DamagedError, parse_json, read_small
-from trainjob.contract.job_facts import CONTRACT
+from trainjob.contract.paths import CONTRACT
 from trainjob.contract.runtime_settings import RuntimeSettings
 from trainjob.contract.typed import required
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from trainjob.contract.files import DamagedError, load_json
-
-CONTRACT = 1
+from trainjob.contract.paths import CONTRACT
 
 
 class JobFacts(NamedTuple):

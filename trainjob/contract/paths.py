@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Mapping, Optional, Union
 
+# The version of what is agreed on, which job.json and checkpoints state.
+CONTRACT = 1
 # Below a run directory: one folder for each element of an array, which is a run directory of its own.
 ELEMENTS = "tasks"
 

@@ -17,7 +17,7 @@ EVERY_S = 30.0
 
 
 class Options(NamedTuple):
-    """What the launcher is told. A field with a default is an option, which _FLAGS explains."""
+    """What the launcher is told. A field with a default is an option, which FLAGS explains."""
 
     run_dir: str
     command: List[str]
@@ -45,7 +45,7 @@ class _Flag(NamedTuple):
     choices: Tuple[str, ...] = ()
 
 
-_FLAGS = {
+FLAGS = {
     "launcher": _Flag(choices=("local", *environment.LAUNCHER_NAMES)),
     "instances": _Flag("ranks to start (launcher local)"),
     "accelerator": _Flag(choices=("cpu", "gpu", "ipu")),
@@ -87,7 +87,7 @@ def _plain(own: List[str], command: List[str]) -> Optional[Options]:
             places.append(word)
             continue
         name = word[2:].replace("-", "_")
-        if not word.startswith("--") or name not in _FLAGS:
+        if not word.startswith("--") or name not in FLAGS:
             return None
         value = True if _DEFAULTS[name] is False else _value(name, next(words, "-"))
         if value is None:
@@ -99,7 +99,7 @@ def _plain(own: List[str], command: List[str]) -> Optional[Options]:
 
 
 def _value(name: str, word: str) -> Any:
-    if word.startswith("-") or word not in (_FLAGS[name].choices or (word,)):
+    if word.startswith("-") or word not in (FLAGS[name].choices or (word,)):
         return None
     try:
         return type(_DEFAULTS[name])(word)
@@ -111,15 +111,17 @@ def _by_argparse(own: List[str], command: List[str]) -> Options:
     import argparse
 
     usage = "launch [options] RUN_DIR -- COMMAND…"
-    parser = argparse.ArgumentParser(prog="launch", usage=usage, description=__doc__, allow_abbrev=False)
+    what = "Starts the ranks of one host and stays until all have ended."
+    parser = argparse.ArgumentParser(prog="launch", usage=usage, description=what, allow_abbrev=False)
     parser.add_argument("run_dir", metavar="RUN_DIR")
-    for name, flag in _FLAGS.items():
+    for name, flag in FLAGS.items():
         words: Dict[str, Any] = {"help": flag.help, "default": _DEFAULTS[name], "required": name == "launcher"}
         if _DEFAULTS[name] is False:
             words.update(action="store_true")
         else:
             words.update(type=type(_DEFAULTS[name]), choices=flag.choices or None)
         parser.add_argument("--" + name.replace("_", "-"), **words)
-    if not command and "--command-of-job" not in own:
+    found = vars(parser.parse_args(own))
+    if not command and not found["command_of_job"]:
         parser.error("a command is expected after --")
-    return Options(command=command, **vars(parser.parse_args(own)))
+    return Options(command=command, **found)

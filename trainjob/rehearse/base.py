@@ -87,11 +87,12 @@ def rehearsal(
 
 @dataclass(frozen=True)
 class Launch:
-    """How launchers started on so many nodes, beside a job of the same size that only calls `srun true`."""
+    """How launchers started on so many nodes, beside jobs of the same size that call srun and do nothing."""
 
     nodes: int
     ranks: int
     bare_s: float  # from sbatch until `srun true` had ended
+    python_s: float  # from sbatch until srun of a Python that does nothing had ended
     launch_s: float  # from sbatch until the launchers of all nodes had met
     launcher_cpu_s: float  # CPU time of one launcher until then
     connections: int  # that the first node accepted

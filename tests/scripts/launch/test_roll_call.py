@@ -83,6 +83,16 @@ def test_a_host_of_another_start_does_not_count(paths: RunPaths) -> None:
     assert [ended(one) for one in (launcher(paths, 2, port), first)] == [(0, "")] * 2
 
 
+def test_a_start_loads_nothing_that_it_has_no_use_for(paths: RunPaths) -> None:
+    port = free_port(os.getpid() + 3)
+    started = [launcher(paths, 0, port), launcher(paths, 2, port, PYTHONPROFILEIMPORTTIME="1")]
+    (code, _), (_, listed) = map(ended, started)
+    assert code == 0
+    loaded = {line.rpartition("|")[2].strip() for line in listed.splitlines()}
+    assert "trainjob.launch.meeting" in loaded
+    assert not loaded & {"argparse", "dataclasses", "hashlib", "importlib.metadata", "subprocess", "tempfile"}
+
+
 def test_the_record_is_json_for_everybody(paths: RunPaths) -> None:
     port = free_port(os.getpid() + 2)
     alone = {"SLURM_NTASKS": "1", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "1"}

@@ -13,6 +13,7 @@ import typer
 
 from tests.support import ROOT
 from trainjob.cli.lazy import COMMANDS
+from trainjob.launch import options
 
 PACKAGE = ROOT / "trainjob"
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
@@ -45,7 +46,7 @@ def flags_of(command: Any) -> Iterator[str]:
 
 def our_flags() -> set[str]:
     """Return the flags of every command, and of the programs that start without typer (launch, data, measure)."""
-    flags = {"help", "version"}
+    flags = {"help", "version", *(name.replace("_", "-") for name in options.FLAGS)}
     for name in COMMANDS:
         command = typer.main.get_command(importlib.import_module(f"trainjob.cli.{name}").app)
         flags |= {flag.removeprefix("--") for flag in flags_of(command)}

@@ -145,6 +145,7 @@ def submit(
     # Not by sbatch's environment: the script's own --export=NONE stands, as on a cluster.
     slurm.set_job_environment({**rehearsal.redirects, **environment})
     options = [] if nodes is None else [f"--nodes={nodes}"]
+    submitted_at = time.time()
     sent = slurm.run(["sbatch", "--parsable", *options, rehearsal.rendered.script], folder=paths.folder)
     hosts = len(topology.hosts)
     return Scene(
@@ -155,6 +156,7 @@ def submit(
         instances=topology.instances if nodes is None else topology.instances // hosts * nodes,
         hosts=nodes or hosts,
         trains=not rehearsal.request.job.command,
+        submitted_at=submitted_at,
     )
 
 

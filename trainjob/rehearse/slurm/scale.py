@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster
@@ -31,6 +31,8 @@ _LIMIT_S = 600.0
 _PATIENT = {"MessageTimeout": "100", "TCPTimeout": "20"}
 _TRACING_WITHIN_S = 60.0
 _WORKING_FOLDER = re.compile(r'AT_FDCWD<[^>]*>, (?="/)')
+# The least that a Python does: it looks neither at its environment nor for packages.
+_NOTHING = ("-I", "-S", "-c", "pass")
 _BARE = Path(__file__).with_name("bare_srun.sh")
 _COUNT = Path(__file__).with_name("count_operations.sh")
 
@@ -127,8 +129,9 @@ def _of_all_sizes(trials: _Trials) -> Verdict:
 
 
 def _launch(trials: _Trials, nodes: int) -> Launch:
-    bare_s = _bare_s(trials, nodes)
-    began_at = time.time()
+    python = trials.rehearsal.redirects["TRAINJOB_PYTHON"]
+    bare_s = _bare_s(trials, nodes, "true", ["true"])
+    python_s = _bare_s(trials, nodes, "python", [python, *_NOTHING])
     scene = _submitted(trials, nodes, f"{nodes}-nodes")
     call = _roll_call(scene)
     first, last, on_code = _operations(trials, nodes) if root.where("strace") else (None, None, None)
@@ -136,7 +139,8 @@ def _launch(trials: _Trials, nodes: int) -> Launch:
         nodes=nodes,
         ranks=scene.instances,
         bare_s=round(bare_s, 2),
-        launch_s=round(call.complete_at - began_at, 2),
+        python_s=round(python_s, 2),
+        launch_s=round(call.complete_at - scene.submitted_at, 2),
         launcher_cpu_s=round(sum(host.cpu_s for host in call.hosts) / len(call.hosts), 3),
         connections=call.connections,
         first_operations=first,
@@ -145,23 +149,23 @@ def _launch(trials: _Trials, nodes: int) -> Launch:
     )
 
 
-def _bare_s(trials: _Trials, nodes: int) -> float:
-    """Return the seconds from sbatch until `srun true` has ended, in a job with the directives of the rehearsed one."""
+def _bare_s(trials: _Trials, nodes: int, name: str, words: Sequence[str]) -> float:
+    """Return the seconds from sbatch until srun with `words` has ended, in a job with the same directives."""
     page = trials.rehearsal.rendered.files[trials.rehearsal.rendered.script].content.decode()
     directives = [line for line in page.splitlines() if line.startswith("#SBATCH")]
-    folder = trials.rehearsal.folder / f"{nodes}-nodes-bare"
+    folder = trials.rehearsal.folder / f"{nodes}-nodes-{name}"
     folder.mkdir(parents=True)
     script, ended = folder / "job.sbatch", folder / "ended"
     script.write_text("\n".join(["#!/usr/bin/env bash", *directives, _BARE.read_text()]))
     trials.slurm.set_job_environment({})
     options = [f"--nodes={nodes}", f"--output={folder}/output"]
     began_at = time.time()
-    trials.slurm.run(["sbatch", *options, str(script), str(ended)], folder=folder)
+    trials.slurm.run(["sbatch", *options, str(script), str(ended), *words], folder=folder)
     deadline = time.monotonic() + _LIMIT_S
     while not ended.exists():
         if time.monotonic() > deadline:
             raise UserError(
-                f"`srun true` on {quantity(nodes, 'node')} has not ended within {_LIMIT_S:g} s",
+                f"`srun {words[0]}` on {quantity(nodes, 'node')} has not ended within {_LIMIT_S:g} s",
                 "choose fewer nodes, or wait until the machine is less busy",
             )
         time.sleep(_POLL_S / 10)

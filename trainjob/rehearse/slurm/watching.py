@@ -31,6 +31,7 @@ class Scene:
     instances: int
     hosts: int
     trains: bool  # a task of the runtime, whose updates can be followed; else a command
+    submitted_at: float  # seconds since 1970, when sbatch was called
 
     @property
     def attempt(self) -> int:

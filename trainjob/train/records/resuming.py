@@ -10,8 +10,7 @@ from trainjob.contract.checkpoints import Checkpoint
 from trainjob.contract.errors import UserError
 from trainjob.contract.files import DamagedError
 from trainjob.contract.job import TrainSettings
-from trainjob.contract.job_facts import CONTRACT
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.train.records import safetensors
 from trainjob.train.records.checkpoint import PRECISION
 from trainjob.train.records.state import State, differences
