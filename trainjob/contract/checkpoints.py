@@ -13,6 +13,7 @@ checkpoints/run-id has the id of the run that writes here. It stays with a run d
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -65,6 +66,19 @@ class Checkpoint(NamedTuple):
     def averaged(self) -> List[Path]:
         """The moving average of the weights, in as many files; none where the run keeps none."""
         return [self.folder / name for name in _averaged(self.facts)]
+
+
+def is_too_late(durable_s: float, margin_s: float) -> bool:
+    """Return whether the last checkpoint may be lost, if a job is told to stop `margin_s` before its time limit.
+
+    One takes up to `durable_s` until it is on disk. Before the last can be written, the one under way must be durable.
+    """
+    return 2 * durable_s > margin_s
+
+
+def margin_for(durable_s: float) -> int:
+    """Return a margin that is long enough for such checkpoints, with a minute to spare, or the longest of Slurm's."""
+    return min(math.ceil(2 * durable_s) + 60, 65_535)
 
 
 def parts_of(index: Dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from trainjob.contract.suggest import did_you_mean
 from trainjob.plan.engines import needs_mpirun
 from trainjob.plan.slurm import cpus_per_task, threads_left_idle
 from trainjob.render.groups import of_each_group
-from trainjob.render.request import Request
+from trainjob.render.request import MARGIN, Request
 from trainjob.render.sourced import SourcedShell
 
 Value = str | int | bool
@@ -121,7 +121,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
         yield "array", array.parse(request.job.array).text, request.origin("array")
-    yield "signal", _signal(request, cluster), request.cluster_key("time_limit_signal")
+    yield "signal", _signal(request, cluster), request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
     yield "requeue", True, _OURS
     # sbatch would hand on the login node's limits, which srun hands on to the ranks.
     yield "propagate", "NONE", _OURS

@@ -14,6 +14,8 @@ from trainjob.plan.values import Plan
 from trainjob.render.sourced import SourcedShell
 
 DEFAULT = "default"
+# A key of the cluster that may come from the run itself: `origins` then says so.
+MARGIN = "time_limit_signal.margin_s"
 
 
 class PlaceError(UserError):
@@ -24,7 +26,8 @@ class PlaceError(UserError):
 class Request:
     """A plan, the job and cluster it was made for, and where each value of the job came from.
 
-    `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that is missing is a default.
+    `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that is missing is a default. It has
+    MARGIN where that follows from the run's own checkpoints.
     `project_folder` is where in the copied project a user's command starts, relative: "." for its top.
     `elements` are those of an array by number, each with a job and a plan of its own; `swept` is what they differ
     in. `runtime` is the module of ours that ranks run when there is no command, and its arguments before RUN_DIR.

@@ -14,6 +14,7 @@ from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
 from trainjob.render.directives import DirectiveError
+from trainjob.requests.margin import follow_checkpoints
 from trainjob.requests.prepared import Prepared, rendered
 from trainjob.runs import index, notify, start, waiting
 from trainjob.runs import resume as resuming
@@ -140,7 +141,8 @@ def resume(
     """Start the next attempt of a run, with another number of instances and the same global batch where one is given.
 
     With `from_scratch` all checkpoints are set aside first; `warn` is called with a line about each checkpoint that the
-    attempt passes over, and the number that the last one could not write. Raises UserError for another `resume` under
+    attempt passes over, the number that the last one could not write, and a margin before the time limit that is too
+    short for them, which becomes longer unless the user has stated it. Raises UserError for another `resume` under
     way, a set redirect, a run that can't be resumed, checkpoints that are all damaged, and a number that does not
     divide the batch.
     """
@@ -155,7 +157,9 @@ def resume(
         else:
             for line in resuming.passed_over(paths):
                 warn(line)
-        if instances is not None:
-            write_again(paths, rendered(resuming.with_instances(paths, instances)))
+        request = None if instances is None else resuming.with_instances(paths, instances)
+        request = follow_checkpoints(paths, request, warn)
+        if request is not None:
+            write_again(paths, rendered(request))
         resuming.resume(paths)
         notify.watch(paths)

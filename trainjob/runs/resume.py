@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob.cluster import recorded
 from trainjob.cluster.job import Job
+from trainjob.cluster.models import Cluster
 from trainjob.contract import checkpoints, states
 from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
@@ -105,16 +106,26 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
         )
     if record.train is None:
         raise UserError(f"run {paths.id} runs a command of your own", f"submit it again with --instances {instances}")
-    cluster = recorded.cluster(record)
-    job = Job.of(_stated_with(record, instances))
-    name = record.request.cluster.name
     refuse_uneven(record.train.micro_batch, record.train.accumulation * record.train.replicas, instances)
+    return request_of(record, job=_stated_with(record, instances), origins={"instances": "flag --instances"})
+
+
+def request_of(
+    record: JobRecord,
+    *,
+    job: Mapping[str, Any] | None = None,
+    cluster: Cluster | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> Request:
+    """Return the request that job.json records, planned anew with another job or cluster. Raises Refusal."""
+    cluster = recorded.cluster(record) if cluster is None else cluster
+    stated = Job.of({**(record.request.job if job is None else job), "name": record.name})
     return Request(
         cluster=cluster,
         cluster_origin=record.request.cluster.source,
-        job=job,
-        origins={**record.request.origins, "instances": "flag --instances"},
-        plan=plan(name, cluster, job),
+        job=stated,
+        origins={**record.request.origins, **(origins or {})},
+        plan=plan(record.request.cluster.name, cluster, stated),
     )
 
 
@@ -141,4 +152,4 @@ def _stated_with(record: JobRecord, instances: int) -> dict[str, Any]:
     if record.plan.topology.device != "IPU":
         stated.pop("replicas", None)
     kept = {"global_batch": train.micro_batch * train.accumulation * train.replicas, "micro_batch": train.micro_batch}
-    return {**stated, **kept, "name": record.name, "instances": instances}
+    return {**stated, **kept, "instances": instances}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.contract import exits
+from trainjob.contract import checkpoints, exits
 from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.trace import NUDGED, SAMPLES
@@ -29,10 +29,10 @@ from trainjob.train.tasks.base import Task, TaskData
 from trainjob.train.tasks.loading import load
 from trainjob.train.world import World
 
-# Before the last checkpoint can be written, the one under way must be durable.
 _TOO_CLOSE = (
     "WARNING: the checkpoint of update %d took %.0f s until it was on disk, and this job is told to stop %.0f s before "
-    "its time limit: its last checkpoint may come too late. Set time_limit_signal.margin_s to %.0f in the cluster file"
+    "its time limit: its last checkpoint may come too late. Set time_limit_signal.margin_s to %d in the cluster file. "
+    "If it states none, `trainjob resume` sets that for this run"
 )
 
 
@@ -165,8 +165,8 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
 
 
 def _compare_with_limit(margin_s: Optional[float], progress: Progress, update: int, durable_s: float) -> None:
-    if margin_s is not None and 2 * durable_s > margin_s:
-        progress.limit_too_close(_TOO_CLOSE % (update, durable_s, margin_s, 2 * durable_s + 60))
+    if margin_s is not None and checkpoints.is_too_late(durable_s, margin_s):
+        progress.limit_too_close(_TOO_CLOSE % (update, durable_s, margin_s, checkpoints.margin_for(durable_s)))
 
 
 def _crew(run: Run) -> Optional[Crew]:
