@@ -18,6 +18,7 @@ from trainjob.contract.manifest import read_manifest
 from trainjob.data import image_sets
 from trainjob.data.prepare import prepare
 from trainjob.data.shards import open_by_name
+from trainjob.train.samples import crops
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.augmentation import ShiftAndFlip
 from trainjob.train.samples.batches import blocks
@@ -122,6 +123,18 @@ def test_reading_images_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.
     lines: list[str] = []
     prepared(tmp_path, image_folder(tmp_path / "there"), say=lines.append)
     assert lines[:2] == ["0 of 12 images read", "4 of 12 images read"]
+
+
+def test_raw_images_are_the_same_where_torch_resizes_in_several_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path, image_folder(tmp_path / "there"), store="resized")
+    taken_by = {}
+    for in_one_thread in (True, False):
+        monkeypatch.setattr(crops, "_resizes_in_one_thread", lambda answer=in_one_thread: answer)
+        taken_by[in_one_thread] = taken(opened(tmp_path, ResizedCrop(12)), 2)
+    for ours, theirs in zip(taken_by[True], taken_by[False], strict=True):
+        assert all(map(np.array_equal, ours, theirs))
 
 
 def test_crops_lie_inside_and_have_the_requested_areas() -> None:

@@ -1,7 +1,7 @@
 """Images decoded, cut and resized as they are needed: random crops for training, the middle for evaluation.
 
 What is cut follows from (seed, update, place in the global batch), so it is the same for any number of instances and
-after resuming. Threads decode, because Pillow lets others run meanwhile.
+after resuming. Threads decode and resize, because Pillow and torch let others run meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from trainjob.contract.software import is_older
 from trainjob.data.encoded import EncodedImages
 from trainjob.data.pictures import Box, central_box
 
@@ -120,7 +121,7 @@ class CropSource:
                 box = Box(*boxes[place])
                 cut[place] = self._images.part(int(indices[place]), box, self._size, bool(mirrored[place]))
 
-        if isinstance(self._images, RawImages):  # torch has threads of its own
+        if isinstance(self._images, RawImages) and not _resizes_in_one_thread():
             decode(slice(0, len(indices)))
         else:
             self._pool = self._pool or ThreadPoolExecutor(self._threads, "trainjob-decode")
@@ -137,6 +138,11 @@ class CropSource:
         share = self._augment.centre if isinstance(self._augment, ResizedCrop) else 1.0
         sizes = zip(heights.tolist(), widths.tolist())
         return [central_box(*size, self._size, share) for size in sizes], np.zeros(len(indices), bool)
+
+
+def _resizes_in_one_thread() -> bool:
+    """Whether torch resizes bytes in the thread that asks for it. Otherwise it starts threads of its own for each."""
+    return not is_older(torch.__version__, "2.1") and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def _parts(samples: int, parts: int) -> List[slice]:
