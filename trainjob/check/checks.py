@@ -61,6 +61,7 @@ CHECKS = (
     Check("torch", software.torch, Where.HOSTS),
     Check("poptorch", pod.poptorch, Where.HOSTS, _is(PodCluster)),
     Check("task", software.task, Where.HOSTS),
+    Check("units", software.units, Where.HOSTS),
     Check("optimizer", software.optimizer, Where.HOSTS),
     Check("module", software.module, Where.HOSTS, _is_command),
     Check("program", software.program, Where.HOSTS, _is_command),

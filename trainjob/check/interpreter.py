@@ -62,20 +62,37 @@ def look_at_torch() -> None:
     fact("torch-built-for", " ".join("%s-%s" % pair for pair in built_for) or "cpu")
 
 
-def look_at_task(entry: str, options: Any) -> None:
-    """Import the task as a rank would, and build it with its options."""
+def look_at_task(entry: str, options: Any, shards: bool) -> None:
+    """Import the task as a rank would, and build it with its options; if it `shards`, look for the model's units."""
     # By name: this file lies in a package of the command line, which never imports the runtime.
     load = importlib.import_module("trainjob.train.tasks.loading").load
     from trainjob.contract.errors import UserError
 
     try:
-        load(entry, options, Path("project"))
+        task = load(entry, options, Path("project"))
+        if shards:
+            look_at_units(task)
     except UserError as error:
         fact("task-refused", error)
     except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, sys.exit included
         fact("task-error", "%s: %s" % (type(error).__name__, error))
     else:
         fact("task", "yes")
+
+
+def look_at_units(task: Any) -> None:
+    """Look for what is sharded or recomputed as one, in a model without memory."""
+    units_of = importlib.import_module("trainjob.train.engines.units").units_of
+    torch = importlib.import_module("torch")
+    from trainjob.contract.errors import UserError
+
+    try:
+        with torch.device("meta"):
+            units_of(task, task.build_model())
+    except UserError as error:
+        fact("units-refused", error)
+    except Exception:  # noqa: BLE001, S110 - what can't be built without memory is seen when it runs
+        pass
 
 
 def look_at_optimizer(entry: str) -> None:
@@ -113,7 +130,7 @@ def main(questions: Any) -> None:
     if questions.get("compiler"):
         look_at_compiler(questions["compiler"])
     if questions.get("task"):
-        look_at_task(questions["task"], questions["options"])
+        look_at_task(questions["task"], questions["options"], bool(questions.get("units")))
     if questions.get("optimizer"):
         look_at_optimizer(questions["optimizer"])
 

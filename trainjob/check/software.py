@@ -193,6 +193,14 @@ def task(context: Context) -> Iterator[Problem]:
         yield Problem("task", f"task {name} can't be imported by {python} on {answer.target.name}: {text}", cure)
 
 
+def units(context: Context) -> Iterator[Problem]:
+    """Yield why the task's model can't be sharded or recomputed unit by unit."""
+    for answer in context.interpreters[:1]:
+        refusal = answer.facts.get("units-refused")
+        if refusal is not None:
+            yield Problem("units", f"task {context.request.job.task or tasks.DEFAULT_TASK}: {refusal}")
+
+
 def optimizer(context: Context) -> Iterator[Problem]:
     """Yield why the class of the job's own optimizer can't be imported."""
     for answer in context.interpreters[:1]:

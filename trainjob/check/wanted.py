@@ -67,6 +67,8 @@ def of_interpreter(request: Request, *, imports_task: bool) -> dict[str, str]:
         questions["compiler"] = compilers(request)
     if imports_task and task_entry(request) is not None:
         questions |= {"task": task_entry(request), "options": dict(request.job.set)}
+        if request.plan.engine == "fsdp" or request.job.recompute:
+            questions["units"] = True
     optimizer = request.job.optimizer
     if imports_task and optimizer is not None and is_own(optimizer):
         questions["optimizer"] = optimizer

@@ -35,6 +35,31 @@ def test_refused_before_there_is_a_run(here: Here, words: list[str], why: str) -
     assert here.json("list") == []
 
 
+def test_a_model_without_units_is_refused_where_they_are_needed(here: Here) -> None:
+    here.write(
+        "one.py",
+        """
+from torch import nn
+
+class One:
+    def build_model(self):
+        return nn.Sequential(nn.Linear(4, 3))
+
+    def open_data(self, place):
+        raise NotImplementedError
+
+    def loss(self, outputs, targets):
+        raise NotImplementedError
+""",
+    )
+    job = ("submit", "--task", "one:One", "--samples", "64", "--micro-batch", "4", "--instances", "2")
+    for words in (["--engine", "fsdp"], ["--recompute"]):
+        refused = here.run(*job, *words, code=1).stderr
+        assert "task one:One: the model has no units to shard or recompute" in refused
+        assert 'Name them in the task: shard_units = ["blocks.*"]' in refused
+    assert here.json("list") == []
+
+
 def test_without_checks_the_run_itself_fails(here: Here) -> None:
     refused = here.run("submit", "--", "sh", "nowhere.sh", code=1).stderr
     assert "nowhere.sh does not exist in" in refused

@@ -1,19 +1,22 @@
-"""Engine fsdp: which time counts as communication."""
+"""Engine fsdp: which time counts as communication, and which optimizers can be sharded."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainjob.train.engines.fsdp import FsdpEngine
+from trainjob.contract.errors import UserError
+from trainjob.train.engines.fsdp import FsdpEngine, refuse_unsharded_state
 
 
 @contextlib.contextmanager
@@ -50,3 +53,21 @@ def test_every_collective_of_a_unit_counts_as_waiting_and_computing_does_not() -
         assert events == ["begins to wait", "has waited", "computes"]  # gathered
         outputs.sum().backward()
     assert events[3:] == ["begins to wait", "has waited"] * 2  # gathered again, and the gradients reduced
+
+
+def test_an_optimizers_state_is_sharded_as_its_weights_are() -> None:
+    def sharded(*shape: int) -> Any:
+        tensor: Any = torch.zeros(shape)
+        tensor.placements = [SimpleNamespace(is_shard=lambda: True)]
+        return tensor
+
+    def looked_at(**state: Any) -> None:
+        optimizer = SimpleNamespace(state={model.weight: state})
+        refuse_unsharded_state("mine:Own", optimizer, model)
+
+    model = nn.Linear(4, 3)
+    looked_at(moment=sharded(3, 4), step=torch.tensor(3.0), count=3)
+    for other in (torch.zeros(3, 4), torch.zeros(3), sharded(3, 1)):
+        wrong = f"optimizer mine:Own does not allow it: it keeps rows of shape {tuple(other.shape)} for weight weight"
+        with pytest.raises(UserError, match=re.escape(wrong)):
+            looked_at(rows=other)

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.optimizers import is_own
 from trainjob.contract.software import OLDEST_FOR_FSDP, is_older
 from trainjob.train.engines import precision
 from trainjob.train.engines.base import Engine, Parts
@@ -51,6 +52,7 @@ class FsdpEngine(WaitingEngine):
     def __init__(self, parts: Parts) -> None:
         self._watched: Set[str] = set()  # names of parameters that note their use
         self._used: Set[str] = set()  # in this update
+        self._is_proved = False  # that the optimizer's state is sharded as the weights are
         super().__init__(parts)
         self._used.clear()
 
@@ -150,6 +152,21 @@ class FsdpEngine(WaitingEngine):
         # Not fused: torch's fused SGD doesn't take sharded parameters.
         return build_optimizer(parameter_groups(self.model, self.parts.task), self.settings, fuse=False)
 
+    def step(self) -> None:
+        """Update the weights with their gradients. Raises UserError for an optimizer that can't update parts."""
+        name = self.settings.optimizer
+        if self._is_proved or not is_own(name):
+            super().step()
+            return
+        try:
+            super().step()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError) as error:
+            raise _unsharded(name, "its first step failed: %s" % str(error).split("\n")[0]) from error
+        refuse_unsharded_state(name, self.optimizer, self.model)
+        self._is_proved = bool(self.optimizer.state)
+
     def loss_scale(self) -> float:
         """Return the scale of the loss. FSDP divides by the number of instances, which a sum has to undo."""
         scale = super().loss_scale()
@@ -192,6 +209,24 @@ class Awaited:
         """Call the collective."""
         with self._waiting():
             return self._collective(output_tensor, input_tensor, **how)
+
+
+def refuse_unsharded_state(name: str, optimizer: Any, model: nn.Module) -> None:
+    """Raise UserError for state that is not sharded as its parameter: another number of instances could not go on."""
+    for of, parameter in model.named_parameters():
+        for what, value in optimizer.state.get(parameter, {}).items():
+            is_one = not isinstance(value, torch.Tensor) or value.numel() == 1
+            if not is_one and not (is_sharded(value) and value.shape == parameter.shape):
+                shapes = tuple(value.shape), of, tuple(parameter.shape)
+                raise _unsharded(name, "it keeps %s of shape %s for weight %s of shape %s" % (what, *shapes))
+
+
+def _unsharded(name: str, why: str) -> UserError:
+    return UserError(
+        "engine fsdp shards an optimizer's state row by row with its weights, and optimizer %s does not allow it: %s"
+        % (name, why),
+        "Choose one whose state has its weights' shapes, such as adamw or lamb, or take --engine ddp",
+    )
 
 
 def _reduce_unused(model: Any) -> None:
