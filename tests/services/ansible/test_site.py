@@ -212,6 +212,7 @@ def test_a_host_that_is_down_is_named_and_the_others_finish(second: Any, adminis
     assert "Connection refused" in found["failures"][0]["why"]
 
 
+@pytest.mark.full
 def test_a_new_host_is_added_and_no_other_is_touched(second: Any, administrator: Any, site: Any) -> None:
     logins = {name: host.logins for name, host in site.hosts.items()}
     site.add("node3")

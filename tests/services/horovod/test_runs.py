@@ -62,6 +62,7 @@ def test_four_instances_train_as_one_with_adamw(hvd: Here) -> None:
     assert verify(hvd, *asked, limit_s=_LIMIT_S)["equal"]
 
 
+@pytest.mark.full
 def test_an_interrupted_run_goes_on_within_the_tolerance(hvd: Here) -> None:
     asked = ("-c", "hvd", "--engine", "horovod", "--resume", "--updates", "100", "--interruptions", "1")
     verdict = verify(hvd, *asked, limit_s=500)
@@ -95,7 +96,7 @@ def test_cancel_lets_the_ranks_checkpoint_and_ends_everything(hvd: Here) -> None
     assert "its checkpoint is written" in run.log(0)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_killed_rank_fails_the_run_and_is_named(hvd: Here, rank: int) -> None:
     run = training(hvd)
     ranks = [pid for pid in pids(run, "trainjob.train") if f"RANK={rank}" in environment(pid)]

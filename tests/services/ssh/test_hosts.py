@@ -213,6 +213,7 @@ def test_a_stopped_run_resumes_on_fewer_hosts_with_the_same_global_batch(place: 
     assert (planned["topology"]["instances"], planned["batch"]["accumulation"]) == (2, 3)
 
 
+@pytest.mark.full
 def test_provision_prepares_data_on_every_host(place: OfHosts, needs: Callable[[str], Path], tmp_path: Path) -> None:
     needs("ansible")
     wanted = {"data_sets": [{"name": "digits"}], "interpreter": sys.executable}

@@ -36,6 +36,7 @@ def test_the_appetite_is_measured_and_said_with_a_plot(here: Here) -> None:
     assert runs_left(here) == []
 
 
+@pytest.mark.full
 def test_the_toy_net_is_grown_in_model_and_in_data(here: Here) -> None:
     sizes = ("--width", "10", "--width", "20", "--size", "256", "--size", "512")
     ended = here.run("bench", "growth", "--json", *sizes, "--at", "1", "--measured-epochs", "1", "--plot", "growth.svg")

@@ -34,6 +34,7 @@ def test_instances_and_replicas_train_as_one(here: Here) -> None:
     assert not list((here.folder / "data" / "trainjob" / "experiments").iterdir())
 
 
+@pytest.mark.full
 def test_an_interrupted_run_ends_with_the_same_bits(here: Here) -> None:
     asked = ("--updates", "200", "--micro-batch", "4", "--device-iterations", "2", "--checkpoint-every", "20")
     verdict = verify(here, *SMALL, "--resume", "--interruptions", "1", *asked, limit_s=400)
