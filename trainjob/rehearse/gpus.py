@@ -56,7 +56,7 @@ def make_ready(python: str) -> Path | None:
     if ended.code != 0:
         raise UserError(
             f"no stand-in GPUs for {python}: {ended.stderr.strip()}",
-            "Rehearse without --gpus, on CPUs",
+            "Rehearse with --no-gpus, on CPUs",
             "no-standin-gpus",
         )
     return folder
