@@ -248,6 +248,7 @@ def test_an_inventory_that_cannot_be_meant_stops_before_any_host_changes(adminis
 # -- data sets ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_archive_that_one_host_has_reaches_the_others(administrator: Any, site: Any, python38: str) -> None:
     path = small_cifar.write_archive(site.hosts["pod1"].at("/srv/cifar.tar.gz"), small_cifar.make_batches())
     variables = {

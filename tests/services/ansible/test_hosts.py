@@ -100,6 +100,7 @@ def test_who_may_not_write_is_told_so_and_becomes_root_when_asked(ordinary: Any,
 # -- hosts that know each other -----------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_hosts_of_a_pod_know_each_other_and_forget_who_has_left(site: Site, tmp_path: Path) -> None:
     pods = {"user": "ml", "port": site.port}
     folders = [host.at("/srv/ml/.ssh") for host in site.hosts.values()]

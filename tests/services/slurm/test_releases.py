@@ -27,7 +27,7 @@ SITE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("release", ["20.11", "26.05"])
+@pytest.mark.parametrize("release", [pytest.param("20.11", marks=pytest.mark.full), "26.05"])
 def test_the_same_bytes_are_rehearsed_on(release: str, needs: Callable[[str], Path], here: Here) -> None:
     needs("slurm releases")
     here.patience_s = 600

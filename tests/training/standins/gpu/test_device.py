@@ -30,6 +30,7 @@ print(json.dumps([losses, str(loss.device)]))
 """
 
 
+@pytest.mark.full
 def test_training_gives_the_cpus_losses_to_the_last_digit(tmp_path: Path) -> None:
     seen = {
         device: values(alone(tmp_path, TRAINS.replace("DEVICE", repr(device))))[0]
