@@ -77,7 +77,7 @@ def is_too_late(durable_s: float, margin_s: float) -> bool:
 
 
 def margin_for(durable_s: float) -> int:
-    """Return a margin that is long enough for such checkpoints, with a minute to spare, or the longest of Slurm's."""
+    """Return a margin that such checkpoints need and a minute more, or the longest that Slurm takes."""
     return min(math.ceil(2 * durable_s) + 60, 65_535)
 
 

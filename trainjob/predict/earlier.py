@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.cluster.times import seconds
-from trainjob.contract import checkpoints as durability
 from trainjob.contract import job as jobs
 from trainjob.contract import states
+from trainjob.contract.checkpoints import is_too_late, margin_for
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.files import DamagedError, read_small, read_word
 from trainjob.contract.job import ContractError, JobRecord
@@ -82,12 +82,12 @@ def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
     if margin_s is None or request.plan.batch is None or request.elements:
         return
     slowest_s = max((one.durable_s or 0.0 for one in earlier(record_of(request))), default=0.0)
-    if durability.is_too_late(slowest_s, margin_s):
+    if is_too_late(slowest_s, margin_s):
         yield Problem(
             "checkpoint-after-limit",
             f"a checkpoint of earlier runs of this work took up to {slowest_s:.0f} s until it was on disk, the last "
             f"one may have to wait for another, and the job is told to stop {margin_s:.0f} s before its time limit",
-            f"Set time_limit_signal.margin_s in the cluster file to {durability.margin_for(slowest_s)}, and give a "
+            f"Set time_limit_signal.margin_s in the cluster file to {margin_for(slowest_s)}, and give a "
             "--time-limit well above that",
         )
 

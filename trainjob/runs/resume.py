@@ -7,7 +7,6 @@ from typing import Any
 
 from trainjob.cluster import recorded
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster
 from trainjob.contract import checkpoints, states
 from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
@@ -114,11 +113,10 @@ def request_of(
     record: JobRecord,
     *,
     job: Mapping[str, Any] | None = None,
-    cluster: Cluster | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Request:
-    """Return the request that job.json records, planned anew with another job or cluster. Raises Refusal."""
-    cluster = recorded.cluster(record) if cluster is None else cluster
+    """Return the request that job.json records, planned anew; `job` replaces what was stated. Raises Refusal."""
+    cluster = recorded.cluster(record)
     stated = Job.of({**(record.request.job if job is None else job), "name": record.name})
     return Request(
         cluster=cluster,

@@ -143,6 +143,7 @@ def test_a_kill_of_a_client_leaves_no_container(staying: Contained) -> None:
     os.kill(staying.run.find("podman", "run")[0], signal.SIGKILL)
     staying.run.wait("FAILED")
     staying.nothing_is_left()
+    assert staying.run.status()["state"] == "FAILED"
 
 
 @pytest.mark.full

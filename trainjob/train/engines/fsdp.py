@@ -212,7 +212,7 @@ class Awaited:
 
 
 def refuse_unsharded_state(name: str, optimizer: Any, model: nn.Module) -> None:
-    """Raise UserError for state that is not sharded as its parameter: another number of instances could not go on."""
+    """Raise UserError for state that is not sharded as its parameter: no other number of instances could continue."""
     for of, parameter in model.named_parameters():
         for what, value in optimizer.state.get(parameter, {}).items():
             is_one = not isinstance(value, torch.Tensor) or value.numel() == 1

@@ -55,7 +55,7 @@ class Program:
         ]
         self._owners = [(owner, name) for owner in model.modules() for name in owner._buffers]
         self._buffers = [self._copies() for _ in range(self.shape.replicas)]
-        self._constants: Any = None  # once traced
+        self._constants: Optional[Constants] = None  # once traced
         self._watched: Dict[str, List[Any]] = {}  # anchored tensors by name, one for each device iteration
         self._random_state = _first_random_state(options)
         self.grouped: List[GroupedWeight] = []
@@ -230,7 +230,7 @@ class Program:
         return [name for name, _ in self.host.named_parameters()]
 
     def anchored(self, name: str, mode: Optional[OutputMode], period: int) -> Any:
-        """Return what an anchor asks for of a tensor in the last call: of a mean update if gradients add up."""
+        """Return an anchored tensor of the last call, by its mode. An accumulated gradient is that of its update."""
         mode, seen = self._mode if mode in (None, OutputMode.Default) else mode, self._watched[name]
         if mode == OutputMode.Final:
             return seen[-1]
