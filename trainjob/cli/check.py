@@ -67,16 +67,16 @@ def _start(prepared: Prepared, script: bytes) -> tuple[str | None, list[Problem]
     return (None, [answer]) if isinstance(answer, Problem) else (answer, [])
 
 
-def _say(found: list[Problem], start: str | None, interpreters: list[Interpreter], *, as_json: bool) -> None:
+def _say(problems: list[Problem], start: str | None, interpreters: list[Interpreter], *, as_json: bool) -> None:
     if as_json:
-        verdict = {"ok": not found, "problems": [problem.as_json() for problem in found], "expected_start": start}
+        verdict = {"ok": not problems, "problems": [problem.as_json() for problem in problems], "expected_start": start}
         verdict["interpreters"] = [one._asdict() for one in interpreters]
         show.as_json(verdict)
         return
     for one in interpreters:
         typer.echo(str(one))
-    for problem in found:
+    for problem in problems:
         typer.echo(str(problem))
-    typer.echo(f"{len(found)} problem{'' if len(found) == 1 else 's'}" if found else "no problems found")
+    typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problems found")
     if start is not None:
         typer.echo(f"Slurm would start it at {start}")

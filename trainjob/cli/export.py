@@ -82,7 +82,7 @@ def _weights(paths: RunPaths, output: Path, *, averaged: bool, quiet: bool) -> d
     return {"file": str(output), "update": checkpoint.update, "bytes": size}
 
 
-def _to_trackers(paths: RunPaths, wanted: Mapping[str, str], *, quiet: bool) -> list[dict[str, Any]]:
+def _to_trackers(paths: RunPaths, targets: Mapping[str, str], *, quiet: bool) -> list[dict[str, Any]]:
     """Export a run, or each element of an array, to every tool that was named."""
     from trainjob.runs import arrays
     from trainjob.runs.export import TRACKERS
@@ -91,7 +91,7 @@ def _to_trackers(paths: RunPaths, wanted: Mapping[str, str], *, quiet: bool) -> 
     rows = []
     for one in arrays.elements(paths) or [paths]:
         seen = history(one)
-        for tool, target in wanted.items():
+        for tool, target in targets.items():
             place, lines = TRACKERS[tool](seen, target)
             rows.append({"run": one.id, "to": tool, "place": place, "lines": lines})
             if not quiet:

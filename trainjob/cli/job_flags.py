@@ -44,9 +44,9 @@ def takes_a_job(
     left_out = {*without, *(row.name for row in rows().values() if row.facts.group in set(groups_without))}
 
     @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        own = {name: given.pop(name) for name in list(given) if name in own_parameters}
-        command(_collected(given), **own)
+    def wrapper(**arguments: Any) -> None:
+        own = {name: arguments.pop(name) for name in list(arguments) if name in own_parameters}
+        command(_collected(arguments), **own)
 
     _, *rest = inspect.signature(command, eval_str=True).parameters.values()
     own_parameters = {parameter.name for parameter in rest}
@@ -104,16 +104,18 @@ def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspec
     )
 
 
-def _collected(given: Mapping[str, Any]) -> JobOptions:
+def _collected(arguments: Mapping[str, Any]) -> JobOptions:
     values: dict[str, Any] = {}
     for row in rows().values():
-        value = given.get(row.name)
+        value = arguments.get(row.name)
         if value is not None and not (row.is_mapping and not value):
             values[row.name] = dict(_pair(text, row) for text in value) if row.is_mapping else _value(value, row)
-    words = tuple(given["words"] or ())
+    words = tuple(arguments["words"] or ())
     if words:
         values[_WORDS] = list(words)
-    return JobOptions(given["cluster"], given["job_file"], values, words, given["project"], given["untracked"])
+    return JobOptions(
+        arguments["cluster"], arguments["job_file"], values, words, arguments["project"], arguments["untracked"]
+    )
 
 
 def _value(value: Any, row: Row) -> Any:

@@ -134,10 +134,10 @@ def _print_tasks(paths: RunPaths, tasks: list[RunPaths], *, as_json: bool) -> No
     show.table(head, ((*_summary(report), in_words(settings)) for report, settings in found))
 
 
-def _summary(found: Report) -> tuple[str, ...]:
-    accuracy = None if found.held_out_accuracy is None else f"{100 * found.held_out_accuracy:.2f} %"
-    losses = (None if loss is None else f"{loss:.4f}" for loss in (found.loss, found.held_out_loss))
-    return tuple(str(cell or "-") for cell in (found.id, found.state, found.updates, *losses, accuracy))
+def _summary(report: Report) -> tuple[str, ...]:
+    accuracy = None if report.held_out_accuracy is None else f"{100 * report.held_out_accuracy:.2f} %"
+    losses = (None if loss is None else f"{loss:.4f}" for loss in (report.loss, report.held_out_loss))
+    return tuple(str(cell or "-") for cell in (report.id, report.state, report.updates, *losses, accuracy))
 
 
 def made(paths: RunPaths, state: str | None = None, curves: Series | None = None) -> Report:
@@ -158,16 +158,16 @@ def made(paths: RunPaths, state: str | None = None, curves: Series | None = None
     return replace(from_the_folder(paths, curves), state=state or status(paths).state)
 
 
-def print_report(found: Report) -> None:
+def print_report(report: Report) -> None:
     """Print a run's figures as a table."""
-    typer.echo(f"\n{found.name} · {found.state or 'not started'} · {_instances(found)}")
-    show.rows([*_figures(found), *_predictions(found), ("run directory", found.folder)])
+    typer.echo(f"\n{report.name} · {report.state or 'not started'} · {_instances(report)}")
+    show.rows([*_figures(report), *_predictions(report), ("run directory", report.folder)])
 
 
-def _predictions(found: Report) -> Iterator[tuple[str, str]]:
+def _predictions(report: Report) -> Iterator[tuple[str, str]]:
     from trainjob.report.predicted import measure
 
-    for one in found.predictions:
+    for one in report.predictions:
         expected, low, high = (
             measure(value, one.unit) for value in (one.predicted.median, one.predicted.low, one.predicted.high)
         )
@@ -216,21 +216,21 @@ def _print_score(runs: list[RunPaths], *, as_json: bool) -> None:
     )
 
 
-def _goodput(found: Goodput | None) -> Iterator[tuple[str, str]]:
-    if found is None:
+def _goodput(goodput: Goodput | None) -> Iterator[tuple[str, str]]:
+    if goodput is None:
         return
-    allocated = show.seconds(found.allocated_s)
-    if found.share is None:
+    allocated = show.seconds(goodput.allocated_s)
+    if goodput.share is None:
         yield "allocated", allocated
     else:
-        yield "goodput", f"{100 * found.share:.1f} % of {allocated} allocated"
-        yield "allocated time", " · ".join(f"{name} {show.seconds(seconds)}" for name, seconds in found.parts)
-    if found.waits:
-        yield "waited", " · ".join(f"{name} {show.seconds(seconds)}" for name, seconds in found.waits)
+        yield "goodput", f"{100 * goodput.share:.1f} % of {allocated} allocated"
+        yield "allocated time", " · ".join(f"{name} {show.seconds(seconds)}" for name, seconds in goodput.parts)
+    if goodput.waits:
+        yield "waited", " · ".join(f"{name} {show.seconds(seconds)}" for name, seconds in goodput.waits)
 
 
-def _profiles(found: Report) -> Iterator[tuple[str, str]]:
-    for one in found.profiles:
+def _profiles(report: Report) -> Iterator[tuple[str, str]]:
+    for one in report.profiles:
         yield f"profile of rank {one.rank}", f"updates {one.first} to {one.last} on {one.device}, {one.seconds:.3f} s"
         if one.communication_s is not None and one.exposed_s is not None:
             hidden = (
@@ -244,37 +244,37 @@ def _profiles(found: Report) -> Iterator[tuple[str, str]]:
             yield "  operator", f"{operator.name}: {operator.seconds:.3f} s in {operator.calls:,} calls"
 
 
-def _trouble(found: Report) -> Iterator[tuple[str, str]]:
-    if found.cause is not None:
-        yield "cause", str(found.cause)
-    if found.damaged_lines:
-        yield "metrics", f"{found.damaged_lines} damaged lines of metrics.jsonl are left out"
-    if found.packages_differ is not None:
-        yield "hosts", found.packages_differ
+def _trouble(report: Report) -> Iterator[tuple[str, str]]:
+    if report.cause is not None:
+        yield "cause", str(report.cause)
+    if report.damaged_lines:
+        yield "metrics", f"{report.damaged_lines} damaged lines of metrics.jsonl are left out"
+    if report.packages_differ is not None:
+        yield "hosts", report.packages_differ
 
 
-def _instances(found: Report) -> str:
-    attempts = f", {found.attempts} attempts" if found.attempts > 1 else ""
-    return f"{found.instances} instance{'s' if found.instances > 1 else ''}{attempts}"
+def _instances(report: Report) -> str:
+    attempts = f", {report.attempts} attempts" if report.attempts > 1 else ""
+    return f"{report.instances} instance{'s' if report.instances > 1 else ''}{attempts}"
 
 
-def _figures(found: Report) -> Iterator[tuple[str, str]]:
-    if found.updates is not None:
-        yield "epochs", f"{found.epochs} ({found.updates} updates)"
-    if found.loss is not None:
-        yield "training loss", f"{found.loss:.4f}"
-    if found.held_out_loss is not None:
-        yield "held-out loss", f"{found.held_out_loss:.4f}"
-    if found.held_out_accuracy is not None:
-        yield "held-out accuracy", f"{100 * found.held_out_accuracy:.2f} % of {found.held_out_samples} samples"
-    if found.samples_per_s is not None:
-        yield "samples/s", f"{found.samples_per_s:,.0f}"
-    if found.peak_memory_bytes is not None:
-        yield "memory", f"{show.size(found.peak_memory_bytes)} at most, of rank 0"
-    yield from _goodput(found.goodput)
-    yield from _profiles(found)
-    yield from _trouble(found)
-    for phase, seconds in (found.seconds or {}).items():
+def _figures(report: Report) -> Iterator[tuple[str, str]]:
+    if report.updates is not None:
+        yield "epochs", f"{report.epochs} ({report.updates} updates)"
+    if report.loss is not None:
+        yield "training loss", f"{report.loss:.4f}"
+    if report.held_out_loss is not None:
+        yield "held-out loss", f"{report.held_out_loss:.4f}"
+    if report.held_out_accuracy is not None:
+        yield "held-out accuracy", f"{100 * report.held_out_accuracy:.2f} % of {report.held_out_samples} samples"
+    if report.samples_per_s is not None:
+        yield "samples/s", f"{report.samples_per_s:,.0f}"
+    if report.peak_memory_bytes is not None:
+        yield "memory", f"{show.size(report.peak_memory_bytes)} at most, of rank 0"
+    yield from _goodput(report.goodput)
+    yield from _profiles(report)
+    yield from _trouble(report)
+    for phase, seconds in (report.seconds or {}).items():
         yield f"seconds in {phase}", f"{seconds:.2f}"
-    if found.slowest_rank is not None:
-        yield "slowest rank", str(found.slowest_rank)
+    if report.slowest_rank is not None:
+        yield "slowest rank", str(report.slowest_rank)

@@ -242,8 +242,10 @@ def _print_resume(verdict: ResumeVerdict) -> None:
         ((one.way, str(one.after_update), f"{one.instances} instances") for one in verdict.interruptions),
     )
     made = len(verdict.interruptions)
-    if made < verdict.asked:
-        typer.echo(f"\n{made} of {verdict.asked} interruptions: the run ended before the next one: give more --updates")
+    if made < verdict.requested:
+        typer.echo(
+            f"\n{made} of {verdict.requested} interruptions: the run ended before the next one: give more --updates"
+        )
     sums = "another number of instances sums in another order, and Horovod does so in every run"
     how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
     typer.echo(f"\nparameters {verdict.parameters:.1e} apart after the last update, must be equal {how}")

@@ -62,6 +62,6 @@ def _text_of(source: str) -> str:
     return known[source].path.read_text(encoding="utf-8")
 
 
-def _meant(word: str, known: list[str] | dict[str, str]) -> str:
-    close = nearest(word, known)
+def _meant(word: str, keys: list[str] | dict[str, str]) -> str:
+    close = nearest(word, keys)
     return f"is {close} meant?" if close else ""

@@ -87,17 +87,17 @@ def _path(detail: Any, values: object) -> KeyPath:
     return tuple(path)
 
 
-def _without_echoes(kind: type[Strict], found: list[Fault], grouped: Mapping[KeyPath, list[Any]]) -> list[Fault]:
+def _without_echoes(kind: type[Strict], faults: list[Fault], grouped: Mapping[KeyPath, list[Any]]) -> list[Fault]:
     """Drop a key that is missing only because it is misspelt, and "expected text" for a list with a wrong item."""
     meant = {
         (*path[:-1], nearest(str(path[-1]), _known_keys(kind, path[:-1])))
         for path, details in grouped.items()
         if details[0]["type"] == "extra_forbidden"
     }
-    deeper = {fault.path[:size] for fault in found for size in range(len(fault.path))}
+    deeper = {fault.path[:size] for fault in faults for size in range(len(fault.path))}
     return [
         fault
-        for fault in found
+        for fault in faults
         if not (grouped[fault.path][0]["type"] == "missing" and fault.path in meant)
         and not (fault.path and fault.path in deeper)
     ]
@@ -123,9 +123,9 @@ def _describe(kind: type[Strict], path: KeyPath, details: list[Any], written: Wr
     return f"read {_shown(value, written(path))}, expected {expected}", _cure(details, value, written(path))
 
 
-def _unknown_key(path: KeyPath, known: Iterable[str]) -> tuple[str, str]:
-    close = nearest(str(path[-1]), known)
-    return "is not a key", f"is {close} meant?" if close else f"known here are {', '.join(known)}"
+def _unknown_key(path: KeyPath, keys: Iterable[str]) -> tuple[str, str]:
+    close = nearest(str(path[-1]), keys)
+    return "is not a key", f"is {close} meant?" if close else f"the keys are {', '.join(keys)}"
 
 
 def _expected(detail: Any) -> str:

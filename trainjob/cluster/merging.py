@@ -87,9 +87,9 @@ def by_setting(values: Mapping[str, Any]) -> dict[str, Any]:
     return plain | named
 
 
-def _check_flags(given: dict[str, object]) -> None:
+def _check_flags(flags: dict[str, object]) -> None:
     try:
-        Job.of(given)
+        Job.of(flags)
     except InvalidError as refused:
         raise JobError.of_all([_of_a_flag(fault) for fault in refused.faults]) from None
 

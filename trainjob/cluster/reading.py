@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from trainjob.cluster import document
-from trainjob.cluster.document import Document, Mistake
+from trainjob.cluster.document import Document, Mistake, load, load_list
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.faults import Fault, dotted
 from trainjob.cluster.job import Job
@@ -43,10 +42,10 @@ def read_preferences() -> Preferences:
     path = file()
     if not path.exists():
         return Preferences()
-    found = document.load(_text_of(path, str(path), UserError))
-    if found.root is None:
-        raise UserError.of_all(_problems(UserError, str(path), found.problems))
-    preferences = _checked(found, Preferences, str(path), UserError)
+    document = load(_text_of(path, str(path), UserError))
+    if document.root is None:
+        raise UserError.of_all(_problems(UserError, str(path), document.problems))
+    preferences = _checked(document, Preferences, str(path), UserError)
     if preferences.notify is not None and preferences.notify.webhook is not None and path.stat().st_mode & 0o077:
         raise UserError(
             f"{path} has mode {path.stat().st_mode & 0o777:04o}: others may read the webhook's address, which is a "
@@ -58,25 +57,25 @@ def read_preferences() -> Preferences:
 
 def cluster_from_text(text: str, where: str) -> Cluster:
     """Return the cluster that `text` describes. Raises ClusterError, whose lines begin with `where`:LINE."""
-    found = document.load(text)
-    kind = found.values.get("kind")
-    if found.root is None or not isinstance(kind, str) or kind not in KINDS:
-        raise ClusterError.of_all(_problems(ClusterError, where, [*found.problems, *_kind_problem(found)]))
-    return _checked(found, KINDS[kind], where, ClusterError)
+    document = load(text)
+    kind = document.values.get("kind")
+    if document.root is None or not isinstance(kind, str) or kind not in KINDS:
+        raise ClusterError.of_all(_problems(ClusterError, where, [*document.problems, *_kind_problem(document)]))
+    return _checked(document, KINDS[kind], where, ClusterError)
 
 
 def job_from_text(text: str, where: str) -> Job:
     """Return the job that `text` describes. Raises JobError, whose lines begin with `where`:LINE."""
-    return _checked_job(document.load(text), Job, where)
+    return _checked_job(load(text), Job, where)
 
 
 def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]:
     """Return each item of the list in `text`. Raises JobError with all that is wrong, each line with its number."""
     items: list[SomeJob] = []
     wrong: list[Problem] = []
-    for found in document.load_list(text):
+    for document in load_list(text):
         try:
-            items.append(_checked_job(found, kind, where))
+            items.append(_checked_job(document, kind, where))
         except JobError as error:
             wrong.extend(error.problems)
     if wrong:
@@ -102,39 +101,39 @@ def _text_of(path: Path, where: str, error: type[UserError]) -> str:
         raise error(f"{where}: can't be read: it {reason}", "give a YAML file of at most 256 kB") from None
 
 
-def _checked_job(found: Document, kind: type[SomeJob], where: str) -> SomeJob:
-    if found.root is None:
-        raise JobError.of_all(_problems(JobError, where, found.problems))
-    return _checked(found, kind, where, JobError)
+def _checked_job(document: Document, kind: type[SomeJob], where: str) -> SomeJob:
+    if document.root is None:
+        raise JobError.of_all(_problems(JobError, where, document.problems))
+    return _checked(document, kind, where, JobError)
 
 
-def _checked(found: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
+def _checked(document: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
     mistakes: list[Fault] = []
     try:
-        value = validated(kind, found.values, found.written)
+        value = validated(kind, document.values, document.written)
     except InvalidError as refused:
         mistakes = refused.faults
-    noted = {problem.path for problem in found.problems}
-    problems = [*found.problems, *(_at_line(found, fault) for fault in mistakes if fault.path not in noted)]
+    noted = {problem.path for problem in document.problems}
+    problems = [*document.problems, *(_at_line(document, fault) for fault in mistakes if fault.path not in noted)]
     if problems:
         raise error.of_all(_problems(error, where, problems))
     return value
 
 
-def _at_line(found: Document, fault: Fault) -> Mistake:
-    return Mistake(found.line(fault.path), 0, fault.path, fault.text, fault.cure)
+def _at_line(document: Document, fault: Fault) -> Mistake:
+    return Mistake(document.line(fault.path), 0, fault.path, fault.text, fault.cure)
 
 
-def _kind_problem(found: Document) -> list[Mistake]:
-    if found.root is None or any(problem.path == ("kind",) for problem in found.problems):
+def _kind_problem(document: Document) -> list[Mistake]:
+    if document.root is None or any(problem.path == ("kind",) for problem in document.problems):
         return []
     known = ", ".join(KINDS)
-    if "kind" not in found.values:
-        return [Mistake(found.line(()), 0, ("kind",), "is missing", f"give one of {known}")]
-    read = found.values["kind"]
+    if "kind" not in document.values:
+        return [Mistake(document.line(()), 0, ("kind",), "is missing", f"give one of {known}")]
+    read = document.values["kind"]
     close = nearest(read, KINDS) if isinstance(read, str) else None
     meant = f"is {close} meant?" if close else ""
-    return [Mistake(found.line(("kind",)), 0, ("kind",), f"read {read!r}, expected one of {known}", meant)]
+    return [Mistake(document.line(("kind",)), 0, ("kind",), f"read {read!r}, expected one of {known}", meant)]
 
 
 def _problems(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:

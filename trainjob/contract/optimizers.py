@@ -58,11 +58,11 @@ def is_own(optimizer: str) -> bool:
     return ":" in optimizer
 
 
-def optimizer_options(name: str, given: Mapping[str, Scalar], momentum: float) -> Dict[str, Any]:
+def optimizer_options(name: str, stated: Mapping[str, Scalar], momentum: float) -> Dict[str, Any]:
     """Return every option of optimizer `name`; for a class of the user's own only those given. Raises UserError."""
     if is_own(name):
-        return dict(given)
-    options = _options("optimizer", name, OPTIMIZERS, given)
+        return dict(stated)
+    options = _options("optimizer", name, OPTIMIZERS, stated)
     if options.get("nesterov") and (momentum == 0 or options["dampening"] != 0):
         raise UserError(
             "nesterov needs a momentum above 0 and no dampening, and momentum is %g, dampening %g"
@@ -72,9 +72,9 @@ def optimizer_options(name: str, given: Mapping[str, Scalar], momentum: float) -
     return options
 
 
-def schedule_options(name: str, given: Mapping[str, Scalar], warmup_updates: int) -> Dict[str, Any]:
+def schedule_options(name: str, stated: Mapping[str, Scalar], warmup_updates: int) -> Dict[str, Any]:
     """Return every option of schedule `name`. Raises UserError."""
-    options = _options("schedule", name, SCHEDULES, given)
+    options = _options("schedule", name, SCHEDULES, stated)
     if name == HAS_OWN_WARMUP and warmup_updates:
         raise UserError(
             "schedule %s has a warm-up of its own, and warmup_updates is %d" % (name, warmup_updates),
@@ -83,7 +83,7 @@ def schedule_options(name: str, given: Mapping[str, Scalar], warmup_updates: int
     return options
 
 
-def _options(kind: str, name: str, table: Mapping[str, Options], given: Mapping[str, Scalar]) -> Dict[str, Any]:
+def _options(kind: str, name: str, table: Mapping[str, Options], stated: Mapping[str, Scalar]) -> Dict[str, Any]:
     if name not in table:
         also = ", or module:attribute of your own" if kind == "optimizer" else ""
         hint = did_you_mean(name, table)
@@ -92,7 +92,7 @@ def _options(kind: str, name: str, table: Mapping[str, Options], given: Mapping[
             text, "%s of %s%s" % (hint.capitalize() + "It is one" if hint else "Choose one", ", ".join(table), also)
         )
     options = table[name]
-    for option, value in given.items():
+    for option, value in stated.items():
         if option not in options:
             hint = did_you_mean(option, options).capitalize()
             raise UserError(
@@ -100,7 +100,7 @@ def _options(kind: str, name: str, table: Mapping[str, Options], given: Mapping[
                 "%sIt has: %s" % (hint, ", ".join(options)) if options else "Leave it out: it has none",
             )
         _check(kind, name, option, options[option], value)
-    return {option: _as_default(given.get(option, row.default), row.default) for option, row in options.items()}
+    return {option: _as_default(stated.get(option, row.default), row.default) for option, row in options.items()}
 
 
 def _as_default(value: Scalar, default: Scalar) -> Scalar:

@@ -37,14 +37,14 @@ def from_json(kind: Type[Value], value: Any, where: str = "") -> Value:
     if not isinstance(value, dict):
         raise _damaged(where, value, "an object")
     hints = _hints_of(kind)  # type: ignore[arg-type] # a class is hashable
-    given: Dict[str, Any] = {}
+    fields: Dict[str, Any] = {}
     for one in dataclasses.fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
         key, inside = _key(one), "%s.%s" % (where, _key(one)) if where else _key(one)
         if key in value:
-            given[one.name] = _checked(hints[one.name], value[key], inside)
+            fields[one.name] = _checked(hints[one.name], value[key], inside)
         elif _is_required(one):
             raise DamagedError("%s is missing" % inside)
-    return kind(**given)
+    return kind(**fields)
 
 
 def read(kind: Type[Value], path: Path) -> Optional[Value]:

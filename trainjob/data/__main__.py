@@ -65,19 +65,19 @@ def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--" + name.replace("_", "-"), type=int)
 
 
-def _fetch(given: argparse.Namespace) -> Dict[str, Any]:
-    fetched = fetch(given.source, given.path, given.sha256, _say)
+def _fetch(arguments: argparse.Namespace) -> Dict[str, Any]:
+    fetched = fetch(arguments.source, arguments.path, arguments.sha256, _say)
     return {"path": str(fetched.path), "changed": fetched.changed}
 
 
-def _prepare(given: argparse.Namespace) -> Dict[str, Any]:
-    options = {name: getattr(given, name) for name in ("source", "shape", "skip_damaged", *_WORDS, *_NUMBERS)}
-    folder = prepare(given.name, given.data_dir.expanduser(), again=given.again, say=_say, **options)
+def _prepare(arguments: argparse.Namespace) -> Dict[str, Any]:
+    options = {name: getattr(arguments, name) for name in ("source", "shape", "skip_damaged", *_WORDS, *_NUMBERS)}
+    folder = prepare(arguments.name, arguments.data_dir.expanduser(), again=arguments.again, say=_say, **options)
     return {"folder": str(folder), "identity": _identity(folder)}
 
 
-def _check(given: argparse.Namespace) -> Dict[str, Any]:
-    folder = given.data_dir.expanduser() / given.name
+def _check(arguments: argparse.Namespace) -> Dict[str, Any]:
+    folder = arguments.data_dir.expanduser() / arguments.name
     if not folder.exists():
         return {"there": False, "identity": None, "why": "%s is not there" % folder}
     try:

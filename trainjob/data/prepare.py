@@ -125,42 +125,42 @@ def prepare(
     return folder
 
 
-def _origin(kind: str, given: Dict[str, Any]) -> str:
+def _origin(kind: str, options: Dict[str, Any]) -> str:
     """Return what the manifest says of where the data comes from; equal where the options are."""
-    others = ["%s %s" % (_flag(option), given[option]) for option in sorted(given) if option != "source"]
-    return "; ".join(["%s in %s" % (kind, given["source"]), *others])
+    others = ["%s %s" % (_flag(option), options[option]) for option in sorted(options) if option != "source"]
+    return "; ".join(["%s in %s" % (kind, options["source"]), *others])
 
 
-def _way_of_kind(name: str, kind: str, given: Dict[str, Any]) -> Way:
+def _way_of_kind(name: str, kind: str, options: Dict[str, Any]) -> Way:
     way = KINDS.get(kind)
     if way is None:
         hint = did_you_mean(kind, KINDS)
-        raise UserError("there is no kind %s of data" % kind, "%sknown are %s" % (hint, ", ".join(sorted(KINDS))))
+        raise UserError("there is no kind %s of data" % kind, "%sthe kinds are %s" % (hint, ", ".join(sorted(KINDS))))
     if name in WAYS or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
         raise UserError(
             "a data set of your own can't be called %s" % name,
             "choose a name of letters, digits, - and _, and none of %s" % ", ".join(WAYS),
         )
-    if "source" not in given:
+    if "source" not in options:
         raise UserError("%s is made from --kind %s, and no --from is given" % (name, kind), "give --from PATH")
-    _refuse_other_options("--kind %s" % kind, way, given)
+    _refuse_other_options("--kind %s" % kind, way, options)
     return way
 
 
-def _way(name: str, given: Dict[str, Any]) -> Way:
+def _way(name: str, options: Dict[str, Any]) -> Way:
     way = WAYS.get(name)
     if way is None:
         hint = did_you_mean(name, WAYS)
         raise UserError(
             "there is no data set %s to prepare" % name,
-            "%sknown are %s; for one of your own, give --kind and --from" % (hint, ", ".join(sorted(WAYS))),
+            "%sthe data sets are %s; for one of your own, give --kind and --from" % (hint, ", ".join(sorted(WAYS))),
         )
-    _refuse_other_options("data set %s" % name, way, given)
+    _refuse_other_options("data set %s" % name, way, options)
     return way
 
 
-def _refuse_other_options(what: str, way: Way, given: Dict[str, Any]) -> None:
-    for option in given:
+def _refuse_other_options(what: str, way: Way, options: Dict[str, Any]) -> None:
+    for option in options:
         if option not in way.options:
             flags = ", ".join(_flag(known) for known in way.options) or "no options"
             raise UserError("%s has no option %s" % (what, _flag(option)), "it takes %s" % flags)

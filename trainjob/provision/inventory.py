@@ -36,26 +36,26 @@ def inventory(source: NamedCluster) -> dict[str, Any]:
     }
 
 
-def _groups(wanted: Provision) -> dict[str, bool]:
+def _groups(provision: Provision) -> dict[str, bool]:
     return {
-        "sdk": wanted.venv is not None,
-        "horovod": wanted.horovod,
-        "pods": wanted.pod_hosts is not None,
-        "datasets": bool(wanted.data_sets),
+        "sdk": provision.venv is not None,
+        "horovod": provision.horovod,
+        "pods": provision.pod_hosts is not None,
+        "datasets": bool(provision.data_sets),
     }
 
 
-def _variables(source: NamedCluster, wanted: Provision) -> dict[str, Any]:
+def _variables(source: NamedCluster, provision: Provision) -> dict[str, Any]:
     variables: dict[str, Any] = {}
-    if wanted.venv is not None:
-        variables |= _of_venv(source, wanted.venv)
-    if wanted.data_sets:
-        variables |= _of_data_sets(source, wanted)
-    if wanted.pod_hosts is not None:
+    if provision.venv is not None:
+        variables |= _of_venv(source, provision.venv)
+    if provision.data_sets:
+        variables |= _of_data_sets(source, provision)
+    if provision.pod_hosts is not None:
         variables |= _without_none(
             {
-                "pod_hosts_user": wanted.pod_hosts.user,
-                "pod_hosts_port": wanted.pod_hosts.port,
+                "pod_hosts_user": provision.pod_hosts.user,
+                "pod_hosts_port": provision.pod_hosts.port,
                 "pod_hosts_cluster": source.name,
                 "pod_hosts_interface": source.cluster.network.interface,
             }
@@ -148,14 +148,14 @@ def _sdk_path(source: NamedCluster, venv: Venv) -> str | None:
 # -- data sets ------------------------------------------------------------------------
 
 
-def _of_data_sets(source: NamedCluster, wanted: Provision) -> dict[str, Any]:
+def _of_data_sets(source: NamedCluster, provision: Provision) -> dict[str, Any]:
     folder = source.cluster.data_dir
     if folder is None:
         raise UserError(f"cluster {source.name} does not say where data sets are", "give data_dir: /localdata")
     return {
         "dataset_dir": folder,
-        "dataset_shared": wanted.shared_data,
-        "dataset_sets": [_without_none(one.as_values()) for one in wanted.data_sets],
+        "dataset_shared": provision.shared_data,
+        "dataset_sets": [_without_none(one.as_values()) for one in provision.data_sets],
     }
 
 

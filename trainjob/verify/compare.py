@@ -67,28 +67,28 @@ def difference(several: Update, one: Update) -> Difference:
     )
 
 
-def _loss_apart(found: float | None, expected: float | None) -> float:
-    if found is None or expected is None:
+def _loss_apart(actual: float | None, expected: float | None) -> float:
+    if actual is None or expected is None:
         return math.nan
     # A loss near 0 is a difference of larger numbers, and their rounding stays.
-    return abs(found - expected) / max(1.0, abs(expected))
+    return abs(actual - expected) / max(1.0, abs(expected))
 
 
-def relative(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Return ‖found − expected‖ ÷ ‖expected‖ over all tensors; infinite where names or shapes differ."""
-    if {name: value.shape for name, value in found.items()} != {name: value.shape for name, value in expected.items()}:
+def relative(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Return ‖actual − expected‖ ÷ ‖expected‖ over all tensors; infinite where names or shapes differ."""
+    if {name: value.shape for name, value in actual.items()} != {name: value.shape for name, value in expected.items()}:
         return math.inf
-    apart = math.fsum(float(((found[name] - expected[name]) ** 2).sum()) for name in expected)
+    apart = math.fsum(float(((actual[name] - expected[name]) ** 2).sum()) for name in expected)
     return _ratio(apart, _squares(expected))
 
 
-def _multiple(found: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, float]:
+def _multiple(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> tuple[float, float]:
     squares = _squares(expected)
-    if found.keys() != expected.keys() or not squares:
+    if actual.keys() != expected.keys() or not squares:
         return math.nan, math.inf
-    factor = math.fsum(float((found[name] * expected[name]).sum()) for name in expected) / squares
-    left = math.fsum(float(((found[name] - factor * expected[name]) ** 2).sum()) for name in expected)
-    return factor, _ratio(left, _squares(found))
+    factor = math.fsum(float((actual[name] * expected[name]).sum()) for name in expected) / squares
+    left = math.fsum(float(((actual[name] - factor * expected[name]) ** 2).sum()) for name in expected)
+    return factor, _ratio(left, _squares(actual))
 
 
 def _squares(tensors: Mapping[str, Array]) -> float:

@@ -54,7 +54,7 @@ class ResumeVerdict:
     """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
 
     interruptions: Sequence[Interruption]
-    asked: int  # interruptions: fewer are made where the run ends before the next
+    requested: int  # interruptions: fewer are made where the run ends before the next
     engine: str
     bitwise: bool
     parameters: float  # relative difference after the last update
@@ -74,7 +74,7 @@ class ResumeVerdict:
         """Return the verdict for `--json`."""
         return {
             "equal": self.equal,
-            "asked": self.asked,
+            "asked": self.requested,
             "engine": self.engine,
             "bitwise": self.bitwise,
             "parameters": self.parameters,
@@ -169,7 +169,7 @@ def _until(paths: RunPaths, update: int) -> int | None:
     """Return the update that this attempt has made once it is at least `update`; None when it ended before."""
     submission = read_submission(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
-    asked_at = 0.0
+    looked_at = 0.0
     # progress.json is written once a second, the trace with every update.
     trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
     while True:
@@ -178,10 +178,10 @@ def _until(paths: RunPaths, update: int) -> int | None:
         attempt = attempts.current(paths)
         if attempt >= submission.attempt and reached.get(attempt, 0) >= update:
             return reached[attempt]
-        if time.monotonic() - asked_at > _BETWEEN_QUESTIONS_S:
+        if time.monotonic() - looked_at > _BETWEEN_QUESTIONS_S:
             if not _is_active(paths):
                 return None
-            asked_at = time.monotonic()
+            looked_at = time.monotonic()
         time.sleep(_POLL_S)
 
 
@@ -217,7 +217,7 @@ def _compared(
     ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
     return ResumeVerdict(
         interruptions=done,
-        asked=ordeal.interruptions,
+        requested=ordeal.interruptions,
         engine=engine,
         bitwise=bitwise,
         parameters=relative(_parameters(ours, found), _parameters(theirs, expected)),

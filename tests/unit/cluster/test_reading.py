@@ -66,7 +66,7 @@ MESSAGES = {
     "kind of no text": ("\nkind: 3", "c.yaml:2: kind: read 3, expected one of ipu-pod, slurm, hosts, local"),
     "misspelt": (POD + "vipu: {sever: x}", "c.yaml:4: vipu.sever: is not a key: is server meant?"),
     "misspelt at the top": (POD + "run_dir: /x", "c.yaml:4: run_dir: is not a key: is runs_dir meant?"),
-    "like nothing": (POD + "ssh: {host: a, zzz: 1}", "c.yaml:4: ssh.zzz: is not a key: known here are host, user"),
+    "like nothing": (POD + "ssh: {host: a, zzz: 1}", "c.yaml:4: ssh.zzz: is not a key: the keys are host, user"),
     "twice": (POD + "\nipus: 4", "c.yaml:5: ipus: is given twice, in line 2 and in line 5: take one out"),
     "wrong type": ("kind: ipu-pod\nhosts: a\nipus: four", 'c.yaml:3: ipus: read "four", expected a whole number'),
     "quoted number": (

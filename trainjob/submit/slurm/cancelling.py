@@ -84,7 +84,7 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
 
 
 def _unfinished(
-    machine: Machine, folder: str, recorded: Set[str], timeout_s: float, told: Sequence[str], paths: RunPaths
+    machine: Machine, folder: str, recorded: Set[str], timeout_s: float, cancelled: Sequence[str], paths: RunPaths
 ) -> list[Job]:
     """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller."""
     unanswered: UserError | None = None
@@ -100,7 +100,7 @@ def _unfinished(
     if silent or not recorded:
         why = unanswered or second.why_unknown(silent[0])
         raise UserError(
-            f"run {paths.id}: {_told(told)}, and whether it has ended can't be seen: {why}",
+            f"run {paths.id}: {_told(cancelled)}, and whether it has ended can't be seen: {why}",
             f"Look again later: trainjob status {paths.id}",
         )
     shown = [job for job_id in recorded for job in second.of(job_id)]

@@ -132,22 +132,22 @@ def copy_into(tensors: Tensors, values: Tensors) -> None:
         local(tensor).copy_(local(value) if is_sharded(value) else value[...])
 
 
-def differences(own: Tensors, given: Tensors) -> str:
-    """Return how names and shapes of `given` differ from a model's `own` tensors, as clauses; empty if they don't."""
-    return "; ".join(filter(None, [*_other_names(set(own), set(given)), _other_shapes(own, given)]))
+def differences(own: Tensors, loaded: Tensors) -> str:
+    """Return how names and shapes of `loaded` differ from a model's `own` tensors, as clauses; empty if they don't."""
+    return "; ".join(filter(None, [*_other_names(set(own), set(loaded)), _other_shapes(own, loaded)]))
 
 
-def _other_names(own: Set[str], given: Set[str]) -> Iterator[str]:
-    for what, names in (("it lacks", own - given), ("the model does not have", given - own)):
+def _other_names(own: Set[str], loaded: Set[str]) -> Iterator[str]:
+    for what, names in (("it lacks", own - loaded), ("the model does not have", loaded - own)):
         if names:
             yield "%s %s" % (what, _some(sorted(names)))
 
 
-def _other_shapes(own: Tensors, given: Tensors) -> str:
+def _other_shapes(own: Tensors, loaded: Tensors) -> str:
     clauses = [
-        "%s is %s in the file and %s in the model" % (name, tuple(given[name].shape), tuple(own[name].shape))
-        for name in sorted(set(own) & set(given))
-        if given[name].shape != own[name].shape
+        "%s is %s in the file and %s in the model" % (name, tuple(loaded[name].shape), tuple(own[name].shape))
+        for name in sorted(set(own) & set(loaded))
+        if loaded[name].shape != own[name].shape
     ]
     return _some(clauses) if clauses else ""
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from typing import Dict, List
 
-from trainjob.rehearse.standins.pod.options import OPTIONS, Asked
+from trainjob.rehearse.standins.pod.options import OPTIONS, Options
 from trainjob.rehearse.standins.pod.refusal import Refused
 
 _ABOUT_FILES = ("import-config", "export-config", "overwrite-config")
 
 
-def imported(asked: Asked) -> Asked:
+def imported(options: Options) -> Options:
     """Return what was asked over what its configuration file says. Raises Refused."""
-    path = asked.text("import-config")
-    return asked if path is None else Asked({**_read(path), **asked.given}, asked.program)
+    path = options.text("import-config")
+    return options if path is None else Options({**_read(path), **options.values}, options.program)
 
 
 def _read(path: str) -> Dict[str, List[str]]:
@@ -34,14 +34,14 @@ def _read(path: str) -> Dict[str, List[str]]:
     return found
 
 
-def export(asked: Asked) -> None:
+def export(options: Options) -> None:
     """Write the options in force to the file that was asked for. Raises Refused where there is one already."""
-    path = asked.text("export-config")
+    path = options.text("export-config")
     if path is None:
         return
-    if os.path.exists(path) and not asked.is_on("overwrite-config"):
+    if os.path.exists(path) and not options.is_on("overwrite-config"):
         raise Refused("--export-config %s is there already: give --overwrite-config yes, or another name" % path)
     with open(path, "w", encoding="utf-8") as stream:
-        for name, values in sorted(asked.given.items()):
+        for name, values in sorted(options.values.items()):
             if name not in _ABOUT_FILES:
                 stream.writelines("%s = %s\n" % (name, value) for value in values)

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Dict, Optional
 
-from trainjob.rehearse.standins.pod.options import Asked
+from trainjob.rehearse.standins.pod.options import Options
 from trainjob.rehearse.standins.pod.partitions import Partition
 from trainjob.rehearse.standins.pod.topology import Instance, Topology
 
@@ -17,19 +17,19 @@ _IPUS_PER_ILD = 64
 
 
 def variables(
-    asked: Asked, topology: Topology, partition: Optional[Partition], instance: Instance, meeting: str
+    options: Options, topology: Topology, partition: Optional[Partition], instance: Instance, meeting: str
 ) -> Dict[str, str]:
     """Return the variables of one instance. `partition` is None offline."""
-    found = {**_popdist(asked, topology, instance), MEETING: meeting}
+    found = {**_popdist(options, topology, instance), MEETING: meeting}
     if partition is not None:
-        found.update(_ipuof(asked, partition, instance))
+        found.update(_ipuof(options, partition, instance))
         found[PARTITION_IPUS] = str(partition.size)
     if "POPLAR_TARGET_OPTIONS" not in os.environ:
         found["POPLAR_TARGET_OPTIONS"] = _target(topology, instance, partition)
     return found
 
 
-def _popdist(asked: Asked, topology: Topology, instance: Instance) -> Dict[str, str]:
+def _popdist(options: Options, topology: Topology, instance: Instance) -> Dict[str, str]:
     found = {
         "POPDIST_NUM_TOTAL_REPLICAS": str(topology.replicas),
         "POPDIST_NUM_IPUS_PER_REPLICA": str(topology.ipus_per_replica),
@@ -38,15 +38,15 @@ def _popdist(asked: Asked, topology: Topology, instance: Instance) -> Dict[str, 
         "POPDIST_REPLICA_INDEX_OFFSET": str(instance.first_replica),
         "POPDIST_LOCAL_INSTANCE_INDEX": str(instance.local_index),
     }
-    cache = asked.text("executable-cache-path")
+    cache = options.text("executable-cache-path")
     return {**found, "POPDIST_EXECUTABLE_CACHE_PATH": cache} if cache else found
 
 
-def _ipuof(asked: Asked, partition: Partition, instance: Instance) -> Dict[str, str]:
+def _ipuof(options: Options, partition: Partition, instance: Instance) -> Dict[str, str]:
     return {
-        "IPUOF_VIPU_API_HOST": asked.text("vipu-server-host") or "",
-        "IPUOF_VIPU_API_PORT": asked.text("vipu-server-port") or "",
-        "IPUOF_VIPU_API_TIMEOUT": asked.text("vipu-server-timeout") or "",
+        "IPUOF_VIPU_API_HOST": options.text("vipu-server-host") or "",
+        "IPUOF_VIPU_API_PORT": options.text("vipu-server-port") or "",
+        "IPUOF_VIPU_API_TIMEOUT": options.text("vipu-server-timeout") or "",
         "IPUOF_VIPU_API_PARTITION_ID": partition.name,
         "IPUOF_VIPU_API_GCD_ID": str(instance.ild),
         "IPUOF_LOG_LEVEL": os.environ.get("IPUOF_LOG_LEVEL", "WARN"),

@@ -9,7 +9,7 @@ import socket
 from typing import Dict, List, Optional
 
 from trainjob.rehearse.standins.pod import log
-from trainjob.rehearse.standins.pod.options import Asked
+from trainjob.rehearse.standins.pod.options import Options
 from trainjob.rehearse.standins.pod.refusal import Refused
 from trainjob.rehearse.standins.pod.topology import Instance, Topology
 
@@ -26,26 +26,31 @@ def hosts_are_names() -> bool:
     return os.environ.get(HOSTS) != "real"
 
 
-def line(asked: Asked, topology: Topology, environments: List[Dict[str, str]], only: Optional[int]) -> List[str]:
+def line(options: Options, topology: Topology, environments: List[Dict[str, str]], only: Optional[int]) -> List[str]:
     """Return the words of the mpirun command; all instances but `only` are silent, if one is named.
 
     Raises Refused for MPI arguments that can't be read.
     """
-    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 or asked.choice("allow-run-as-root") else []
-    words = ["mpirun", "--tag-output", "--bind-to", "none", "--oversubscribe", *as_root, *_global(asked)]
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 or options.choice("allow-run-as-root") else []
+    words = ["mpirun", "--tag-output", "--bind-to", "none", "--oversubscribe", *as_root, *_global(options)]
     for instance, environment in zip(topology.instances, environments):
         silent = _SILENTLY if only not in (None, instance.number) else []
-        words += [*([":"] if instance.number else []), *_segment(asked, instance, environment), *silent, *asked.program]
+        words += [
+            *([":"] if instance.number else []),
+            *_segment(options, instance, environment),
+            *silent,
+            *options.program,
+        ]
     return words
 
 
-def _segment(asked: Asked, instance: Instance, environment: Dict[str, str]) -> List[str]:
+def _segment(options: Options, instance: Instance, environment: Dict[str, str]) -> List[str]:
     words = ["-np", "1"] if hosts_are_names() else ["-np", "1", "--host", instance.host]
     for name in _UNASKED:
         words += ["-x", name] if name in os.environ else []
     for name, value in environment.items():
         words += ["-x", "%s=%s" % (name, value)]
-    for text in [*asked.all("mpi-local-args"), *_of_instance(asked, instance)]:
+    for text in [*options.all("mpi-local-args"), *_of_instance(options, instance)]:
         words += _split("mpi-local-args", text)
     return [*words, *_place(instance)]
 
@@ -65,8 +70,8 @@ def local_ranking(instance: Instance) -> Dict[str, str]:
     }
 
 
-def _of_instance(asked: Asked, instance: Instance) -> List[str]:
-    pairs = (text.partition(":") for text in asked.all("instance-mpi-local-args"))
+def _of_instance(options: Options, instance: Instance) -> List[str]:
+    pairs = (text.partition(":") for text in options.all("instance-mpi-local-args"))
     return [words for number, _, words in pairs if number == str(instance.number)]
 
 
@@ -77,8 +82,8 @@ def _split(option: str, text: str) -> List[str]:
         raise Refused("option --%s: '%s' can't be read: %s" % (option, text, error)) from None
 
 
-def _global(asked: Asked) -> List[str]:
-    words = [word for text in asked.all("mpi-global-args") for word in _split("mpi-global-args", text)]
+def _global(options: Options) -> List[str]:
+    words = [word for text in options.all("mpi-global-args") for word in _split("mpi-global-args", text)]
     return _without_absent_interfaces(words) if hosts_are_names() else words
 
 

@@ -61,21 +61,21 @@ OPTIONS: Dict[str, Option] = {
 SHORT = {"-v": "verbose", "-vv": "vv", "-H": "host", "-h": "help"}
 
 
-class Asked:
+class Options:
     """The options of one command line, and the program behind them."""
 
-    def __init__(self, given: Dict[str, List[str]], program: List[str]) -> None:
-        self.given = given
+    def __init__(self, values: Dict[str, List[str]], program: List[str]) -> None:
+        self.values = values
         self.program = program
 
     def text(self, name: str) -> Optional[str]:
         """Return the last value given, else the default."""
-        values = self.given.get(name)
+        values = self.values.get(name)
         return values[-1] if values else OPTIONS[name].default
 
     def all(self, name: str) -> List[str]:
         """Return every value given, in order."""
-        return self.given.get(name, [])
+        return self.values.get(name, [])
 
     def number(self, name: str) -> Optional[int]:
         """Return the value as a whole number; None where there is none. Raises Refused."""
@@ -108,20 +108,20 @@ class Asked:
 
     def without_meaning(self) -> List[str]:
         """Return the options given that have no effect here."""
-        return [name for name in self.given if not OPTIONS[name].honoured]
+        return [name for name in self.values if not OPTIONS[name].honoured]
 
 
-def parse(words: List[str]) -> Asked:
+def parse(words: List[str]) -> Options:
     """Return the options of a command line. Raises Refused for one that poprun does not have."""
-    given: Dict[str, List[str]] = {}
+    values: Dict[str, List[str]] = {}
     rest = list(words)
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         if word == "--":
             break
         name, value = _name(word)
-        given.setdefault(name, []).append(_value(name, value, rest))
-    return Asked(given, rest)
+        values.setdefault(name, []).append(_value(name, value, rest))
+    return Options(values, rest)
 
 
 def _name(word: str) -> Tuple[str, Optional[str]]:

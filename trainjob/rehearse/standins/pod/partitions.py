@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, NamedTuple, Optional
 
 from trainjob.rehearse.standins.pod import log
-from trainjob.rehearse.standins.pod.options import Asked
+from trainjob.rehearse.standins.pod.options import Options
 from trainjob.rehearse.standins.pod.refusal import Refused
 from trainjob.rehearse.standins.pod.server import ACTIVE, Server
 from trainjob.rehearse.standins.pod.topology import Topology
@@ -25,21 +25,21 @@ class Partition(NamedTuple):
     made: bool
 
 
-def take(asked: Asked, topology: Topology, server: Server) -> Partition:
+def take(options: Options, topology: Topology, server: Server) -> Partition:
     """Return the partition to run on, ready. Raises Refused."""
-    name = _named(asked, server)
-    found = server.get(name) if name else None
-    if name is None or found is None:
-        return _create(asked, name or "poprun%d" % os.getpid(), topology, server)
-    if found["size"] < topology.ipus:
-        found = _update(asked, name, found, topology, server)
-    _reset(asked, name, found, server)
-    _wait_until_active(asked, name, server)
-    return Partition(name, found["size"], made=False)
+    name = _named(options, server)
+    partition = server.get(name) if name else None
+    if name is None or partition is None:
+        return _create(options, name or "poprun%d" % os.getpid(), topology, server)
+    if partition["size"] < topology.ipus:
+        partition = _update(options, name, partition, topology, server)
+    _reset(options, name, partition, server)
+    _wait_until_active(options, name, server)
+    return Partition(name, partition["size"], made=False)
 
 
-def _named(asked: Asked, server: Server) -> Optional[str]:
-    named = asked.text("vipu-partition") or os.environ.get("IPUOF_VIPU_API_PARTITION_ID")
+def _named(options: Options, server: Server) -> Optional[str]:
+    named = options.text("vipu-partition") or os.environ.get("IPUOF_VIPU_API_PARTITION_ID")
     if named:
         return named
     there = sorted(server.visible())
@@ -50,13 +50,13 @@ def _named(asked: Asked, server: Server) -> Optional[str]:
     return there[0] if there else None
 
 
-def _create(asked: Asked, name: str, topology: Topology, server: Server) -> Partition:
+def _create(options: Options, name: str, topology: Topology, server: Server) -> Partition:
     size = 1 << (topology.ipus - 1).bit_length()
-    sync = asked.text("sync-type")
+    sync = options.text("sync-type")
     if sync is not None and sync not in _SYNC:
         raise Refused("option --sync-type: read '%s', expected one of %s" % (sync, ", ".join(sorted(_SYNC))))
     sync_type = _SYNC.get(sync or "", "c2-compatible" if topology.ilds == 1 else "pod-native-default")
-    allocation = asked.text("vipu-allocation") or asked.text("vipu-cluster")
+    allocation = options.text("vipu-allocation") or options.text("vipu-cluster")
     reconfigurable = sync_type == "c2-compatible"
     server.create(
         name, size, allocation=allocation, gcds=topology.ilds, sync_type=sync_type, reconfigurable=reconfigurable
@@ -65,38 +65,40 @@ def _create(asked: Asked, name: str, topology: Topology, server: Server) -> Part
     return Partition(name, size, made=True)
 
 
-def _update(asked: Asked, name: str, found: Dict[str, Any], topology: Topology, server: Server) -> Dict[str, Any]:
-    if not asked.is_on("update-partition"):
+def _update(
+    options: Options, name: str, partition: Dict[str, Any], topology: Topology, server: Server
+) -> Dict[str, Any]:
+    if not options.is_on("update-partition"):
         raise Refused(
             "partition '%s' has %d IPUs and %d replicas x %d IPUs need %d: give --update-partition yes, or fewer"
-            % (name, found["size"], topology.replicas, topology.ipus_per_replica, topology.ipus)
+            % (name, partition["size"], topology.replicas, topology.ipus_per_replica, topology.ipus)
         )
-    log.info("Updating partition '%s' from %d IPUs" % (name, found["size"]))
+    log.info("Updating partition '%s' from %d IPUs" % (name, partition["size"]))
     return server.resize(name, 1 << (topology.ipus - 1).bit_length())
 
 
-def _reset(asked: Asked, name: str, found: Dict[str, Any], server: Server) -> None:
-    wanted = asked.choice("reset-partition")
-    if wanted or (wanted is None and not found["reconfigurable"]):
+def _reset(options: Options, name: str, partition: Dict[str, Any], server: Server) -> None:
+    reset = options.choice("reset-partition")
+    if reset or (reset is None and not partition["reconfigurable"]):
         log.info("Resetting partition '%s'" % name)
         server.reset(name)
 
 
-def _wait_until_active(asked: Asked, name: str, server: Server) -> None:
+def _wait_until_active(options: Options, name: str, server: Server) -> None:
     state = None
-    for attempt in range(asked.counted("vipu-partition-attempts")):
+    for attempt in range(options.counted("vipu-partition-attempts")):
         time.sleep(_BETWEEN_ATTEMPTS_S if attempt else 0)
-        found = server.get(name)
-        state = found["state"] if found else "gone"
+        partition = server.get(name)
+        state = partition["state"] if partition else "gone"
         log.info("Partition '%s' is in state %s" % (name, state))
         if state == ACTIVE:
             return
     raise Refused("partition '%s' is in state %s, not %s" % (name, state, ACTIVE))
 
 
-def give_back(asked: Asked, partition: Partition, server: Server) -> None:
+def give_back(options: Options, partition: Partition, server: Server) -> None:
     """Remove the partition if poprun created it and may remove it."""
-    if not (partition.made and asked.is_on("remove-partition")):
+    if not (partition.made and options.is_on("remove-partition")):
         return
     try:
         server.remove(partition.name)

@@ -12,7 +12,7 @@ from typing import Dict, List, Optional
 
 from trainjob.rehearse.standins.pod import configuration, log, mpirun, partitions, running
 from trainjob.rehearse.standins.pod.instance_environment import variables
-from trainjob.rehearse.standins.pod.options import OPTIONS, Asked, parse
+from trainjob.rehearse.standins.pod.options import OPTIONS, Options, parse
 from trainjob.rehearse.standins.pod.partitions import Partition
 from trainjob.rehearse.standins.pod.refusal import Refused
 from trainjob.rehearse.standins.pod.server import Server
@@ -30,18 +30,18 @@ def main(words: List[str]) -> int:
     """Return the exit status of the first instance that failed, else 0; 1 if poprun itself refuses."""
     running.listen()
     try:
-        asked = configuration.imported(parse(words))
-        if "help" in asked.given or "version" in asked.given:
-            _tell(asked)
+        options = configuration.imported(parse(words))
+        if "help" in options.values or "version" in options.values:
+            _tell(options)
             return 0
-        return _run(asked)
+        return _run(options)
     except Refused as refused:
         log.error(str(refused))
         return 1
 
 
-def _tell(asked: Asked) -> None:
-    if "version" in asked.given:
+def _tell(options: Options) -> None:
+    if "version" in options.values:
         sys.stdout.write("poprun: a stand-in on this machine\n")
         return
     sys.stdout.write("usage: poprun [options] program [arguments]\n\n")
@@ -50,51 +50,51 @@ def _tell(asked: Asked) -> None:
         sys.stdout.write("  --%s %s%s\n" % (name, "" if option.kind == "flag" else option.kind, default))
 
 
-def _run(asked: Asked) -> int:
-    log.show("vv" in asked.given or "verbose" in asked.given)
+def _run(options: Options) -> int:
+    log.show("vv" in options.values or "verbose" in options.values)
     sys.stderr.write(_WHAT_THIS_IS + "\n")
-    for name in asked.without_meaning():
+    for name in options.without_meaning():
         log.warning("option --%s has no meaning on this machine: ignored" % name)
-    if not asked.program:
+    if not options.program:
         raise Refused("no program was given: poprun [options] program [arguments]")
-    found = topology(asked)
-    _check_output(asked, found)
-    configuration.export(asked)
-    if asked.is_on("print-topology"):
-        sys.stdout.writelines(line + "\n" for line in table(found))
+    layout = topology(options)
+    _check_output(options, layout)
+    configuration.export(options)
+    if options.is_on("print-topology"):
+        sys.stdout.writelines(line + "\n" for line in table(layout))
         sys.stdout.flush()
-    return _offline(asked, found) if asked.is_on("offline-mode") else _on_partition(asked, found)
+    return _offline(options, layout) if options.is_on("offline-mode") else _on_partition(options, layout)
 
 
-def _check_output(asked: Asked, found: Topology) -> None:
-    only = asked.number("only-output-from-instance")
+def _check_output(options: Options, layout: Topology) -> None:
+    only = options.number("only-output-from-instance")
     if only is None:
         return
-    if not 0 <= only < len(found.instances):
-        raise Refused("only-output-from-instance is %d, and there are %d instances" % (only, len(found.instances)))
+    if not 0 <= only < len(layout.instances):
+        raise Refused("only-output-from-instance is %d, and there are %d instances" % (only, len(layout.instances)))
     log.warning("errors of other instances than %d are not shown" % only)
 
 
-def _offline(asked: Asked, found: Topology) -> int:
+def _offline(options: Options, layout: Topology) -> int:
     log.info("Offline: no partition is taken and no IPU attached")
-    return _instances(asked, found, None)
+    return _instances(options, layout, None)
 
 
-def _on_partition(asked: Asked, found: Topology) -> int:
-    server = Server(float(asked.counted("vipu-server-timeout")))
-    partition = partitions.take(asked, found, server)
+def _on_partition(options: Options, layout: Topology) -> int:
+    server = Server(float(options.counted("vipu-server-timeout")))
+    partition = partitions.take(options, layout, server)
     try:
-        return _instances(asked, found, partition)
+        return _instances(options, layout, partition)
     finally:
-        partitions.give_back(asked, partition, server)
+        partitions.give_back(options, partition, server)
 
 
-def _instances(asked: Asked, found: Topology, partition: Optional[Partition]) -> int:
+def _instances(options: Options, layout: Topology, partition: Optional[Partition]) -> int:
     folder = tempfile.mkdtemp(prefix="trainjob-standin-poprun-")
     try:
         meeting = os.path.join(folder, "meeting")
-        environments = [variables(asked, found, partition, one, meeting) for one in found.instances]
-        status = _start(asked, found, environments)
+        environments = [variables(options, layout, partition, one, meeting) for one in layout.instances]
+        status = _start(options, layout, environments)
     finally:
         for left in glob.glob(os.path.join(folder, "*")):
             os.remove(left)
@@ -104,21 +104,21 @@ def _instances(asked: Asked, found: Topology, partition: Optional[Partition]) ->
     return 128 + asked_by if asked_by else status
 
 
-def _start(asked: Asked, found: Topology, environments: List[Dict[str, str]]) -> int:
-    only = asked.number("only-output-from-instance")
-    if mpirun.hosts_are_names() and len(found.hosts) > 1:
+def _start(options: Options, layout: Topology, environments: List[Dict[str, str]]) -> int:
+    only = options.number("only-output-from-instance")
+    if mpirun.hosts_are_names() and len(layout.hosts) > 1:
         log.info("Hosts are names here: all instances run on this machine")
         os.environ["MASTER_ADDR"] = "127.0.0.1"
     if os.environ.get(MPIRUN) != "none" and shutil.which("mpirun"):
-        words = mpirun.line(asked, found, environments, only)
+        words = mpirun.line(options, layout, environments, only)
         log.detail("Running: " + " ".join(shlex.quote(word) for word in words))
         status = running.run_mpirun(words)
         return status if status >= 0 else 128 - status
     log.info("There is no mpirun: instances are processes of poprun's own")
-    return running.run_processes(asked.program, _as_mpirun_would(found, environments), only)
+    return running.run_processes(options.program, _as_mpirun_would(layout, environments), only)
 
 
-def _as_mpirun_would(found: Topology, environments: List[Dict[str, str]]) -> List[Dict[str, str]]:
+def _as_mpirun_would(layout: Topology, environments: List[Dict[str, str]]) -> List[Dict[str, str]]:
     size = str(len(environments))
     return [
         {
@@ -127,7 +127,7 @@ def _as_mpirun_would(found: Topology, environments: List[Dict[str, str]]) -> Lis
             "OMPI_COMM_WORLD_SIZE": size,
             **mpirun.local_ranking(one),
         }
-        for one, environment in zip(found.instances, environments)
+        for one, environment in zip(layout.instances, environments)
     ]
 
 

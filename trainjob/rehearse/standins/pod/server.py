@@ -126,32 +126,32 @@ def _write(where: str, state: Dict[str, Any]) -> None:
     os.replace(beside, os.path.join(where, "site.json"))
 
 
-def _partition(state: Dict[str, Any], size: int, asked: Dict[str, Any]) -> Dict[str, Any]:
-    _check(state, size, asked)
+def _partition(state: Dict[str, Any], size: int, options: Dict[str, Any]) -> Dict[str, Any]:
+    _check(state, size, options)
     return {
         "size": size,
         "owner": user(),
         "state": ACTIVE,
-        "allocation": asked.get("allocation") or state["allocations"][0],
-        "reconfigurable": bool(asked.get("reconfigurable")),
-        "gcds": asked.get("gcds") or 1,
-        "sync_type": asked.get("sync_type") or SYNC_TYPES[0],
+        "allocation": options.get("allocation") or state["allocations"][0],
+        "reconfigurable": bool(options.get("reconfigurable")),
+        "gcds": options.get("gcds") or 1,
+        "sync_type": options.get("sync_type") or SYNC_TYPES[0],
     }
 
 
-def _check(state: Dict[str, Any], size: int, asked: Dict[str, Any]) -> None:
+def _check(state: Dict[str, Any], size: int, options: Dict[str, Any]) -> None:
     if size < 1 or size & (size - 1):
         raise Refused("the size of a partition must be a power of two, and %d is not" % size)
     free = state["ipus"] - sum(one["size"] for one in state["partitions"].values())
     if size > free:
         raise Refused("%d IPUs were requested, and %d of %d are free" % (size, free, state["ipus"]))
-    allocation = asked.get("allocation")
+    allocation = options.get("allocation")
     if allocation and allocation not in state["allocations"]:
         raise Refused("allocation '%s' not found; there is %s" % (allocation, ", ".join(state["allocations"])))
-    sync = asked.get("sync_type") or SYNC_TYPES[0]
+    sync = options.get("sync_type") or SYNC_TYPES[0]
     if sync not in SYNC_TYPES:
         raise Refused("sync type '%s' is not one of %s" % (sync, ", ".join(SYNC_TYPES)))
-    if asked.get("reconfigurable") and sync != "c2-compatible":
+    if options.get("reconfigurable") and sync != "c2-compatible":
         raise Refused("a reconfigurable partition needs sync type c2-compatible, not %s" % sync)
-    if (asked.get("gcds") or 1) > size:
-        raise Refused("%d GCDs don't fit a partition of %d IPUs" % (asked["gcds"], size))
+    if (options.get("gcds") or 1) > size:
+        raise Refused("%d GCDs don't fit a partition of %d IPUs" % (options["gcds"], size))

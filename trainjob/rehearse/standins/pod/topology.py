@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterable, Iterator, List, NamedTuple
 
 from trainjob.rehearse.standins.pod.hosts import expand
-from trainjob.rehearse.standins.pod.options import Asked
+from trainjob.rehearse.standins.pod.options import Options
 from trainjob.rehearse.standins.pod.refusal import Refused
 
 IPUS_PER_REPLICA = (1, 2, 4, 8, 16)
@@ -39,12 +39,12 @@ class Topology(NamedTuple):
         return self.replicas * self.ipus_per_replica
 
 
-def topology(asked: Asked) -> Topology:
+def topology(options: Options) -> Topology:
     """Return which instance runs where. Raises Refused with the rule that is broken."""
-    replicas, count = asked.counted("num-replicas"), asked.counted("num-instances")
-    each = asked.counted("ipus-per-replica")
-    hosts = expand(asked.text("host") or "localhost")
-    ilds = asked.number("num-ilds") or -(-replicas * each // _IPUS_PER_ILD)
+    replicas, count = options.counted("num-replicas"), options.counted("num-instances")
+    each = options.counted("ipus-per-replica")
+    hosts = expand(options.text("host") or "localhost")
+    ilds = options.number("num-ilds") or -(-replicas * each // _IPUS_PER_ILD)
     _check(replicas, count, each, len(hosts), ilds)
     instances = [_instance(index, count, replicas, hosts, ilds) for index in range(count)]
     return Topology(hosts, ilds, replicas, each, instances)
@@ -69,13 +69,13 @@ def _instance(index: int, count: int, replicas: int, hosts: List[str], ilds: int
     return Instance(index, hosts[index // here], index % here, here, index * each, each, index * ilds // count)
 
 
-def table(found: Topology) -> Iterator[str]:
+def table(layout: Topology) -> Iterator[str]:
     """Yield the lines of the topology table."""
     rows = {
-        "hosts": found.hosts,
-        "ILDs": [str(ild) for ild in range(found.ilds)],
-        "instances": [str(one.number) for one in found.instances],
-        "replicas": [str(replica) for replica in range(found.replicas)],
+        "hosts": layout.hosts,
+        "ILDs": [str(ild) for ild in range(layout.ilds)],
+        "instances": [str(one.number) for one in layout.instances],
+        "replicas": [str(replica) for replica in range(layout.replicas)],
     }
     width = _width(rows.values())
     line = width + len("| instances |") + 1

@@ -86,22 +86,22 @@ def _create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index", type=int)
 
 
-def _answer(asked: argparse.Namespace, is_admin: bool) -> int:
-    server = Server(asked.timeout, is_admin)
+def _answer(arguments: argparse.Namespace, is_admin: bool) -> int:
+    server = Server(arguments.timeout, is_admin)
     for flag in _CONFIGS:
-        if getattr(asked, flag[2:].replace("-", "_"), False):
+        if getattr(arguments, flag[2:].replace("-", "_"), False):
             sys.stderr.write("vipu: option %s has no meaning on this machine: ignored\n" % flag)
-    if asked.verb == "create":
-        more = {name: getattr(asked, name) for name in ("reconfigurable", "allocation", "gcds", "sync_type")}
-        server.create(asked.name, asked.size, **more)
-        _say("create partition (%s): success." % asked.name)
-    elif asked.verb == "list":
-        _list(asked.what, server)
-    elif asked.verb == "get":
-        _get(asked.name, server)
+    if arguments.verb == "create":
+        more = {name: getattr(arguments, name) for name in ("reconfigurable", "allocation", "gcds", "sync_type")}
+        server.create(arguments.name, arguments.size, **more)
+        _say("create partition (%s): success." % arguments.name)
+    elif arguments.verb == "list":
+        _list(arguments.what, server)
+    elif arguments.verb == "get":
+        _get(arguments.name, server)
     else:
-        (server.remove if asked.verb == "remove" else server.reset)(asked.name)
-        _say("%s partition (%s): success." % (asked.verb, asked.name))
+        (server.remove if arguments.verb == "remove" else server.reset)(arguments.name)
+        _say("%s partition (%s): success." % (arguments.verb, arguments.name))
     return 0
 
 

@@ -181,7 +181,7 @@ def _by_type(method: Callable[..., Any], always: Optional[torch.dtype] = None) -
     def convert(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != mine:  # a loader's thread makes real float16 meanwhile
             return method(tensor, *args, **kwargs)
-        wanted = always or _asked(*args, *kwargs.values())
+        wanted = always or _requested_type(*args, *kwargs.values())
         if wanted is torch.float16:
             return as_half(as_float(tensor))
         return as_float(tensor) if wanted is torch.float32 else method(tensor, *args, **kwargs)
@@ -189,9 +189,9 @@ def _by_type(method: Callable[..., Any], always: Optional[torch.dtype] = None) -
     return convert
 
 
-def _asked(*given: Any) -> Optional[torch.dtype]:
+def _requested_type(*arguments: Any) -> Optional[torch.dtype]:
     """Return the floating type that a conversion is asked for."""
-    for value in given:
+    for value in arguments:
         if isinstance(value, Half):
             return torch.float16
         if value is torch.float16 or value is torch.HalfTensor or (isinstance(value, str) and "Half" in value):

@@ -107,8 +107,8 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[type-arg] # torch
         self, options: Any, dataset: Any, shuffle: Optional[bool], drop_last: bool, processes: int, kwargs: Any
     ) -> Dict[str, Any]:
         if processes == 1:
-            given: Dict[str, Any] = {"batch_size": self._combined, "drop_last": drop_last}
-            return given if "sampler" in kwargs else dict(given, shuffle=bool(shuffle))
+            arguments: Dict[str, Any] = {"batch_size": self._combined, "drop_last": drop_last}
+            return arguments if "sampler" in kwargs else dict(arguments, shuffle=bool(shuffle))
         if shuffle:
             assert options.random_seed is not None, (  # noqa: S101 - poptorch's own kind of refusal
                 "shuffle=True in %d processes needs options.randomSeed(…), equal on all" % processes

@@ -142,7 +142,7 @@ class DeviceOptimizer:
         """Take over the settings as they are now. Raises Error for an optimizer that the IPU does not have."""
         kind = next((base.__name__ for base in type(optimizer).__mro__ if base.__name__ in RULES), None)
         if kind is None:
-            raise Error("%s is not known on the IPU: known are %s" % (type(optimizer).__name__, ", ".join(RULES)))
+            raise Error("the IPU has no optimizer %s; it has %s" % (type(optimizer).__name__, ", ".join(RULES)))
         if self._kind not in ("", kind):
             raise Error("%s can't replace %s: the compiled model has the optimizer built in" % (kind, self._kind))
         self._kind = kind

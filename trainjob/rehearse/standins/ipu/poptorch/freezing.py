@@ -75,9 +75,9 @@ class Settings:
         return {name: value.toDict() if isinstance(value, Settings) else value for name, value in self._values.items()}
 
 
-def apply_named(options: Any, given: Dict[str, Any]) -> None:
+def apply_named(options: Any, settings: Dict[str, Any]) -> None:
     """Call setters by name, as in {"Training.gradientAccumulation": 4}; a list has the arguments of one call."""
-    for name, value in given.items():
+    for name, value in settings.items():
         setter: Any = options
         for part in name.split("."):
             setter = getattr(setter, part)

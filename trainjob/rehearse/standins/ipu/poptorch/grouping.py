@@ -49,10 +49,10 @@ class WeightOfExecutor:
         return repr(self._weight)
 
 
-def grouped_weights(asked: Dict[str, Any], named: Dict[str, Any], options: Any) -> List[GroupedWeight]:
+def grouped_weights(requested: Dict[str, Any], named: Dict[str, Any], options: Any) -> List[GroupedWeight]:
     """Return the weights that groups of replicas hold apart. Raises Error for what can't be."""
-    found = []
-    for name, (kind, size, retrieval) in asked.items():
+    grouped = []
+    for name, (kind, size, retrieval) in requested.items():
         if name not in named:
             raise Error("replicaGrouping: the model has no weight %s; it has %s" % (name, ", ".join(named)))
         grouping = Grouping(CommGroupType(kind), int(size), VariableRetrievalMode(retrieval))
@@ -60,8 +60,8 @@ def grouped_weights(asked: Dict[str, Any], named: Dict[str, Any], options: Any) 
         if max(group_of) == 0:
             continue  # one group: the weight is as any other
         _refuse(name, named[name], group_of, grouping, options)
-        found.append(GroupedWeight(named[name], group_of))
-    return found
+        grouped.append(GroupedWeight(named[name], group_of))
+    return grouped
 
 
 def _group_of(name: str, grouping: Grouping, replicas: int) -> List[int]:

@@ -59,11 +59,11 @@ def nop(tensor: Any) -> Any:
     return _a_tensor("nop", tensor)
 
 
-def _a_tensor(name: str, given: Any) -> Any:
+def _a_tensor(name: str, value: Any) -> Any:
     """Return what the operation `name` was given. Raises Error unless it is a tensor."""
-    if not isinstance(given, torch.Tensor):
-        raise Error("%s must take a torch.tensor argument. %s is not supported." % (name, type(given)))
-    return given
+    if not isinstance(value, torch.Tensor):
+        raise Error("%s must take a torch.tensor argument. %s is not supported." % (name, type(value)))
+    return value
 
 
 def ipu_print_tensor(tensor: Any, title: str = "", *_more: Any) -> Any:

@@ -159,16 +159,16 @@ class SerialPhasedExecution(_PhasedExecution):
         return self
 
 
-def _stage(given: Any) -> Stage:
-    if isinstance(given, Stage):
-        return given
-    return Stage(given) if isinstance(given, str) else Stage(*given)
+def _stage(value: Any) -> Stage:
+    if isinstance(value, Stage):
+        return value
+    return Stage(value) if isinstance(value, str) else Stage(*value)
 
 
-def _phase(given: Any) -> Phase:
-    if isinstance(given, Phase):
-        return given
-    return Phase(*(given if isinstance(given, list) else [given]))
+def _phase(value: Any) -> Phase:
+    if isinstance(value, Phase):
+        return value
+    return Phase(*(value if isinstance(value, list) else [value]))
 
 
 def refuse_options_apart(options: Any) -> None:

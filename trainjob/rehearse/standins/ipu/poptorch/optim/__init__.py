@@ -11,7 +11,7 @@ from poptorch.errors import Error
 _Type = Optional[torch.dtype]
 
 
-def _given(**values: Any) -> Dict[str, Any]:
+def _stated(**values: Any) -> Dict[str, Any]:
     """Return the values that are not None: torch's own defaults stand in for the others."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -63,16 +63,16 @@ class Optimizer:
     _loaded: Optional[Dict[str, Any]] = None  # state that a model must give its device
     _reader: Any = None  # gives the state that is on a device
 
-    def _begin(self, base: Any, params: Any, given: Dict[str, Any], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
+    def _begin(self, base: Any, params: Any, arguments: Dict[str, Any], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
         """Begin as torch's `base`, with its own defaults for None; `extras` are the arguments that it doesn't have."""
-        apart = {name: given.pop(name, None) for name in extras}
-        named = [*_given(**given), *_given(**apart)]
-        base.__init__(self, params, **_given(**given))
+        apart = {name: arguments.pop(name, None) for name in extras}
+        named = [*_stated(**arguments), *_stated(**apart)]
+        base.__init__(self, params, **_stated(**arguments))
         self._keep(**apart)
-        self.variable_attrs = VariableAttributes(named, [*given, *extras])
+        self.variable_attrs = VariableAttributes(named, [*arguments, *extras])
 
     def _keep(self, **extras: Any) -> None:
-        for name, value in _given(**extras).items():
+        for name, value in _stated(**extras).items():
             if name.endswith("accum_type") and value not in (torch.float16, torch.float32):
                 raise AssertionError("%s is torch.float16 or torch.float32, and not %s" % (name, value))
             setattr(self, name, value)
@@ -139,9 +139,9 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: _Type = None,
         max_grad_norm: Optional[float] = None,
     ) -> None:
-        given = _given(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
-        variable = ["lr", *given, *_given(loss_scaling=loss_scaling, velocity_scaling=velocity_scaling)]
-        given.update(_given(maximize=maximize, foreach=foreach, differentiable=differentiable))
+        given = _stated(momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov)
+        variable = ["lr", *given, *_stated(loss_scaling=loss_scaling, velocity_scaling=velocity_scaling)]
+        given.update(_stated(maximize=maximize, foreach=foreach, differentiable=differentiable))
         torch.optim.SGD.__init__(self, params, lr, **given)
         self.use_combined_accum = use_combined_accum
         self._keep(
