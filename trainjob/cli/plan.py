@@ -98,7 +98,7 @@ def _record(request: Request, predicted: Prediction | None, *, steps: bool) -> d
 
     record: dict[str, Any] = to_json(as_record(request.plan))
     if request.swept:
-        record["tasks"] = {number: to_json(as_record(task.plan)) for number, task in request.elements.items()}
+        record["tasks"] = {number: to_json(as_record(element.plan)) for number, element in request.elements.items()}
     if steps:
         record["steps"] = steps_of(request.plan, request.job)
     if predicted is not None:
@@ -125,21 +125,21 @@ def _steps(request: Request) -> None:
 
 def _elements(request: Request) -> None:
     """Print what each element of an array has of its own."""
-    from trainjob.report.tasks import in_words
+    from trainjob.report.elements import in_words
 
     if not request.swept:
         return
     typer.echo("\neach element as above, and:")
     shown = list(request.elements.items())[:_MOST_ELEMENTS_SHOWN]
-    show.rows((f"element {number}", in_words(_own(request, task))) for number, task in shown)
+    show.rows((f"element {number}", in_words(_own(request, element))) for number, element in shown)
     if len(request.elements) > len(shown):
         typer.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")
 
 
-def _own(request: Request, task: Request) -> dict[str, object]:
-    from trainjob.report.tasks import differing
+def _own(request: Request, element: Request) -> dict[str, object]:
+    from trainjob.report.elements import differing
 
-    return differing(*(one.job.given() for one in (task, request)))
+    return differing(*(one.job.given() for one in (element, request)))
 
 
 def warnings(problems: Sequence[Problem]) -> None:

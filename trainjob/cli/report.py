@@ -108,30 +108,30 @@ def _described(paths: RunPaths) -> page.Described:
 
 
 def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
-    """Print a run's report, or one of each task where it is an array."""
+    """Print a run's report, or the report of each element of an array."""
     from trainjob.runs import arrays
 
-    tasks = arrays.elements(paths)
-    if tasks:
-        _print_tasks(paths, tasks, as_json=as_json)
+    elements = arrays.elements(paths)
+    if elements:
+        _print_elements(paths, elements, as_json=as_json)
     elif as_json:
         show.as_json(made(paths).as_json())
     else:
         print_report(made(paths))
 
 
-def _print_tasks(paths: RunPaths, tasks: list[RunPaths], *, as_json: bool) -> None:
-    from trainjob.report.tasks import in_words, own
+def _print_elements(paths: RunPaths, elements: list[RunPaths], *, as_json: bool) -> None:
+    from trainjob.report.elements import in_words, own
     from trainjob.runs.status import status
 
     states = {one.id: one.state for one in status(paths).elements}
-    found = [(made(task, states[task.id]), own(task)) for task in tasks]
+    reports = [(made(element, states[element.id]), own(element)) for element in elements]
     if as_json:
-        reports = [{**report.as_json(), "own": settings} for report, settings in found]
-        show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": reports})
+        rows = [{**report.as_json(), "own": settings} for report, settings in reports]
+        show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": rows})
         return
     head = ("ELEMENT", "STATE", "UPDATES", "LOSS", "HELD-OUT LOSS", "HELD-OUT ACCURACY", "OF ITS OWN")
-    show.table(head, ((*_summary(report), in_words(settings)) for report, settings in found))
+    show.table(head, ((*_summary(report), in_words(settings)) for report, settings in reports))
 
 
 def _summary(report: Report) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def submit(
 def _first(paths: RunPaths) -> str:
     from trainjob.runs import arrays
 
-    return next((task.id for task in arrays.elements(paths)), paths.id)
+    return next((element.id for element in arrays.elements(paths)), paths.id)
 
 
 def _print_bytes(flags: JobOptions, *, as_json: bool) -> None:

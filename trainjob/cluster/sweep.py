@@ -41,22 +41,22 @@ def read(path: Path, shown: str) -> list[Variation]:
     return reading.items_from_text(reading.text_of(path, shown), Variation, shown)
 
 
-def job_of_task(job: Job, variation: Variation, where: str) -> Job:
-    """Return the job of one task: `job` overridden by what is its own. Raises JobError, which begins with `where`."""
+def job_of_element(job: Job, variation: Variation, where: str) -> Job:
+    """Return `job` with the settings of one element. Raises JobError, which begins with `where`."""
     own = variation.given()
     words = own.pop("arguments", None)
     if words:
         if job.command is None:
             raise JobError(f"{where}: arguments: follow a command of your own, and the job has a task", "take them out")
         own["command"] = [*job.command, *words]
-    asked = overridden(job.given(), own)
+    options = overridden(job.given(), own)
     try:
-        return Job.of(asked)
+        return Job.of(options)
     except InvalidError as refused:
         faults = [Problem(JobError.code, f"{where}: {fault.place}{fault.text}", fault.cure) for fault in refused.faults]
         raise JobError.of_all(faults) from None
 
 
 def settings(variation: Variation) -> dict[str, Any]:
-    """Return what a task has of its own, by key: learning_rate, set.width, env.NAME, arguments."""
+    """Return the settings of an element, by key: learning_rate, set.width, env.NAME, arguments."""
     return by_setting(variation.given())

@@ -33,7 +33,7 @@ class Elements(NamedTuple):
         if number not in self.variations:
             return request
         where = f"{self.job.sweep}, element {number}"
-        job = sweep.job_of_task(request.job, self.variations[number], where)
+        job = sweep.job_of_element(request.job, self.variations[number], where)
         origins = {**request.origins, **dict.fromkeys(sweep.settings(self.variations[number]), where)}
         try:
             planned = plan(request.plan.cluster, request.cluster, job)

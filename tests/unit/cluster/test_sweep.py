@@ -63,13 +63,13 @@ def read(folder: Path, text: str) -> list[sweep.Variation]:
 
 def test_an_item_overrides_the_job_as_flags_do(tmp_path: Path) -> None:
     (item,) = read(tmp_path, "- {updates: 5, set: {width: 8}, env: {N: 3.10}}")
-    job = sweep.job_of_task(Job(epochs=3, set={"depth": 2}, env={"A": "a"}), item, "here")
+    job = sweep.job_of_element(Job(epochs=3, set={"depth": 2}, env={"A": "a"}), item, "here")
     assert (job.epochs, job.updates, job.set, job.env) == (None, 5, {"depth": 2, "width": 8}, {"A": "a", "N": "3.10"})
 
 
 def test_arguments_follow_the_command_as_written(tmp_path: Path) -> None:
     (item,) = read(tmp_path, '- arguments: [--lr, 1e-3, "$(date)", ""]')
-    job = sweep.job_of_task(Job(command=["python", "train.py"]), item, "here")
+    job = sweep.job_of_element(Job(command=["python", "train.py"]), item, "here")
     assert job.command == ["python", "train.py", "--lr", "1e-3", "$(date)", ""]
 
 
@@ -115,4 +115,4 @@ def test_a_task_that_breaks_a_rule_of_jobs_is_named() -> None:
     with pytest.raises(
         JobError, match=r"s.yaml, task 3: arguments: follow a command of your own, and the job has a task"
     ):
-        sweep.job_of_task(Job(), sweep.Variation(arguments=["x"]), "s.yaml, task 3")
+        sweep.job_of_element(Job(), sweep.Variation(arguments=["x"]), "s.yaml, task 3")

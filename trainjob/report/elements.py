@@ -1,4 +1,4 @@
-"""What one task of an array has of its own, by comparing its request with that of the whole array."""
+"""The settings of one element of an array that differ from those of the whole array."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from trainjob.contract import job as jobs
 from trainjob.contract.paths import RunPaths
 
 
-def own(task: RunPaths) -> dict[str, Any]:
+def own(element: RunPaths) -> dict[str, Any]:
     """Return the settings that differ from the whole array's, by key: learning_rate, set.width, env.NAME, arguments."""
-    return differing(*(jobs.read(paths.job).request.job for paths in (task, task.whole)))
+    return differing(*(jobs.read(paths.job).request.job for paths in (element, element.whole)))
 
 
 def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
