@@ -32,6 +32,8 @@ from trainjob.verify.instances import PRECISION
 from trainjob.verify.traces import Trace
 
 _POLL_S, _BETWEEN_QUESTIONS_S = 0.005, 0.5
+# A run that ends before it is interrupted is started again: the machine may have been busy.
+_MOST_TRIES = 3
 
 
 WAYS = ("signal", "kill")
@@ -127,8 +129,7 @@ def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
     if ordeal.other_instances is not None:
         _refuse_other_instances(workbench, request, ordeal.other_instances)
     whole = workbench.run(request)
-    broken = workbench.begin(request)
-    done = _interrupt(workbench, broken, ordeal)
+    broken, done = _interrupted(workbench, request, ordeal)
     workbench.refuse_incomplete(wait(broken, workbench.say))
     bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
     return _compared(request.plan.engine, ordeal, done, whole, broken, bitwise=bitwise)
@@ -143,11 +144,23 @@ def _refuse_other_instances(workbench: Workbench, request: Request, instances: i
     workbench.vary(**kept, instances=instances)
 
 
-def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[Interruption]:
+def _interrupted(workbench: Workbench, request: Request, ordeal: Ordeal) -> tuple[RunPaths, list[Interruption]]:
+    """Return a run that was interrupted, and how. Raises UserError if it fails, or ends too early each time."""
+    for number in range(1, _MOST_TRIES + 1):
+        paths = workbench.begin(request)
+        # Early: a small net's updates are made before a signal has reached every rank of a busy machine.
+        done = _interrupt(workbench, paths, ordeal, before=ordeal.updates // (2 * number))
+        if done:
+            return paths, done
+        workbench.refuse_incomplete(wait(paths, workbench.say))
+        workbench.say(f"  run {paths.id} ended before it could be interrupted")
+    raise UserError(f"{_MOST_TRIES} runs ended before they could be interrupted", "give more --updates")
+
+
+def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, before: int) -> list[Interruption]:
+    """Interrupt the run among its first `before` updates. Return what was done; nothing if it ended before that."""
     chance = random.Random(ordeal.seed)  # noqa: S311 - where to interrupt is no secret
-    # In the first half: a small net's updates are made before a signal has reached every rank of a busy machine.
-    last = max(ordeal.interruptions, ordeal.updates // 2)
-    targets = sorted(chance.sample(range(1, last + 1), ordeal.interruptions))
+    targets = sorted(chance.sample(range(1, max(ordeal.interruptions, before) + 1), ordeal.interruptions))
     done: list[Interruption] = []
     for number, target in enumerate(targets):
         way = ordeal.ways[number % len(ordeal.ways)]
@@ -160,8 +173,6 @@ def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal) -> list[In
         instances = _go_on(paths, ordeal, first=number == 0)
         done.append(Interruption(way, seen, instances))
         workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
-    if not done:
-        raise UserError(f"run {paths.id} ended before it could be interrupted", "give more --updates")
     return done
 
 

@@ -1,0 +1,78 @@
+"""A run that ends before it can be interrupted is started again, and one that fails says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.runs.status import Status
+from trainjob.verify import interrupted
+from trainjob.verify.interrupted import Interruption, Ordeal
+
+ORDEAL = Ordeal(
+    instances=2,
+    other_instances=None,
+    updates=100,
+    checkpoint_every=10,
+    interruptions=1,
+    ways=("kill",),
+    dtype="float64",
+    seed=0,
+)
+
+
+class Bench:
+    """A workbench whose runs can be interrupted from number `slow` on; the others are over at once, in `state`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slow: int, state: str = states.COMPLETED) -> None:
+        self.begun: list[RunPaths] = []
+        self.before: list[int] = []
+        self.state, self.slow = state, slow
+        monkeypatch.setattr(interrupted, "_interrupt", self.interrupt)
+        monkeypatch.setattr(interrupted, "wait", lambda _paths, _say: state)
+
+    def begin(self, _request: Any) -> RunPaths:
+        self.begun.append(RunPaths(Path(f"run-{len(self.begun) + 1}")))
+        return self.begun[-1]
+
+    def interrupt(self, _bench: Any, _paths: RunPaths, _ordeal: Ordeal, *, before: int) -> list[Interruption]:
+        self.before.append(before)
+        return [Interruption("kill", 7, 2)] if len(self.begun) >= self.slow else []
+
+    def refuse_incomplete(self, _status: Status) -> None:
+        if self.state != states.COMPLETED:
+            raise UserError("a run that this command started is FAILED", "see its log")
+
+    def say(self, line: str) -> None:
+        """Take what a user would read."""
+
+
+def run(bench: Bench) -> tuple[RunPaths, list[Interruption]]:
+    return interrupted._interrupted(bench, None, ORDEAL)  # type: ignore[arg-type] # stands in for a workbench
+
+
+def test_a_run_that_was_too_fast_is_started_again_and_interrupted_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, slow=2)
+    paths, done = run(bench)
+    assert paths.folder.name == "run-2"
+    assert [one.after_update for one in done] == [7]
+    assert bench.before == [50, 25]
+
+
+def test_runs_that_are_always_too_fast_are_refused_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, slow=9)
+    with pytest.raises(UserError, match=r"3 runs ended before they could be interrupted: give more --updates"):
+        run(bench)
+    assert len(bench.begun) == 3
+
+
+def test_a_run_that_fails_by_itself_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, slow=2, state=states.FAILED)
+    with pytest.raises(UserError, match="is FAILED"):
+        run(bench)
+    assert len(bench.begun) == 1
