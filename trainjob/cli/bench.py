@@ -200,11 +200,12 @@ def loader(
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench.loader import Loading, loading, measured_appetite, verdict
+    from trainjob.cluster.lookup import find
 
     def line(row: Loading) -> tuple[str, ...]:
         return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
 
-    if _is_a_pod(flags):
+    if find(flags.cluster).cluster.kind == "ipu-pod":
         bench_pods.print_loading(flags, loaders or [0], seconds, output, as_json=as_json)
         return
     _check_targets(plot, output)
@@ -289,9 +290,3 @@ def _bench(flags: JobOptions) -> AbstractContextManager[Workbench]:
     prepared = prepare(flags)
     refuse_unfit(prepared)
     return workbench(prepared, show.progress)
-
-
-def _is_a_pod(flags: JobOptions) -> bool:
-    from trainjob.cluster.lookup import find
-
-    return find(flags.cluster).cluster.kind == "ipu-pod"

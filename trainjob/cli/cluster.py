@@ -83,15 +83,12 @@ def init(
         raise typer.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
     path = Path("clusters") / f"{name}.yaml"
     draft.refuse_name(name)
-    text = _of_the_live_cluster(name, ssh, partition) if from_slurm else _of_the_catalog(name, kind, source)
+    if from_slurm:
+        text = _of_the_live_cluster(name, ssh, partition)
+    else:
+        text = draft.draft(name, source or draft.source_of_kind(kind))
     draft.write_draft(path, text)
     _say_what_to_fill_in(name, path, text, as_json=as_json)
-
-
-def _of_the_catalog(name: str, kind: str, source: str | None) -> str:
-    from trainjob.cluster import draft
-
-    return draft.draft(name, source or draft.source_of_kind(kind))
 
 
 def _of_the_live_cluster(name: str, ssh: str | None, partition: str | None) -> str:

@@ -125,21 +125,16 @@ def _steps(request: Request) -> None:
 
 def _elements(request: Request) -> None:
     """Print what each element of an array has of its own."""
-    from trainjob.report.elements import in_words
+    from trainjob.report.elements import differing, in_words
 
     if not request.swept:
         return
     typer.echo("\neach element as above, and:")
     shown = list(request.elements.items())[:_MOST_ELEMENTS_SHOWN]
-    show.rows((f"element {number}", in_words(_own(request, element))) for number, element in shown)
+    whole = request.job.given()
+    show.rows((f"element {number}", in_words(differing(one.job.given(), whole))) for number, one in shown)
     if len(request.elements) > len(shown):
         typer.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")
-
-
-def _own(request: Request, element: Request) -> dict[str, object]:
-    from trainjob.report.elements import differing
-
-    return differing(*(one.job.given() for one in (element, request)))
 
 
 def warnings(problems: Sequence[Problem]) -> None:

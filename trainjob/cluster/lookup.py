@@ -58,7 +58,11 @@ def find(value: str) -> NamedCluster:
 def candidates() -> tuple[Candidate, ...]:
     """Return every name there is, once: the file that it stands for here and now. Reads none of them."""
     by_name: dict[str, Candidate] = {}
-    for candidate in (*_here(), *_of_the_user(), *catalog()):
+    of_this_folder = (Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
+    of_the_user = (
+        Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
+    )
+    for candidate in (*of_this_folder, *of_the_user, *catalog()):
         by_name.setdefault(candidate.name, candidate)
     return tuple(by_name.values())
 
@@ -71,16 +75,6 @@ def catalog() -> tuple[Candidate, ...]:
 def user_folder() -> Path:
     """Return the folder of the user's own cluster files; it need not exist."""
     return Path(platformdirs.user_config_dir("trainjob")) / "clusters"
-
-
-def _here() -> tuple[Candidate, ...]:
-    return tuple(Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
-
-
-def _of_the_user() -> tuple[Candidate, ...]:
-    return tuple(
-        Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
-    )
 
 
 def _files(folder: Path) -> list[Path]:

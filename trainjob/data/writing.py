@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable
 
 from trainjob.contract.files import sync_folder
 from trainjob.contract.manifest import FILE_NAME, FileFacts, Manifest
@@ -85,14 +85,10 @@ def write_array(path: Path, array: Any) -> FileFacts:
 
 def remove_left_behind(folder: Path) -> None:
     """Remove what processes of this host that are gone left beside `folder`."""
-    for staging in _staging_folders(folder):
+    for staging in folder.parent.glob(".%s.%s.*.part" % (folder.name, socket.gethostname())):
         process = staging.name.split(".")[-2]
         if process.isdigit() and not _is_alive(int(process)):
             shutil.rmtree(str(staging), ignore_errors=True)
-
-
-def _staging_folders(folder: Path) -> Iterator[Path]:
-    return folder.parent.glob(".%s.%s.*.part" % (folder.name, socket.gethostname()))
 
 
 def _is_alive(process: int) -> bool:

@@ -99,7 +99,8 @@ def host(address: str, port: int, token: str, mine: Any, others: int, limit_s: f
                 try:
                     link, peer = listening.accept()
                 except OSError:
-                    _leave([one for _, one in came])
+                    for _, link in came:
+                        link.close()
                     raise NobodyMetError(
                         "%d of %d launchers had come after %g s" % (len(came) + 1, others + 1, limit_s)
                     ) from None
@@ -176,8 +177,3 @@ def _hello(link: socket.socket, token: str) -> Optional[Any]:
             return party
     link.close()
     return None
-
-
-def _leave(links: List[socket.socket]) -> None:
-    for link in links:
-        link.close()

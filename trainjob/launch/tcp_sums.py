@@ -25,7 +25,9 @@ _ONE_BYTE = b"."
 def reduce(met: Meeting, work: Work) -> Report:
     """Return what this launcher, which stands for its one rank, has seen of the sum and of its pairs."""
     rank = work.rankings[0].rank
-    numbers, secret = contribution(rank), _secret(work)
+    numbers = contribution(rank)
+    # Launchers of this run know each other by it: strangers may connect, too.
+    secret = hashlib.sha256(work.environment.get(environment.TOKEN, "").encode()).digest()
     with ports.listen_at(met.address, 0, MOST_ROUNDS) or socket.create_server(
         ("", 0), backlog=MOST_ROUNDS
     ) as listening:
@@ -65,11 +67,6 @@ def _term(rank: int, at: int) -> int:
 def expected_sum(world_size: int) -> List[int]:
     """Return the sum of what all ranks add."""
     return [(at + 1) * world_size * (world_size + 1) // 2 for at in range(_NUMBERS)]
-
-
-def _secret(work: Work) -> bytes:
-    """Return by what launchers of this run know each other: strangers may connect too."""
-    return hashlib.sha256(work.environment.get(environment.TOKEN, "").encode()).digest()
 
 
 def _serve(listening: socket.socket, guests: int, secret: bytes) -> None:

@@ -119,7 +119,8 @@ def _check(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
     if job.compile and "IPU" in chosen.devices:
         refuse(COMPILES, f"engine is {name}", otherwise="Leave --compile out: PopTorch compiles every model.")
     if job.memory_format != "contiguous" and not chosen.channels_last:
-        cure = f"Leave --memory-format out, or take --engine {' or '.join(_with_channels_last())}."
+        able = [one for one, engine in ENGINES.items() if engine.channels_last]
+        cure = f"Leave --memory-format out, or take --engine {' or '.join(able)}."
         refuse(MEMORY_FORMAT, f"engine is {name}", otherwise=cure)
     if job.profile is not None:
         _check_profile(name, chosen, job, counts)
@@ -133,10 +134,6 @@ def _check_profile(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
     if highest >= counts.instances:
         found = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
         refuse(PROFILED, found, otherwise="Leave --ranks out, or name ranks that the job has.")
-
-
-def _with_channels_last() -> list[str]:
-    return [name for name, engine in ENGINES.items() if engine.channels_last]
 
 
 def _check_sharding(name: str, chosen: Engine, job: Job, counts: Counts) -> None:

@@ -63,7 +63,8 @@ def count(site: Site, job: Job) -> Counts:
             f"{_named(site.groups)} have {quantity(site.hosts, 'node')}, max_nodes is {site.most_hosts}",
             otherwise="Give the groups fewer nodes.",
         )
-    fewest, most = _fewest(site.groups), sum(group.count * slots(group) for group in site.groups)
+    most = sum(group.count * slots(group) for group in site.groups)
+    fewest = most // _common(site.groups)
     default = most if site.device_word == "GPU" else fewest
     instances = default if job.instances is None else job.instances
     replicas_are_instances(site, job, instances)
@@ -89,10 +90,6 @@ def slots(group: Nodes) -> int:
 
 def _common(groups: Sequence[Nodes]) -> int:
     return math.gcd(*(slots(group) for group in groups))
-
-
-def _fewest(groups: Sequence[Nodes]) -> int:
-    return sum(group.count * slots(group) for group in groups) // _common(groups)
 
 
 def _placed(groups: Sequence[Nodes], times: int) -> Iterator[HostGroup]:

@@ -30,18 +30,14 @@ def site(cluster: Cluster) -> Site:
     """Return what the arithmetic needs of `cluster`."""
     match cluster:
         case PodCluster():
-            return _pod(cluster)
+            hosts = cluster.number_of_hosts
+            return Site("IPU", "host", hosts, hosts, None, 1, cluster.ipus, cluster.ilds)
         case SlurmCluster():
             return _slurm(cluster)
         case HostsCluster():
             return _hosts(cluster)
         case LocalCluster():
             return _local(cluster)
-
-
-def _pod(cluster: PodCluster) -> Site:
-    hosts = cluster.number_of_hosts
-    return Site("IPU", "host", hosts, hosts, None, 1, cluster.ipus, cluster.ilds)
 
 
 def _slurm(cluster: SlurmCluster) -> Site:

@@ -24,7 +24,13 @@ def check(cluster: Cluster, job: Job) -> None:
     if job.least_hosts is not None:
         _refuse_range(cluster)
     if not isinstance(cluster, SlurmCluster):
-        _refuse_array(cluster, job)
+        if job.array is not None:
+            refuse(
+                ONLY_SLURM,
+                f"array is {job.array}, and the cluster is of kind {cluster.kind}",
+                otherwise="Leave --array and --sweep out and submit each setting by itself, or choose a cluster of "
+                "kind slurm.",
+            )
         return
     limit = job.time_limit or cluster.time_limit
     if limit is not None:
@@ -67,16 +73,6 @@ def threads_left_idle(cluster: SlurmCluster) -> int:
     options = cluster.directives
     has_core = options.get("hint") == "nomultithread" or str(options.get("threads-per-core")) == "1"
     return cluster.node.threads_per_core if has_core else 1
-
-
-def _refuse_array(cluster: Cluster, job: Job) -> None:
-    if job.array is not None:
-        refuse(
-            ONLY_SLURM,
-            f"array is {job.array}, and the cluster is of kind {cluster.kind}",
-            otherwise="Leave --array and --sweep out and submit each setting by itself, or choose a cluster of kind "
-            "slurm.",
-        )
 
 
 def _refuse_range(cluster: Cluster) -> None:

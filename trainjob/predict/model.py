@@ -174,17 +174,13 @@ def _reduction(measured: dict[int, float], size: float | None) -> tuple[float, f
     only_bytes = sum(b * s for _, b, s in rows) / sum(b * b for _, b, s in rows)
     if len(rows) == 1:
         return 0.0, only_bytes
-    aa, ab, bb = (sum(x * y for x, y in pairs) for pairs in _products(rows))
+    aa, ab, bb = (sum(a * a for a, _, _ in rows), sum(a * b for a, b, _ in rows), sum(b * b for _, b, _ in rows))
     at, bt = sum(a * s for a, _, s in rows), sum(b * s for _, b, s in rows)
     determinant = aa * bb - ab * ab
     latency, per_byte = (at * bb - bt * ab) / determinant, (aa * bt - ab * at) / determinant
     if latency < 0:
         return 0.0, only_bytes
     return (at / aa, 0.0) if per_byte < 0 else (latency, per_byte)
-
-
-def _products(rows: Sequence[tuple[float, float, float]]) -> list[list[tuple[float, float]]]:
-    return [[(a, a) for a, _, _ in rows], [(a, b) for a, b, _ in rows], [(b, b) for _, b, _ in rows]]
 
 
 def _nearest(observations: Sequence[Observation], number: int) -> list[Observation]:

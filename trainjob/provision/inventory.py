@@ -19,29 +19,25 @@ _EXAMPLE = "provision: {venv: {kind: cpu}, data_sets: [{name: digits}]}"
 
 def inventory(source: NamedCluster) -> dict[str, Any]:
     """Return the inventory in the form of Ansible's dynamic inventories. Raises UserError."""
-    wanted = source.cluster.provision
-    if wanted is None:
+    provision = source.cluster.provision
+    if provision is None:
         raise UserError(
             f"the file of cluster {source.name} does not say what to install on its hosts",
             f"add to it, for example: {_EXAMPLE}",
         )
     hosts = hosts_of(source.name, source.cluster)
-    groups = _groups(wanted)
-    if not any(groups.values()):
-        raise UserError(f"provision: of cluster {source.name} is empty", "give venv, data_sets or pod_hosts")
-    return {
-        "all": {"children": list(groups), "vars": _variables(source, wanted)},
-        **{group: {"hosts": list(hosts) if is_used else []} for group, is_used in groups.items()},
-        "_meta": {"hostvars": hosts},
-    }
-
-
-def _groups(provision: Provision) -> dict[str, bool]:
-    return {
+    groups = {
         "sdk": provision.venv is not None,
         "horovod": provision.horovod,
         "pods": provision.pod_hosts is not None,
         "datasets": bool(provision.data_sets),
+    }
+    if not any(groups.values()):
+        raise UserError(f"provision: of cluster {source.name} is empty", "give venv, data_sets or pod_hosts")
+    return {
+        "all": {"children": list(groups), "vars": _variables(source, provision)},
+        **{group: {"hosts": list(hosts) if is_used else []} for group, is_used in groups.items()},
+        "_meta": {"hostvars": hosts},
     }
 
 

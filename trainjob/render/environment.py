@@ -20,7 +20,7 @@ from jinja2 import (
     pass_eval_context,
 )
 from jinja2.compiler import CodeGenerator, Frame
-from jinja2.loaders import BaseLoader, ChoiceLoader
+from jinja2.loaders import ChoiceLoader
 from jinja2.nodes import EvalContext
 from markupsafe import Markup
 
@@ -75,8 +75,9 @@ def make(ours: Path, site: Sequence[Path] = (), *, explain: bool = False) -> Env
     and macros as finished, and `finalize` quotes the rest before Jinja would escape it for HTML.
     """
     printed = _explained if explain else _quoted
+    layers = [FileSystemLoader(folder) for folder in (*site, ours)]
     environment = _ShellEnvironment(
-        loader=_loader(ours, site),
+        loader=ChoiceLoader([PrefixLoader({"trainjob": FileSystemLoader(ours)}), *layers]),
         undefined=StrictUndefined,
         autoescape=True,
         finalize=_when_printed(printed),
@@ -104,11 +105,6 @@ def _when_printed(printed: _Printed) -> Callable[[EvalContext, object], object]:
         return printed(value)
 
     return finalize
-
-
-def _loader(ours: Path, site: Sequence[Path]) -> BaseLoader:
-    layers = [FileSystemLoader(folder) for folder in (*site, ours)]
-    return ChoiceLoader([PrefixLoader({"trainjob": FileSystemLoader(ours)}), *layers])
 
 
 class _Generator(CodeGenerator):

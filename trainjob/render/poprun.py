@@ -108,13 +108,10 @@ def _rows(launch: _Launch) -> Iterator[list[Option]]:
     """Yield lines of options: where and how many, which partition, what else the files say, what mpirun gets."""
     yield [*_verbosity(launch), *_hosts(launch), *_topology(launch)]
     yield list(_vipu(launch))
-    yield [*_cluster_file(launch), *_offline(launch)]
+    job = launch.request.job
+    offline = [_option("offline-mode", True, launch.request.origin("compile_only"))] if job.compile_only else []
+    yield [*_cluster_file(launch), *offline]
     yield list(_of_mpirun(launch))
-
-
-def _offline(launch: _Launch) -> Iterator[Option]:
-    if launch.request.job.compile_only:
-        yield _option("offline-mode", True, launch.request.origin("compile_only"))
 
 
 def _of_mpirun(launch: _Launch) -> Iterator[Option]:

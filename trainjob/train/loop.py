@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from typing import Generator, Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional
 
 from trainjob.contract import checkpoints
 from trainjob.contract.errors import UserError
@@ -81,7 +81,8 @@ class Loop:
         """Train to the end or to a requested stop; return COMPLETED or STOPPED. Raises UserError, StaleAttemptError."""
         self.stage.recorder.begin_line(self.stage.counts.epoch_of(self.update), self.update)
         # Closed even if an update fails: a thread may be preparing the next blocks.
-        with contextlib.closing(self._blocks()) as upcoming:
+        blocks = self.stage.engine.blocks(self.stage.train, self.update, self.stage.end)
+        with contextlib.closing(blocks) as upcoming:
             return self._run(upcoming)
 
     def _run(self, upcoming: Iterator[Block]) -> str:
@@ -101,10 +102,6 @@ class Loop:
         return self._complete()
 
     # -- one block -----------------------------------------------------------------------------
-
-    def _blocks(self) -> Generator[Block, None, None]:
-        stage = self.stage
-        return stage.engine.blocks(stage.train, self.update, stage.end)
 
     def _next(self, upcoming: Iterator[Block]) -> Block:
         start = time.perf_counter()

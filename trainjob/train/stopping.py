@@ -64,12 +64,9 @@ class Requests:
     def now(self) -> Pending:
         """Return what is requested. Files may be noticed up to 0.2 s late, signals never."""
         if time.monotonic() >= self._next_look:
-            self._look()
+            self._seen = Pending(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
+            self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
         return Pending(True, self._seen.stale) if _received else self._seen
-
-    def _look(self) -> None:
-        self._seen = Pending(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
-        self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
 
     def refuse_stale(self) -> None:
         """Raise StaleAttemptError if a newer attempt has started. Call it right before writing anything that lasts."""

@@ -55,14 +55,10 @@ class ImageVerdict:
 def verify_image(workbench: Workbench) -> ImageVerdict:
     """Return what came of training the bench's job as two ranks, and of comparing two with one.
 
-    Raises UserError, with the end of the failing rank's log, when ranks don't get
-    to their end.
+    Raises UserError, with the end of the failing rank's log, if a rank fails.
     """
-    return ImageVerdict(_versions(), (_trains(workbench), _trains_as_one(workbench)))
-
-
-def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in ("trainjob", "torch", "numpy")}
+    versions = {name: metadata.version(name) for name in ("trainjob", "torch", "numpy")}
+    return ImageVerdict(versions, (_trains(workbench), _trains_as_one(workbench)))
 
 
 def _trains(workbench: Workbench) -> Check:

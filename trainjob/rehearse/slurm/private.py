@@ -112,7 +112,8 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     folders.remove_leftovers()
     with folders.new_folder() as folder:
         _write(description, folder, release_root)
-        kept = process.keep(_command(description, folder), log=folder / "log")
+        words = ["sh", str(_INSIDE), str(folder), *description.nodes_at_work]
+        kept = process.keep(root.in_new_namespaces(words), log=folder / "log")
         try:
             slurm = PrivateSlurm(description, folder, _first_process(kept, folder, len(description.nodes_at_work)))
             _wait_until_idle(slurm)
@@ -138,10 +139,6 @@ def _write_program(path: Path, source: str) -> None:
     path.parent.mkdir(exist_ok=True)
     shutil.copyfile(_INSIDE.with_name(source), path)
     path.chmod(0o755)
-
-
-def _command(description: Description, folder: Path) -> list[str]:
-    return root.in_new_namespaces(["sh", str(_INSIDE), str(folder), *description.nodes_at_work])
 
 
 def _first_process(kept: Kept, folder: Path, nodes: int) -> int:

@@ -88,7 +88,7 @@ _PLAIN = (bool, int, float, str)
 
 def check(task: str, build: Any, options: Dict[str, Any]) -> Dict[str, Any]:
     """Return `options` as `build` takes them. Raises UserError for an unknown name or a value of the wrong type."""
-    parameters = _parameters(build)
+    parameters = dict(inspect.signature(build).parameters)
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name, value in options.items():
         if name in parameters:
@@ -97,10 +97,6 @@ def check(task: str, build: Any, options: Dict[str, Any]) -> Dict[str, Any]:
             raise _unknown(task, name, parameters)
     _check_required(task, parameters, options)
     return options
-
-
-def _parameters(build: Any) -> Dict[str, inspect.Parameter]:
-    return dict(inspect.signature(build).parameters)
 
 
 def _types(build: Any, parameter: inspect.Parameter) -> Tuple[type, ...]:

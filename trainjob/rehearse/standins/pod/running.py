@@ -94,7 +94,7 @@ def _watch(processes: "List[subprocess.Popen[bytes]]", only: Optional[int]) -> i
                 rank, name = key.data
                 if not _pass_on(key.fd, rank, name, lines[name] if only in (None, rank) else None):
                     selector.unregister(key.fileobj)
-            failed = _first_failure(processes)
+            failed = next((_status(code) for code in (process.poll() for process in processes) if code), 0)
             first = first or failed
             if (failed or _asked_to_end) and kill_at is None:
                 kill_at = time.monotonic() + _GRACE_S
@@ -106,10 +106,6 @@ def _watch(processes: "List[subprocess.Popen[bytes]]", only: Optional[int]) -> i
         one.finish()
     codes = [process.wait() for process in processes]
     return first or next((_status(code) for code in codes if code), 0)
-
-
-def _first_failure(processes: "List[subprocess.Popen[bytes]]") -> int:
-    return next((_status(code) for code in (process.poll() for process in processes) if code), 0)
 
 
 def _status(code: int) -> int:

@@ -92,12 +92,8 @@ def _table(gpus: Gpus, numbers: List[int], query: List[str], formats: List[str])
     return lines
 
 
-def _unit(field: str, formats: List[str]) -> str:
-    return "" if "nounits" in formats else _UNITS.get(field.split(".")[0], "")
-
-
 def _heading(field: str, formats: List[str]) -> str:
-    unit = _unit(field, formats)
+    unit = "" if "nounits" in formats else _UNITS.get(field.split(".")[0], "")
     return "%s [%s]" % (field, unit) if unit else field
 
 

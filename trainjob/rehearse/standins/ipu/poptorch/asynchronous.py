@@ -45,7 +45,8 @@ class AsynchronousDataAccessor:
         rebatched_size: Optional[int] = None,  # noqa: ARG002 - batches come whole
     ) -> None:
         if sharing_strategy != SharingStrategy.Fork:
-            _refuse_what_does_not_pickle(getattr(dataset, "dataset", dataset))
+            # The real one hands the data set to another process: what does not pickle fails here as it does there.
+            pickle.Pickler(_Nowhere(), protocol=pickle.HIGHEST_PROTOCOL).dump(getattr(dataset, "dataset", dataset))
         self._loader = dataset
         self._slots = buffer_size + 1  # one more: the batch that the user has
         self._indefinitely = load_indefinitely
@@ -183,7 +184,3 @@ class _Nowhere(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         return len(data)
-
-
-def _refuse_what_does_not_pickle(dataset: Any) -> None:
-    pickle.Pickler(_Nowhere(), protocol=pickle.HIGHEST_PROTOCOL).dump(dataset)
