@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Iterable, Iterator, List, NamedTuple
 
-from trainjob.rehearse.standins.pod.hosts import expand
 from trainjob.rehearse.standins.pod.options import Options
 from trainjob.rehearse.standins.pod.refusal import Refused
 
 IPUS_PER_REPLICA = (1, 2, 4, 8, 16)
 _IPUS_PER_ILD = 64
+_ENTRY = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\])?(?:,|$)")
 
 
 class Instance(NamedTuple):
@@ -43,11 +44,36 @@ def topology(options: Options) -> Topology:
     """Return which instance runs where. Raises Refused with the rule that is broken."""
     replicas, count = options.counted("num-replicas"), options.counted("num-instances")
     each = options.counted("ipus-per-replica")
-    hosts = expand(options.text("host") or "localhost")
+    hosts = _hosts(options.text("host") or "localhost")
     ilds = options.number("num-ilds") or -(-replicas * each // _IPUS_PER_ILD)
     _check(replicas, count, each, len(hosts), ilds)
     instances = [_instance(index, count, replicas, hosts, ilds) for index in range(count)]
     return Topology(hosts, ilds, replicas, each, instances)
+
+
+def _hosts(text: str) -> List[str]:
+    """Return every host of a list as poprun reads it: a,b or host[0-2,4]. Raises Refused."""
+    names: List[str] = []
+    at = 0
+    while at < len(text):
+        match = _ENTRY.match(text, at)
+        if match is None:
+            raise Refused("option --host: '%s' can't be read from '%s' on" % (text, text[at:]))
+        names.extend(_names(match.group(1), match.group(2)))
+        at = match.end()
+    if len(set(names)) != len(names) or not names:
+        raise Refused("option --host: '%s' names no host, or one twice" % text)
+    return names
+
+
+def _names(stem: str, ranges: str) -> Iterator[str]:
+    if not ranges:
+        yield stem
+        return
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield stem + str(number).zfill(len(first))
 
 
 def _check(replicas: int, count: int, each: int, hosts: int, ilds: int) -> None:
