@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
         return [plain_value(parameter) for parameter in super().get_params(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; a reader that has left is told apart from what has gone wrong."""
+        """Run the command. Raises ReaderLeftError if the reader of its output has gone."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

@@ -39,7 +39,7 @@ def write_lines(lines: Iterable[bytes]) -> None:
 class Visible:
     """A text stream that shows control characters. Its `buffer` is the raw one: a script's bytes, one rank's log."""
 
-    # A stream that can't encode a character escapes it, so there is none that has to be left out.
+    # A stream that can't encode a character escapes it, so none must be left out.
     encoding = "utf-8"
 
     def __init__(self, stream: TextIO) -> None:
@@ -57,7 +57,7 @@ class Visible:
 
 @contextmanager
 def protected() -> Iterator[None]:
-    """Let everything that is printed inside be visible: nobody has to remember it."""
+    """Make control characters visible in everything that is printed inside."""
     streams = sys.stdout, sys.stderr
     for stream in streams:
         with contextlib.suppress(AttributeError):  # replaced by a test or a program that imports us

@@ -59,12 +59,12 @@ class Checkpoint(NamedTuple):
 
     @property
     def training(self) -> List[Path]:
-        """The optimizer's state, in as many files."""
+        """The optimizer's state: a file for each file of the model."""
         return [self.folder / name for name in part_names(TRAINING, parts_of(self.facts))]
 
     @property
     def averaged(self) -> List[Path]:
-        """The moving average of the weights, in as many files; none where the run keeps none."""
+        """The moving average of the weights: a file for each file of the model; empty if the run keeps no average."""
         return [self.folder / name for name in _averaged(self.facts)]
 
 

@@ -1,4 +1,4 @@
-"""Environment names: what a rank is told, what a rehearsal may redirect, what each launcher sets."""
+"""Environment names: what a rank reads, what a rehearsal may redirect, what each launcher sets."""
 
 from __future__ import annotations
 

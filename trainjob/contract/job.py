@@ -41,7 +41,7 @@ class RequestRecord:
 
 @dataclass(frozen=True)
 class GroupRecord:
-    """Hosts that follow each other and have as many instances each."""
+    """Consecutive hosts with the same number of instances each."""
 
     name: str
     hosts: int

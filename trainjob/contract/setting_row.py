@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 def setting(default: Any, help: str, **facts: Any) -> Any:  # noqa: A002 - the word every command line uses
-    """Return the dataclass field of one row; an empty list or mapping as default is made anew for every job."""
+    """Return the dataclass field of one row; each job gets its own list or mapping if the default is an empty one."""
     metadata = {"setting": Setting(help, **facts)}
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=type(default), metadata=metadata)

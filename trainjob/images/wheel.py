@@ -63,7 +63,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _facts(installed: metadata.Distribution) -> dict[str, bytes]:
     folder = f"trainjob-{installed.version}.dist-info"
-    # The description is the README: no image needs it, and every change of it would build one anew.
+    # The description is the README: no image needs it, and every change of it would rebuild one.
     headers = (installed.read_text("METADATA") or "").partition("\n\n")[0] + "\n"
     return {
         f"{folder}/METADATA": headers.encode(),

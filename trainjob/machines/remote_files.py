@@ -28,7 +28,7 @@ _UNUSABLE = {
 
 @dataclass(frozen=True)
 class Grown:
-    """The bytes of a file from `offset` on; 0 where the file has become shorter, so that it is read anew."""
+    """The bytes of a file from `offset` on; 0 if the file has become shorter, so that it is read from its start."""
 
     offset: int
     content: bytes
@@ -73,7 +73,7 @@ def grown(machine: Machine, offsets: Mapping[str, int], most_bytes: int = MOST_B
 
 
 def resolved_runs_dir(machine: Machine, runs_dir: str) -> str:
-    """Return the absolute path of `runs_dir` on the machine; it may have to be created yet. Raises UserError."""
+    """Return the absolute path of `runs_dir` on the machine; which need not exist yet. Raises UserError."""
     ended = machine.run(package.program_command(__file__, "resolve_folder", runs_dir), check=False)
     if ended.code == 0:
         return ended.text.rstrip("\n")

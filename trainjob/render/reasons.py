@@ -65,8 +65,8 @@ _REASONS = {
     "offline-mode": "Compiles with no IPU attached.",
     "verbose": "poprun says more.",
     "vv": "poprun says most.",
-    "mpi-global-args": "What mpirun is told for all hosts.",
-    "mpi-local-args": "What mpirun is told for every rank.",
+    "mpi-global-args": "Options of mpirun for all hosts.",
+    "mpi-local-args": "Options of mpirun for every rank.",
 }
 
 

@@ -22,7 +22,7 @@ from trainjob.render.sourced import Sourced, SourcedShell
 _BEGINNING = "update-00000000"
 # These need a daemon or a user's own storage on each host, and what starts them does not start other hosts.
 _ONE_HOST = ("docker", "podman")
-# Docker numbers the GPUs that it gives anew.
+# Docker renumbers the GPUs that it gives.
 _GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _SPLITS_MOUNTS = ',"\n'
 
@@ -54,7 +54,7 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
 
 
 def _step(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return what srun is told of one group of nodes, or of all nodes."""
+    """Return the options of srun for one group of nodes, or for all nodes."""
     cpus = cpus_per_task(cluster, request.plan.topology.instances_per_host)
     return {"cpus_per_task": Sourced(cpus, request.cluster_origin), "srun_options": _srun_options(request, cluster)}
 

@@ -60,7 +60,7 @@ def _replicas(plan: PlanRecord, index: int, local: int) -> Iterator[str]:
     """Yield each replica of an instance with its devices; many replicas are one line."""
     topology = plan.topology
     count, each = topology.replicas_per_instance, topology.devices_per_replica
-    # IPUs are numbered through the partition, GPUs anew on every host.
+    # IPUs are numbered through the partition, GPUs from 0 on every host.
     device = (index if topology.device == "IPU" else local) * count * each
     if count > _MOST_REPLICAS:
         of_them = f"{_devices(topology.device, device, count * each)}, {each} each" if each else topology.device

@@ -70,7 +70,7 @@ def add_lines(lines: Sequence[Mapping[str, Any]], *readers: Reader) -> None:
 
 
 def in_columns(lines: Sequence[Mapping[str, Any]]) -> tuple[Intervals | None, Sequence[Mapping[str, Any]]]:
-    """Return the training in some lines as columns, and the lines that are left, which have to be added one by one."""
+    """Return the training lines as columns, and the other lines, which must be added one by one."""
     kinds = [line.get("kind") for line in lines]
     if "begin" in kinds:  # what comes before it belongs to another attempt
         return None, lines

@@ -65,7 +65,7 @@ def _continued(update: int) -> str:
 
 
 def _of_newest_attempt(paths: RunPaths, marked: Set[int]) -> list[Happening]:
-    """Return what only the newest attempt's files tell: each attempt writes them anew."""
+    """Return what only the newest attempt's files tell: each attempt overwrites them."""
     rows: list[Happening] = []
     try:
         progress = typed.read(ProgressRecord, paths.progress)

@@ -62,7 +62,7 @@ def _fill(paths: RunPaths, rendered: Rendered, project: Project | None, selectio
 
 
 def write_again(paths: RunPaths, rendered: Rendered) -> None:
-    """Write the rendered files of an existing run anew, and our runtime with them.
+    """Rewrite the rendered files of an existing run, and our runtime with them.
 
     Another release may have made the run, and a job script refuses a shell library that it was not rendered with.
     """

@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: every so many updates, or as what one costs and how often hosts fail suggest."""
+"""When the next checkpoint is due: every N updates, or as often as its cost and the rate of host failures suggest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainjob.train.world import World
 
 # With `auto`: one soon after the start, to measure what it costs.
 _FIRST_UPDATES = 10
-_ANOTHER = 1.25  # times as many updates as were last said are worth a line in the log
+_ANOTHER = 1.25  # times the updates that were last announced: worth a line in the log
 
 
 def best_interval_s(stood_still_s: float, durable_s: float, failure_every_s: float) -> float:

@@ -63,7 +63,7 @@ def _parts(engine: Engine, samples: int, world: World) -> Iterator[Tuple[NDArray
 
 
 def is_due(epochs: int, epoch_samples: int, held_out_samples: int) -> bool:
-    """Return whether an evaluation is due after so many whole epochs of the run.
+    """Return whether an evaluation is due after `epochs` whole epochs of the run.
 
     The answer is the same on every instance, and in every attempt: it does not matter where an attempt began.
     """

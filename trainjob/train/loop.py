@@ -274,7 +274,7 @@ class Loop:
         return COMPLETED
 
     def _not_finite(self, update: int, loss: float) -> UserError:
-        # All ranks know the same loss, and whichever is heard first has to name the newest checkpoint.
+        # All ranks know the same loss, and whichever reports first must name the newest checkpoint.
         self.stage.world.from_first(int(self._durable()))
         return UserError("the loss of update %d is %s: %s" % (update, loss, self._newest_kept()), _AFTER_NAN)
 

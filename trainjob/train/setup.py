@@ -112,7 +112,7 @@ def agree_on_data(world: World, data: TaskData, samples: int) -> None:
 
 
 def of_range(settings: TrainSettings, instances: int) -> TrainSettings:
-    """Return the settings for as many instances as Slurm has given hosts for, with the same global batch."""
+    """Return the settings for the number of hosts that Slurm has given, with the same global batch."""
     micro_batches = settings.accumulation * settings.replicas
     is_within = settings.least_instances is not None and settings.least_instances <= instances < settings.instances
     if not is_within or micro_batches % instances:

@@ -41,7 +41,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     recorded = _recorded(paths, native)
     cancelled = set(recorded)
     for job_id in sorted(recorded):
-        # The name beside the number: a Slurm that was set up anew counts from 1 again. With a name, though, scancel
+        # The name beside the number: a Slurm that was reinstalled counts from 1 again. With a name, though, scancel
         # would end all elements of an array that wait, where one is meant.
         name = [] if "_" in job_id else [f"--name={paths.whole.id}"]
         _scancel(machine, [*name, job_id], timeout_s)

@@ -102,7 +102,7 @@ class Numerics:
         return {}
 
     def load(self, state: Tensors) -> None:
-        """Continue with `state`; start afresh if it holds nothing of this precision."""
+        """Continue with `state`; start over if it holds nothing of this precision."""
 
 
 class Autocast(Numerics):

@@ -82,7 +82,7 @@ class _Turns:
         return engine
 
     def _seconds(self, engine: Engine, updates: int) -> float:
-        """Return the seconds that each of so many updates takes, waiting for the outcome of each."""
+        """Return the seconds that each update takes, waiting for the outcome of each."""
         start = time.perf_counter()
         for _ in range(updates):
             engine.train(self._block, Flags()).read()

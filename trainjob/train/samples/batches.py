@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 # Samples are gathered for as many updates at once as fit; in smaller chunks, the cost per numpy call shows.
 _CHUNK_BYTES = 2 * 1024 * 1024
 _CHUNK_UPDATES = 256
-# The order is computed for so many samples at once, because it costs numpy calls rather than time per sample.
+# The order is computed for this many samples at once, because it costs numpy calls rather than time per sample.
 _ORDERED_AT_ONCE = 32768
-# A background thread keeps so many chunks ready; only one, if chunks are as large as the second figure.
+# A background thread keeps this many chunks ready; only one if chunks are as large as the second figure.
 _AHEAD, _LARGE_BYTES = 2, 16 * 1024 * 1024
 
 
