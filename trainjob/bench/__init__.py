@@ -1,1 +1,1 @@
-"""Measurements for users: loader, collective, scaling. Each is a run of its own; a figure is never written by hand."""
+"""Measurements for users: loader, collective, scaling, growth, step. Every figure comes from a run."""

@@ -1,4 +1,4 @@
-"""Data without training: how fast it comes, by workers and processes, beside what the device can take."""
+"""Measures loading without training: its rate by workers and processes, against what the devices can take."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def measured_appetite(workbench: Workbench, *, seconds: float) -> float:
 
 
 def measured(workbench: Workbench, request: Request) -> dict[str, Any]:
-    """Return what a measuring run has written. Raises UserError where it left nothing."""
+    """Return the result file of a measuring run. Raises UserError if it wrote none."""
     paths = workbench.run(request)
     figures = read_json(paths.folder / MEASUREMENT)
     if not isinstance(figures, dict):
@@ -60,7 +60,7 @@ def measured(workbench: Workbench, request: Request) -> dict[str, Any]:
 
 
 def verdict(rows: Sequence[Loading], appetite_per_instance: float) -> str:
-    """Return from how many instances of a host on its loaders can't feed the devices, and the knob to turn.
+    """Return how many instances a host's loaders can feed, and which setting to change.
 
     `appetite_per_instance` is the samples a second that one instance's devices take.
     """

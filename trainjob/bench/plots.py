@@ -83,7 +83,7 @@ def draw_collective(rows: Sequence[Reduction], target: Path) -> None:
 
 
 def check(target: Path) -> None:
-    """Raise UserError, before anything is measured, where a plot can't be drawn into `target`."""
+    """Raise UserError, before anything is measured, if a plot can't be drawn into `target`."""
     figure, _ = _axes("", "")
     if target.suffix[1:] not in figure.canvas.get_supported_filetypes():
         kind = target.suffix or "file without a suffix"
@@ -92,7 +92,7 @@ def check(target: Path) -> None:
 
 
 def check_folder(flag: str, target: Path) -> None:
-    """Raise UserError where the folder of a file that a command writes at its end is not there."""
+    """Raise UserError if the folder of a file that the command will write at its end does not exist."""
     if not target.parent.is_dir():
         raise UserError(
             f"{flag} {target}: there is no folder {target.parent}", f"make it first: mkdir -p {target.parent}"

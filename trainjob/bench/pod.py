@@ -1,4 +1,4 @@
-"""A pod's job, rehearsed: what its instances load, and the four steps of the IPU lessons.
+"""A rehearsed job of a pod: how fast its instances load data, and the four steps of the IPU lessons.
 
 The steps: one replica; eight in one process; with workers; four instances of two.
 """
@@ -48,7 +48,7 @@ def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> 
 
 
 def changed(workbench: Workbench, settings: dict[str, Any], runtime: tuple[str, ...] | None = None) -> Rehearsal:
-    """Return the rehearsal of the job with some settings changed; its ranks run the module `runtime` where given."""
+    """Return the rehearsal of the job with some settings changed; its ranks run the module `runtime`, if given."""
     prepared = workbench.prepared.changed(**settings)
     if runtime is not None:
         prepared = dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
@@ -113,7 +113,7 @@ class Step:
 
 
 def lessons(workbench: Workbench) -> Iterator[Step]:
-    """Yield the four steps. Raises UserError where one does not end well."""
+    """Yield the four steps. Raises UserError if one fails."""
     for instances, replicas, workers, lesson_s in STEPS:
         changes = {"instances": instances, "replicas": replicas, "workers": workers, "updates": None}
         counts = ((instances, "instance"), (replicas, "replica"), (workers, "loader worker"))

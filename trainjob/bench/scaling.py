@@ -37,7 +37,7 @@ class Scale:
     communication_share: float
     samples_per_s_low: float  # the 90 % interval of the median of samples/s, over runs
     samples_per_s_high: float
-    noise: str | None = None  # why the figures say nothing, although they were measured twice
+    noise: str | None = None  # why the figures prove nothing, although they were measured twice
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for `--json`."""
@@ -71,7 +71,7 @@ class Amdahl:
 
 
 def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int, repeats: int = 1) -> list[Scale]:
-    """Return one row for each number of instances, in order; every instance takes the micro batch asked for.
+    """Return one row for each number of instances, in order; every instance takes the requested micro batch.
 
     Raises Refusal for a number that can't be planned, UserError when a run fails.
     """
@@ -114,7 +114,7 @@ def amdahl(rows: Sequence[Scale]) -> Amdahl | None:
 
 
 def implausible(row: Scale, first: Scale) -> str | None:
-    """Return why a row says nothing beside the first one; None where it does."""
+    """Return why a row can't be compared with the first one; None if it can."""
     if row.efficiency > _MOST_EFFICIENT:
         return f"an efficiency of {100 * row.efficiency:.0f} % means that something else slowed down the first row"
     apart_s = abs(row.seconds_per_epoch - first.seconds_per_epoch)
@@ -215,7 +215,7 @@ def _share(measured: Sequence[Epoch], phase: str) -> float:
 
 
 def law_in_words(law: Amdahl | None, rows: Sequence[Scale]) -> str:
-    """Return what Amdahl's law says of the rows, or why it can't be fitted to them."""
+    """Return what Amdahl's law says about the rows, or why it can't be fitted to them."""
     if law is None:
         reason = "noise hides it" if any(row.noise for row in rows) else "that takes one instance as well: --at 1"
         return f"Amdahl's law is not fitted: {reason}"

@@ -22,16 +22,16 @@ _CERTAINTY = 0.95
 
 @dataclass(frozen=True)
 class Step:
-    """One variation beside the plain update. `gain` is how many times faster it is: the median over all rounds."""
+    """One variation against the plain update. `gain` is how many times faster it is: the median over all rounds."""
 
     name: str
     rounds: int
-    seconds: float | None = None  # of an update, the median; None where it can't be had, and `why`
+    seconds: float | None = None  # of an update, the median; None if it can't be measured, and `why` says so
     plain_seconds: float | None = None
     gain: float | None = None
     gain_low: float | None = None  # the 95 % interval of the median
     gain_high: float | None = None
-    is_certain: bool = False  # noise does not hide it
+    is_certain: bool = False  # the gain is larger than the noise
     why: str = ""
 
     def as_json(self) -> dict[str, Any]:

@@ -147,6 +147,6 @@ def _print(verdict: ImageVerdict) -> None:
     typer.echo(" · ".join(f"{name} {version}" for name, version in verdict.versions.items()) + "\n")
     show.table(
         ("CHECK", "FOUND", "VERDICT"),
-        ((one.what, one.found, "ok" if one.good else "NOT OK") for one in verdict.checks),
+        ((one.what, one.result, "ok" if one.good else "NOT OK") for one in verdict.checks),
     )
     typer.echo(f"\n{'OK: this installation trains' if verdict.good else 'NOT OK'}")

@@ -1,4 +1,4 @@
-"""A prediction from the runs in the index, cheap enough for every submission: few files are read, and none is long."""
+"""Predictions from the runs in the index, cheap enough for every submission: they read few files, and no long ones."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from trainjob.render.record import job_record
 from trainjob.render.request import Request
 from trainjob.runs import index
 
-# Of the newest runs so many are looked at, and so many of the same work are read.
+# How many of the newest runs are considered, and how many runs of the same work are read.
 _MOST_RUNS, _MOST_READ = 300, 24
-# A longer metrics.jsonl would hold up a submission.
+# A longer metrics.jsonl would delay a submission.
 _MOST_METRICS_BYTES = 4_000_000
 
 
 def predict(request: Request) -> Prediction | None:
-    """Return what a job should take, from earlier runs of the same work on the same cluster; None without enough."""
+    """Return what a job should take, from earlier runs of the same work on the same cluster; None if too few."""
     target = target_of(request)
     if target is None:
         return None
@@ -40,19 +40,19 @@ def predict(request: Request) -> Prediction | None:
 
 
 def basis(observations: Sequence[Observation]) -> str:
-    """Return in words what a prediction is made from."""
+    """Return in words which runs a prediction is based on."""
     count = len(observations)
     newest = ", ".join(one.id for one in observations[-3:])
     return f"{count} earlier run{'' if count == 1 else 's'}, the newest {newest}"
 
 
 def record_of(request: Request) -> JobRecord:
-    """Return the job.json that would be submitted, as it is read back: some types differ."""
+    """Return the job.json that would be submitted, as it would be read back: some types differ."""
     return jobs.parse(job_record(request).to_json())
 
 
 def target_of(request: Request) -> model.Target | None:
-    """Return what the model has to know of a job; None where nobody knows how long it is, or what it computes."""
+    """Return what the model must know about a job; None if its length or its work is unknown."""
     batch, topology = request.plan.batch, request.plan.topology
     if batch is None or batch.total_updates is None or request.elements:
         return None
@@ -61,14 +61,14 @@ def target_of(request: Request) -> model.Target | None:
         text = request.job.time_limit or request.cluster.time_limit
         limit = None if text is None else seconds(text)
         margin = request.cluster.time_limit_signal.margin_s
-    # Only this machine's cores are known, and shared by all instances.
+    # Only this machine's cores are known; all instances share them.
     is_here = request.plan.kind == "local" and topology.device_word == "CPU"
     return model.Target(
         instances=topology.instances,
         accumulation=batch.accumulation,
         updates=batch.total_updates,
         updates_per_epoch=batch.updates_per_epoch,
-        # By choice, they take next to no time.
+        # With `auto` they take next to no time.
         checkpoint_every=0 if request.job.checkpoint_every == "auto" else request.job.checkpoint_every,
         cores=len(os.sched_getaffinity(0)) if is_here and hasattr(os, "sched_getaffinity") else None,
         time_limit_s=limit,
@@ -77,7 +77,7 @@ def target_of(request: Request) -> model.Target | None:
 
 
 def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
-    """Yield the problem of a job that is told to stop too late for a checkpoint as slow as those of earlier runs."""
+    """Yield a problem if the job is told to stop too late for a checkpoint as slow as those of earlier runs."""
     margin_s = checkpoints.limit_margin_s(request.cluster, request.job)
     if margin_s is None or request.plan.batch is None or request.elements:
         return
@@ -106,7 +106,7 @@ def earlier(record: JobRecord) -> Iterator[Observation]:
             of_run = _record(paths, mark)
             observation = None
             if of_run is not None and work(of_run) == wanted:
-                with contextlib.suppress(UserError):  # a folder that can't be read tells nothing
+                with contextlib.suppress(UserError):  # a folder that can't be read is passed over
                     observation = observe(paths, of_run)
             read += [] if observation is None else [observation]
     yield from reversed(read)
@@ -120,7 +120,7 @@ def _is_short(paths: RunPaths) -> bool:
 
 
 def _record(paths: RunPaths, mark: bytes) -> JobRecord | None:
-    """Return the run's job.json where it holds `mark`: most runs are of other tasks, and reading is cheaper."""
+    """Return the run's job.json if it contains `mark`: most do not, and reading is cheaper than parsing."""
     try:
         content = read_small(paths.job)
         return jobs.parse(content.decode("utf-8", "replace")) if mark in content else None

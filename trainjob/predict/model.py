@@ -25,11 +25,11 @@ _ASSUMED_SCATTER = 0.15
 _ENOUGH_FREEDOM = 4
 # Runs in a row agree better than runs of different days.
 _LEAST_SCATTER, _LEAST_SCATTER_OF_BYTES = 0.01, 0.0005
-# Of a number of instances that no run has had.
+# For a number of instances that no run has had.
 _SCATTER_OF_MODEL = 0.25
 _SCATTER_OF_MEMORY, _SCATTER_OF_CHECKPOINT = 0.03, 0.005
 _Z = 1.6449  # 95 % of a normal distribution lie below
-# Machines change: older runs than this many of one number of instances are left out.
+# Machines change: of each number of instances only this many of the newest runs count.
 _NEWEST = 12
 
 
@@ -57,7 +57,7 @@ class Target:
         return max(1.0, epochs * one.evaluations) * one.evaluation_s + written * one.checkpoint_s
 
     def rest_s(self, one: Observation) -> float:
-        """Return the seconds of whatever is no update."""
+        """Return the seconds of everything but updates."""
         return one.start_up_s + self.aside_s(one) + one.ending_s
 
     def run_s(self, one: Observation) -> float:
@@ -67,7 +67,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The fitted model. `reduce_s` is that of the target."""
+    """The fitted model. `reduce_s` is for the target."""
 
     compute_s: float
     loader_s: float
@@ -134,7 +134,7 @@ def _rest(start_up: float, ending: float, aside: float, *, is_measured: bool) ->
 
 
 def fit(observations: Sequence[Observation], target: Target) -> Scaling:
-    """Return the model that the observations show, by least squares over the medians of each number of instances."""
+    """Return the model fitted to the observations, by least squares over the medians of each number of instances."""
     by_number = {
         number: [one for one in observations if one.instances == number][-_NEWEST:]
         for number in sorted({one.instances for one in observations})
@@ -161,12 +161,12 @@ def _compute(measured: dict[int, float], number: int, cores: int | None) -> floa
     nearest = min(measured, key=lambda one: abs(math.log(one / number)))
     if cores is None:
         return measured[nearest]
-    # Instances that share cores take turns once there are more of them than cores.
+    # Instances that share cores take turns if there are more instances than cores.
     return measured[nearest] * max(1.0, number / cores) / max(1.0, nearest / cores)
 
 
 def _reduction(measured: dict[int, float], size: float | None) -> tuple[float, float]:
-    """Return latency and seconds per byte. One number of instances can't tell them apart: then all is transfer."""
+    """Return latency and seconds per byte. One number of instances can't separate them: all is transfer then."""
     size = size or 1.0
     rows = [(2 * (number - 1), 2 * (number - 1) / number * size, seconds) for number, seconds in measured.items()]
     if not rows:
@@ -211,7 +211,7 @@ def _scatter(
 def _half_width(scatter: float, freedom: float, count: int) -> float:
     """Return half the 90 % interval of one further logarithm, after `count` results; 0 of them: by the model alone."""
     sigma = scatter * math.sqrt(1 + 1 / count) if count else math.hypot(scatter * math.sqrt(2), _SCATTER_OF_MODEL)
-    # With the least freedom, an interval of such a factor would say nothing.
+    # With the fewest degrees of freedom, the interval would be too wide to mean anything.
     return sigma * student_95(max(2.0, freedom))
 
 

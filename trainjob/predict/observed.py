@@ -1,4 +1,4 @@
-"""What one earlier run shows of its work: seconds of each part of an update, and the bytes it needed."""
+"""What one earlier run measured: seconds of each part of an update, and the bytes it needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainjob.report.report import report
 
 @dataclass(frozen=True)
 class Observation:
-    """What one run took, in seconds of the part named."""
+    """The measurements of one run, in seconds."""
 
     id: str
     instances: int
@@ -37,7 +37,7 @@ class Observation:
 
 
 def work(record: JobRecord) -> dict[str, Any] | None:
-    """Return what runs must have in common for one to tell of another; None for a command of the user's own.
+    """Return what runs must have in common if one is to predict another; None for the user's own command.
 
     The number of instances and of micro batches may differ: the model scales with them.
     """
@@ -47,7 +47,7 @@ def work(record: JobRecord) -> dict[str, Any] | None:
     return {
         "cluster": record.plan.cluster,
         "device": record.plan.topology.device,
-        # One instance needs no engine that reduces, and computes the same.
+        # A single instance may have another engine, because it reduces nothing and computes the same.
         "engine": "ddp" if train.engine == "single" else train.engine,
         "environment": record.environment,
         **{
@@ -61,7 +61,7 @@ def work(record: JobRecord) -> dict[str, Any] | None:
 
 
 def observe(paths: RunPaths, record: JobRecord) -> Observation | None:
-    """Return what a run shows; None for one that is not complete, or recorded too little."""
+    """Return the measurements of a run; None if it is not complete, or recorded too little."""
     done = report(paths)
     goodput, train = done.goodput, record.train
     is_enough = done.state == states.COMPLETED and done.seconds and done.updates and done.attempts

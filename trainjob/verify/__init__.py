@@ -1,1 +1,1 @@
-"""Runs compared: N instances ≡ one, interrupted ≡ uninterrupted, and what the evidence points to."""
+"""Compares runs: N instances ≡ one, interrupted ≡ uninterrupted. Diagnoses what the evidence points to."""

@@ -24,7 +24,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class BitwiseVerdict:
-    """What each number of instances ended with, one instance first."""
+    """The result of each number of instances, one instance first."""
 
     precision: str
     updates: int
@@ -48,7 +48,7 @@ class BitwiseVerdict:
 
 
 def verify(workbench: Workbench, *, instances: int, updates: int) -> BitwiseVerdict:
-    """Train on every number of instances up to `instances` that divides the micro batches, and compare the weights.
+    """Train on each number of instances up to `instances` that divides the micro batches, and compare the weights.
 
     In the job's own precision. Raises Refusal for settings that can't be planned, UserError when a run fails.
     """

@@ -1,4 +1,4 @@
-"""Two traces side by side, update by update: how far apart, and from where on."""
+"""Compares two traces, update by update: how far they differ, and from which update on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one update of two runs is apart. Relative: ‖a − b‖ ÷ ‖b‖ over all tensors, b being one instance's."""
+    """How far one update of two runs differs. Relative: ‖a − b‖ ÷ ‖b‖ over all tensors, b being one instance's."""
 
     update: int
     gradients: float
@@ -27,16 +27,16 @@ class Difference:
     buffers: float
     loss: float
     same_samples: bool  # the same samples in the same micro batches
-    gradient_factor: float  # the multiple of b's gradients that comes nearest to a's
-    gradient_residual: float  # what is left of a's gradients beside that multiple
+    gradient_factor: float  # the multiple of b's gradients that is closest to a's
+    gradient_residual: float  # what remains of a's gradients after subtracting that multiple
 
     def as_json(self) -> dict[str, Any]:
-        """Return the difference for `--json`: null for what nobody saw; infinities, which JSON lacks, as text."""
+        """Return the difference for `--json`: null if it was not measured; infinities, which JSON lacks, as text."""
         return {name: _in_json(value) for name, value in asdict(self).items()}
 
     @property
     def missing(self) -> list[str]:
-        """The names of what is null in JSON."""
+        """The names of the figures that are null in JSON."""
         return [name for name, value in self.as_json().items() if value is None]
 
 
@@ -47,13 +47,13 @@ def _in_json(value: float) -> float | str | None:
 
 
 def differences(several: Trace, one: Trace) -> Iterator[Difference]:
-    """Yield how far apart each update is that both traces hold."""
+    """Yield the difference of each update that both traces hold."""
     for number in sorted(set(several.updates) & set(one.updates)):
         yield difference(several.update(number), one.update(number))
 
 
 def difference(several: Update, one: Update) -> Difference:
-    """Return how far one update of two runs is apart."""
+    """Return the difference of one update of two runs."""
     factor, residual = _multiple(several.gradients, one.gradients)
     return Difference(
         update=several.number,
@@ -70,12 +70,12 @@ def difference(several: Update, one: Update) -> Difference:
 def _loss_apart(actual: float | None, expected: float | None) -> float:
     if actual is None or expected is None:
         return math.nan
-    # A loss near 0 is a difference of larger numbers, and their rounding stays.
+    # A loss near 0 is a difference of larger numbers and keeps their rounding errors.
     return abs(actual - expected) / max(1.0, abs(expected))
 
 
 def relative(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Return ‖actual − expected‖ ÷ ‖expected‖ over all tensors; infinite where names or shapes differ."""
+    """Return ‖actual − expected‖ ÷ ‖expected‖ over all tensors; infinite if names or shapes differ."""
     if {name: value.shape for name, value in actual.items()} != {name: value.shape for name, value in expected.items()}:
         return math.inf
     apart = math.fsum(float(((actual[name] - expected[name]) ** 2).sum()) for name in expected)

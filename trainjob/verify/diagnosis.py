@@ -1,4 +1,4 @@
-"""What the evidence points to when N instances are not one. Each clue looks at one kind of mistake."""
+"""Diagnoses why N instances don't train as one. Each clue looks for one kind of mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AGAIN = 0.75
 # Samples in another order are met at another time, in a part of an epoch a part of them; changed ones hardly ever.
 _MOVED = 0.1
 AMPLIFIED = "amplified-rounding"
-# Sums in another order round at every step, a control's first weights but once.
+# Sums in another order round at every step; a control's first weights are rounded only once.
 _MORE_ROUNDING = 10.0
 
 
@@ -37,7 +37,7 @@ class Finding:
 class Evidence:
     """All that the clues look at. `apart` are the updates that differ by more than the tolerance, in order.
 
-    `control` gives what rounding alone does to an update of one instance; it is asked last, because it trains.
+    `control` returns what rounding alone does to an update of one instance. It is called last, because it trains.
     """
 
     several: Trace
@@ -57,7 +57,7 @@ Clue = Callable[[Evidence], Iterator[Finding]]
 
 
 def diagnose(evidence: Evidence) -> list[Finding]:
-    """Return the likely causes, the most telling first: other samples explain whatever follows from them."""
+    """Return the likely causes, the most telling first: different samples explain whatever follows from them."""
     for clues in _IN_ORDER:
         found = [finding for clue in clues for finding in clue(evidence)]
         if found:
@@ -78,7 +78,7 @@ def _sizes(trace: Trace, number: int) -> list[int]:
 
 
 def _displaced(evidence: Evidence, number: int) -> Finding:
-    """Return what the samples tell that stand where one instance has others."""
+    """Return the finding from samples that differ from those of one instance at the same place."""
     pairs = list(_pairs(evidence))
     strays = [ours for ours, theirs in pairs if ours != theirs]
     in_place = {ours for ours, theirs in pairs if ours == theirs}
@@ -93,7 +93,7 @@ def _displaced(evidence: Evidence, number: int) -> Finding:
 
 
 def _pairs(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Yield each sample, and the one that one instance has at its place."""
+    """Yield each sample with the one that a single instance has at its place."""
     for number in _shared(evidence):
         for ours, theirs in zip(evidence.several.samples(number), evidence.one.samples(number), strict=False):
             yield from zip(ours, theirs, strict=False)
@@ -220,7 +220,7 @@ def _batch_norm(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _buffers(evidence: Evidence) -> Iterator[Finding]:
-    # A model with draws of its own gives other outputs anyway: that says nothing about its buffers.
+    # A model that draws random numbers itself gives different outputs anyway, which says nothing about its buffers.
     if evidence.several.reads_buffers and evidence.several.repeatable:
         first = evidence.first
         yield Finding(
@@ -233,7 +233,7 @@ def _buffers(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _amplified(evidence: Evidence) -> Iterator[Finding]:
-    # Both begin with the same bits, and no rounding has been trained on before the first update: a mistake is there.
+    # Both begin with the same bits, and no rounding can have grown before the first update: it must be a mistake.
     if evidence.control is None or evidence.first.update == min(_shared(evidence)):
         return
     apart, rounding = evidence.first, evidence.control(evidence.first.update)
@@ -264,7 +264,7 @@ def _unknown(evidence: Evidence) -> Finding:
     )
 
 
-# A cause in an earlier row makes those of later rows likely to appear as well.
+# A cause in an earlier row often produces the symptoms of later rows, too.
 _IN_ORDER: tuple[tuple[Clue, ...], ...] = (
     (_samples,),
     (_not_reduced,),

@@ -1,4 +1,4 @@
-"""A Slurm cluster's GPUs, stood in for: N instances over NCCL beside one, by the runtime's own paths for GPUs."""
+"""Stand-ins for a Slurm cluster's GPUs: N instances over NCCL against one, on the runtime's own GPU code paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SLURM_ONLY = ("hosts",)
 
 
 def are_of(cluster: Cluster) -> bool:
-    """Return whether a cluster has GPUs that this machine can stand in for."""
+    """Return whether the cluster has GPUs that this machine can simulate."""
     return isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu"
 
 

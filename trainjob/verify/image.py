@@ -1,4 +1,4 @@
-"""An image proves itself: two ranks train inside it, and train as one."""
+"""Verifies an image: two ranks train inside it, and train as one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _LEAST_ACCURACY = 0.8
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was tried: what, what was found, and whether that is as it should be."""
+    """One check: what was tried, the result, and whether it is as it should be."""
 
     what: str
-    found: str
+    result: str
     good: bool
     runs: Sequence[RunPaths]
 
 
 @dataclass(frozen=True)
 class ImageVerdict:
-    """Whether an image trains, and by what it was judged."""
+    """Whether an image trains, and the checks that decided."""
 
     versions: dict[str, str]
     checks: tuple[Check, ...]
@@ -43,17 +43,17 @@ class ImageVerdict:
 
     @property
     def runs(self) -> list[RunPaths]:
-        """The runs that it was judged by."""
+        """The runs that the checks compared."""
         return [paths for check in self.checks for paths in check.runs]
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
-        checks = [{"what": one.what, "found": one.found, "ok": one.good} for one in self.checks]
+        checks = [{"what": one.what, "found": one.result, "ok": one.good} for one in self.checks]
         return {"ok": self.good, "versions": self.versions, "checks": checks}
 
 
 def verify_image(workbench: Workbench) -> ImageVerdict:
-    """Return what came of training the bench's job as two ranks, and of comparing two with one.
+    """Train the bench's job on two ranks, compare two ranks with one, and return the verdict.
 
     Raises UserError, with the end of the failing rank's log, if a rank fails.
     """
@@ -66,9 +66,9 @@ def _trains(workbench: Workbench) -> Check:
     trained = report(paths)
     accuracy = trained.held_out_accuracy
     shown = "no accuracy" if accuracy is None else f"held-out accuracy {100 * accuracy:.1f} %"
-    found = f"{trained.updates} updates, {shown} (at least {100 * _LEAST_ACCURACY:.0f} %)"
+    result = f"{trained.updates} updates, {shown} (at least {100 * _LEAST_ACCURACY:.0f} %)"
     has_learned = accuracy is not None and accuracy >= _LEAST_ACCURACY
-    return Check(f"{INSTANCES} ranks train {trained.name}", found, has_learned, [paths])
+    return Check(f"{INSTANCES} ranks train {trained.name}", result, has_learned, [paths])
 
 
 def _trains_as_one(workbench: Workbench) -> Check:

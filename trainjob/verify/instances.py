@@ -26,7 +26,7 @@ PRECISION = {"float64": "64.64", "float32": "32.32"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether N instances are one, and what it was judged by. `judged` says which figures decide."""
+    """Whether N instances train as one, and the evidence. `judged` names the figures that decide."""
 
     instances: int
     engine: str
@@ -37,7 +37,7 @@ class Verdict:
     differences: Sequence[Difference]
     findings: Sequence[Finding]
     runs: Sequence[RunPaths]
-    faster: Sequence[str] = ()  # settings with which N instances trained, and the one did not
+    faster: Sequence[str] = ()  # settings of the N instances that the single one did not have
 
     @property
     def equal(self) -> bool:
@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def inconclusive(self) -> bool:
-        """Whether they are apart, and by no more than the task makes of rounding."""
+        """Whether the runs differ by no more than rounding makes of this task."""
         return any(finding.code == AMPLIFIED for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ JUDGED = {
 
 
 def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> tuple[Request, Request]:
-    """Return the two jobs: N instances with the accumulation asked for, and one with N times that."""
+    """Return the two jobs: N instances with the requested accumulation, and one instance with N times that."""
     shared = {
         "precision": PRECISION[dtype],
         "updates": updates,
@@ -137,12 +137,12 @@ def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> t
 
 
 def faster(job: Job) -> list[str]:
-    """Return the names of the settings by which a job's steps are made faster, beside what is chosen by itself."""
+    """Return the names of the settings that make a job's steps faster, without those that are chosen automatically."""
     return [name for name, plain in PLAIN_STEP.items() if getattr(job, name) not in (plain, "auto")]
 
 
 def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtype: str) -> Iterator[Finding]:
-    """Yield each setting for faster steps with which one instance alone already trains otherwise than without."""
+    """Yield each setting for faster steps that already changes how a single instance trains."""
     for name in faster(job):
         changed = dataclasses.replace(alone, job=alone.job.changed(**{name: getattr(job, name)}))
         run = workbench.run(changed)
@@ -159,7 +159,7 @@ def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtyp
 
 
 def is_apart(difference: Difference, dtype: str, tolerance: float | None = None) -> bool:
-    """Return whether an update of two runs differs by more than rounding. Gradients that nobody saw are not judged."""
+    """Return whether an update of two runs differs by more than rounding. Missing gradients are not judged."""
     tolerance = TOLERANCE[dtype] if tolerance is None else tolerance
     if dtype == "float32":
         return difference.update == 1 and not difference.gradients <= tolerance
@@ -169,10 +169,10 @@ def is_apart(difference: Difference, dtype: str, tolerance: float | None = None)
 
 
 class Control:
-    """One instance once more, its first weights moved by their last bit: what the task makes of rounding alone.
+    """A control: one instance, its first weights changed in their last bit. It shows the effect of rounding alone.
 
-    Where N instances differ from one by no more, nothing is shown. It trains when it is first needed; `runs` is empty
-    until then.
+    If N instances differ from one by no more than that, the difference proves nothing. The control trains when
+    it is first needed; `runs` is empty until then.
     """
 
     def __init__(self, workbench: Workbench, alone: Request, one: Trace) -> None:
@@ -183,7 +183,7 @@ class Control:
         self.runs: list[RunPaths] = []
 
     def difference(self, update: int) -> Difference:
-        """Return how far `update` of one instance moves with the last bits. Raises UserError when the run fails."""
+        """Return how far a change of the last bits moves `update` of one instance. Raises UserError."""
         if self._trace is None:
             self.runs.append(self._workbench.run(self._request))
             self._trace = traces.read(self.runs[0])

@@ -1,4 +1,4 @@
-"""Interrupted ≡ uninterrupted: a run stopped by signals and by kill -9, resumed, and compared with one that was not."""
+"""Interrupted ≡ uninterrupted: a run is stopped by signals and kill -9, resumed, and compared with one that was not."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _MOST_TRIES = 3
 
 
 WAYS = ("signal", "kill")
-# For another number of instances, whose sums are in another order from the interruption on: float64's last bit grows,
+# For another number of instances, which sums in another order from the interruption on: float64's last bit grows,
 # to 3e-8 in 200 updates with BatchNorm over micro batches of 2 (measured); a real mistake is above 1e-3.
 _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Interruption:
-    """One interruption: how, at which update it was seen to be, and with how many instances the run went on."""
+    """One interruption: how, after which update, and with how many instances the run continued."""
 
     way: str  # of WAYS
     after_update: int
@@ -56,7 +56,7 @@ class ResumeVerdict:
     """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
 
     interruptions: Sequence[Interruption]
-    requested: int  # interruptions: fewer are made where the run ends before the next
+    requested: int  # interruptions: fewer are made if the run ends before the next one
     engine: str
     bitwise: bool
     parameters: float  # relative difference after the last update
@@ -91,7 +91,7 @@ class ResumeVerdict:
 
 @dataclass(frozen=True)
 class Ordeal:
-    """What a run is put through."""
+    """How a run is to be interrupted."""
 
     instances: int
     other_instances: int | None  # the run continues with these after its first interruption
@@ -101,7 +101,7 @@ class Ordeal:
     ways: Sequence[str]  # of WAYS, in turn
     dtype: str
     seed: int
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the job, that it needs to be the same again
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the job, so that it trains the same way twice
 
 
 def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
@@ -177,7 +177,7 @@ def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, before:
 
 
 def _until(paths: RunPaths, update: int) -> int | None:
-    """Return the update that this attempt has made once it is at least `update`; None when it ended before."""
+    """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
     submission = read_submission(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     looked_at = 0.0
@@ -185,7 +185,7 @@ def _until(paths: RunPaths, update: int) -> int | None:
     trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
     while True:
         reached.update((line["attempt"], line["update"]) for line in trace.new())
-        # What an earlier attempt has reached says nothing of one whose script has not begun yet.
+        # An earlier attempt's progress says nothing about an attempt whose script has not begun yet.
         attempt = attempts.current(paths)
         if attempt >= submission.attempt and reached.get(attempt, 0) >= update:
             return reached[attempt]
@@ -241,7 +241,7 @@ def _compared(
 
 
 def _last_checkpoint(paths: RunPaths) -> Checkpoint:
-    """Return the checkpoint that a complete run ends with."""
+    """Return the last checkpoint of a complete run."""
     found = checkpoints.newest_sound(paths.checkpoints, lambda _warning: None)
     if found is None:
         raise UserError(f"run {paths.id} has no sound checkpoint left in {paths.checkpoints}", "run this command again")

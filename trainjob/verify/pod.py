@@ -1,4 +1,4 @@
-"""A pod's instances × replicas beside one process: the rehearsed job, and the same training by engine single.
+"""Compares a pod's instances × replicas with one process: the rehearsed job, and the same training by engine single.
 
 The stand-in computes in float64, which no IPU can, so that the order of a sum hides nothing; weights come to the host
 in float32, as a checkpoint has them. An IPU shows no gradients: parameters and losses are judged.
@@ -35,7 +35,7 @@ from trainjob.verify.compare import Difference, differences
 from trainjob.verify.diagnosis import Evidence, diagnose
 from trainjob.verify.instances import Verdict, is_apart
 
-# What float32 leaves of a weight is 6e-8 of it; a real mistake is above 1e-3.
+# float32 rounds a weight by 6e-8 of it; a real mistake is above 1e-3.
 TOLERANCE = 1e-6
 JUDGED = "parameters, as the host sees them in float32, and loss; an IPU shows no gradients"
 STANDIN_FLOAT64 = {"TRAINJOB_STANDIN_ARITHMETIC": "float64"}
@@ -44,7 +44,7 @@ _WITHOUT_DROPOUT = {"digits-cnn": {"dropout": 0.0}}
 
 
 def shared(job: Job, updates: int) -> dict[str, Any]:
-    """Return the settings that both jobs have otherwise than was asked."""
+    """Return the settings that both jobs have instead of the requested ones."""
     return {
         "updates": updates,
         "epochs": None,
@@ -130,7 +130,7 @@ def _rehearsed(trial: Rehearsal) -> RunPaths:
 
 @contextlib.contextmanager
 def standing_in(prepared: Prepared) -> Iterator[None]:
-    """While this lasts, what is started on this machine finds stand-ins for a pod's programs on its paths."""
+    """While this lasts, processes started on this machine find stand-ins for a pod's programs on their paths."""
     cluster, before = prepared.named_cluster.cluster, dict(os.environ)
     if not isinstance(cluster, PodCluster):
         raise TypeError(cluster.kind)

@@ -1,4 +1,4 @@
-"""Reads the trace that a run has left: samples, gradients, parameters and buffers of each update."""
+"""Reads the trace of a run: samples, gradients, parameters and buffers of each update."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a run has left to compare. Updates are read one at a time: a large model's would fill the memory."""
+    """The trace of a run. Updates are read one at a time: all those of a large model would fill the memory."""
 
     paths: RunPaths
     updates: tuple[int, ...]
     layers: tuple[str, ...]
-    buffers: frozenset[str]  # the names of what is no parameter
+    buffers: frozenset[str]  # the names of tensors that are not parameters
     repeatable: bool
     reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
     stream: bool  # the data set is iterable: the order of samples is its own
@@ -88,7 +88,7 @@ class Trace:
 
 
 def read(paths: RunPaths) -> Trace:
-    """Return the trace of a run. Raises UserError where the run left none."""
+    """Return the trace of a run. Raises UserError if the run left none."""
     files = TracePaths(paths)
     model = read_json(files.model)
     lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
@@ -120,7 +120,7 @@ def tensors_of(*paths: Path) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of a safetensors file, or of the parts of a model, by name, as float64."""
     import numpy as np
 
-    # Mapped, not read: of a large model only what is compared at the moment is in memory.
+    # Mapped, not read: only the tensors of a large model that are being compared are in memory.
     contents = {path: np.memmap(path, dtype=np.uint8, mode="r") for path in paths}
     for name, listed in pieces(paths).items():
         parts = []
