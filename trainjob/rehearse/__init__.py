@@ -1,1 +1,1 @@
-"""The same bytes here: a private Slurm, and stand-ins for what can't be had."""
+"""Runs a job's own bytes on this machine: a private Slurm, and stand-ins for hardware and SDKs."""

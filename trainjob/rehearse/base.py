@@ -1,4 +1,4 @@
-"""What a rehearsal of any kind of cluster is given, and the verdict that it returns."""
+"""The input of a rehearsal of any kind of cluster, and the verdict that it returns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rehearsal:
     say: Callable[[str], None]
     show: Callable[[bytes], None] | None = None  # takes what ranks print, line by line, with the rank in front
     has_gpus: bool = False  # stand-in GPUs: ranks compute on `cuda` devices; without them, on the CPU
-    slurm: str = INSTALLED  # the release of Slurm, where the cluster has one
+    slurm: str = INSTALLED  # the release of Slurm, if the cluster has one
     launch_only: bool = False  # launchers start on all nodes, and no ranks
 
 
@@ -87,7 +87,7 @@ def rehearsal(
 
 @dataclass(frozen=True)
 class Launch:
-    """How launchers started on so many nodes, beside jobs of the same size that call srun and do nothing."""
+    """How launchers started on a number of nodes, compared with jobs of the same size whose srun does nothing."""
 
     nodes: int
     ranks: int
@@ -99,7 +99,7 @@ class Launch:
     # On the run directory: by the first node, which runs the job script as well, and by the last. None: not counted.
     first_operations: int | None
     last_operations: int | None
-    last_on_code: int | None  # of the last node's: those that load the runtime
+    last_on_code: int | None  # those of the last node that load the runtime
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Verdict:
     seconds: Mapping[str, float]  # from the start to the end of each step, in order
     folder: Path
     gpus: Sequence[str] = ()  # what ranks did with stand-in GPUs, line by line
-    launches: Sequence[Launch] = ()  # where launchers started and no ranks, by their number of nodes
+    launches: Sequence[Launch] = ()  # if only launchers were started: by number of nodes
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""

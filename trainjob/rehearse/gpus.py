@@ -25,7 +25,7 @@ from trainjob.plan.words import quantity
 FOLDER = Path(__file__).resolve().parent / "standins" / "gpu"
 _SPECIFICATION = "TRAINJOB_STANDIN_GPUS"
 _SUMMARY = "TRAINJOB_STANDIN_GPUS_SUMMARY"
-_TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for who has a CUDA build
+_TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for users of a CUDA build
 _COMPILING_S = 1800.0
 _INSTALLING_S = 1800.0
 _CUDA_BUILD = 3  # the exit code that says so, with what to install on standard output
@@ -85,7 +85,7 @@ def _cpu_build(python: str, packages: Sequence[str]) -> Path:
                 f"install {' '.join(packages)} into a folder of its own (pip's --target) and set {_TORCH}=FOLDER",
                 code="no-standin-gpus",
             )
-        with contextlib.suppress(OSError):  # another rehearsal was first
+        with contextlib.suppress(OSError):  # another rehearsal has just installed them
             Path(staging, "new").rename(folder)
     return folder
 
@@ -100,7 +100,7 @@ def _pip(python: str) -> list[str]:
 def environment(
     place: Path, count: int, kind: str | None, python: str = sys.executable, torch: Path | None = None
 ) -> dict[str, str]:
-    """Return what ranks of a node with `count` GPUs of type `kind` must find; programs and summaries go to `place`.
+    """Return the environment of ranks on a node with `count` GPUs of type `kind`; programs and summaries go to `place`.
 
     `python` is the interpreter of the ranks, `torch` what make_ready returned for it.
     """
@@ -123,7 +123,7 @@ def environment(
 
 @contextlib.contextmanager
 def visible_here(python: str, count: int, kind: str | None) -> Iterator[Path]:
-    """While this lasts, what this process starts finds `count` stand-in GPUs. Yield the folder of the summaries."""
+    """While this lasts, child processes find `count` stand-in GPUs. Yield the folder of the summaries."""
     before = dict(os.environ)
     torch = make_ready(python)
     with tempfile.TemporaryDirectory(prefix="trainjob-gpus-") as place:
@@ -137,7 +137,7 @@ def visible_here(python: str, count: int, kind: str | None) -> Iterator[Path]:
 
 
 def _python_path(torch: Path | None) -> str:
-    """Return the stand-ins' folder, that of a CPU build of torch where there is one, and the user's own."""
+    """Return the stand-ins' folder, that of a CPU build of torch if there is one, and the user's own."""
     folders = (str(FOLDER), str(torch) if torch else None, os.environ.get("PYTHONPATH"))
     return os.pathsep.join(folder for folder in folders if folder)
 
@@ -162,7 +162,7 @@ class Usage:
         return cls([summary for summary in found if isinstance(summary, dict)])
 
     def lines(self) -> list[str]:
-        """Return what the rehearsal tells: GPUs and memory, collectives, and what goes wrong without an error."""
+        """Return the lines for the user: GPUs and memory, collectives, and mistakes that raise no error."""
         if not self.ranks:
             return []
         return [*self._gpus(), *self._collectives(), *self.notes(), "speed on stand-in GPUs means nothing"]

@@ -1,4 +1,4 @@
-"""Which module rehearses which kind of cluster."""
+"""Chooses the module that rehearses a kind of cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
             )
         releases.refuse_unknown(rehearsal.slurm)
     if data_dir := rehearsal.redirects.get("TRAINJOB_DATA_DIR"):
-        # Until something is prepared there is no such folder here, and the node check refuses a node without it.
+        # The folder exists only once a data set has been prepared, and the node check refuses a node without it.
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
     if rehearsal.launch_only:
@@ -46,7 +46,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
 
 
 def progress(rehearsal: Rehearsal) -> str:
-    """Return in a few words how far a rehearsal is that another thread runs."""
+    """Return in a few words how far a rehearsal in another thread has come."""
     paths = RunPaths(rehearsal.folder)
     if rehearsal.launch_only:
         return "launchers are starting"
@@ -66,7 +66,7 @@ def progress(rehearsal: Rehearsal) -> str:
 
 @contextlib.contextmanager
 def _output_shown(rehearsal: Rehearsal) -> Iterator[None]:
-    """While this lasts, show what ranks print, as it is printed; what is left when it ends is shown as well."""
+    """While this lasts, show the ranks' output as it is printed; show the rest of it at the end."""
     show, paths, over = rehearsal.show, RunPaths(rehearsal.folder), threading.Event()
     if show is None:
         yield

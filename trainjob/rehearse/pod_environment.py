@@ -23,7 +23,7 @@ from trainjob.rehearse import gpus
 
 _STAND_INS = Path(__file__).resolve().parent / "standins"
 _RC_FILE = Path(__file__).with_name("bashrc.sh")
-# What an SDK and a V-IPU controller put on PATH, as far as there is a stand-in: standins/pod/__main__.py runs it.
+# The programs of an SDK and a V-IPU controller that have a stand-in: standins/pod/__main__.py runs it.
 PROGRAMS = ("poprun", "vipu", "vipu-admin", "gc-monitor", "gc-info", "gc-inventory")
 
 
@@ -62,7 +62,7 @@ def python_folders(*, horovod_is_there: bool) -> list[Path]:
 
 
 def _has_horovod(python: str) -> bool:
-    # Without mpirun the real Horovod has no way to connect its ranks. Found, not imported: that takes seconds.
+    # Without mpirun the real Horovod can't connect its ranks. It is looked up, not imported, which takes seconds.
     look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is None)"
     return shutil.which("mpirun") is not None and process.run([python, "-c", look], check=False).code == 0
 

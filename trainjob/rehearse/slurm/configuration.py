@@ -10,11 +10,11 @@ from trainjob.rehearse.slurm import root
 from trainjob.rehearse.slurm.description import SCHEDULER, Description, NodeGroup, Partition
 
 FIRST_PORT = 17001
-# Below the folder of one private Slurm: a file system in memory that ends with it.
+# In the folder of a private Slurm: a file system in memory that ends with it.
 PRIVATE = "private"
 JOB_ENVIRONMENT = "job-environment"  # what the TaskProlog prints
 MOUNTED = ("release", "root", "plugins")  # where another release's files are mounted
-# Name in the folder -> the file beside this module that it is a copy of.
+# Name in the folder -> the file beside this module that is copied there.
 PROGRAMS = {"task-prolog": "task_prolog.sh", "accounting": "accounting.sh"}
 _FIRST_WITH_CGROUP_PLUGINS = (23, 2)
 
@@ -95,19 +95,19 @@ def _settings(folder: Path) -> dict[str, str]:
         "SlurmdLogFile": f"{private}/slurmd-%n.log",
         "JobCompType": "jobcomp/filetxt",
         "JobCompLoc": f"{private}/completed.txt",
-        # The nodes share one host, which has neither their CPUs, nor their memory, nor control groups to give.
+        # All nodes are this host, which has neither the CPUs, nor the memory, nor the control groups of them all.
         "SlurmdParameters": "config_overrides",
         "ProctrackType": "proctrack/linuxproc",
-        # What a job finds in its environment besides what its site gives it.
+        # Sets variables in a job's environment beside those of its site.
         "TaskProlog": f"{folder}/task-prolog",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_CPU_Memory",
         "MpiDefault": "none",
         "ReturnToService": "2",
         "JobRequeue": "1",
-        # Refused and not queued for ever: a rehearsal is there to say so.
+        # Such a job is refused, not queued forever: a rehearsal must report it.
         "EnforcePartLimits": "ALL",
-        # A site's own limits are none of a laptop's.
+        # A laptop's limits are not those of a site.
         "PropagateResourceLimits": "NONE",
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
@@ -120,7 +120,7 @@ _ACCOUNT = "rehearsal"
 
 
 def _site(description: Description, folder: Path) -> dict[str, str]:
-    """Return what differs from one site to the next."""
+    """Return the settings that differ between sites."""
     settings = {"TaskPlugin": f"task/{description.task_plugin}"}
     if description.release:
         settings["PluginDir"] = f"{folder}/plugins"
@@ -137,7 +137,7 @@ def _site(description: Description, folder: Path) -> dict[str, str]:
         "JobAcctGatherType": "jobacct_gather/linux",
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": "localhost",
-        # With munge this is the socket of a munged other than the host's.
+        # With munge this is the socket of a munged that is not the host's.
         "AccountingStoragePass": f"{folder / PRIVATE}/munge/socket",
         "AccountingStorageEnforce": "associations,limits,qos",
     }
@@ -195,7 +195,7 @@ def _partition(partition: Partition, *, is_default: bool) -> str:
 
 
 def gres_conf(description: Description, folder: Path) -> str:
-    """Return gres.conf: device files, for a bare count leaves the nodes invalid."""
+    """Return gres.conf, with device files: a bare count would make the nodes invalid."""
     if not description.gres:
         return ""
     return "".join(_devices_of(description, folder, *group) for group in description.node_groups)

@@ -1,4 +1,4 @@
-"""What a private Slurm is made of, and how a cluster file describes one."""
+"""Describes a private Slurm, and derives it from a cluster file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainjob.cluster.models import Nodes, SlurmCluster
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB
-_SPARE_NODES = 1  # for a job that comes back after a node has failed
+_SPARE_NODES = 1  # for a job that starts again after a node has failed
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
-# Quick for a person who waits, and nothing a site would set.
+# Fast, for a person who is waiting; no site would set these.
 SCHEDULER = "sched_interval=1,bf_interval=1"
 DEFAULT_PARTITION = "rehearsal"
 PREEMPTING_PARTITION = "trainjob-urgent"
-# How a site's word for preemption is set up: PreemptMode, and whether the job's own signal is sent.
+# A site's word for preemption -> PreemptMode, and whether the job's own signal is sent.
 _PREEMPTION = {"requeue": ("REQUEUE", False), "cancel": ("CANCEL", False), "user-signal": ("CANCEL", True)}
 
 
@@ -37,7 +37,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that are alike, one after the other."""
+    """Consecutive nodes that are alike."""
 
     count: int
     cpus: int
@@ -50,7 +50,7 @@ class NodeGroup:
 
 @dataclass(frozen=True)
 class Description:
-    """Nodes, resources, partitions and limits. CPUs and memory are what jobs may ask for, not what there is."""
+    """Nodes, resources, partitions and limits. CPUs and memory are what jobs may request, not what this machine has."""
 
     nodes: int = 2
     daemons: int | None = None  # nodes that get a daemon; the others are DOWN. None: all
@@ -70,11 +70,11 @@ class Description:
     qos: str | None = None
     default_mb_per_cpu: int | None = None  # of a job that asks for no memory. None: all of a node's
     settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
-    groups: Sequence[NodeGroup] = ()  # where nodes differ: all of them, in order
+    groups: Sequence[NodeGroup] = ()  # if nodes differ: all of them, in order
 
     @property
     def node_groups(self) -> tuple[tuple[NodeGroup, tuple[str, ...]], ...]:
-        """The groups of nodes, each with the names of its nodes: one, where all are alike."""
+        """The groups of nodes, each with the names of its nodes: a single group if all are alike."""
         alike = NodeGroup(
             self.nodes,
             self.cpus,
@@ -89,7 +89,7 @@ class Description:
 
     @property
     def in_words(self) -> str:
-        """How many nodes there are, with what, and how many of them have a daemon."""
+        """The number of nodes, what each has, and how many of them have a daemon."""
         each = [
             f"{group.count} nodes" + (f" with {group.gres_count} {self.gres} each" if self.gres else "")
             for group, _ in self.node_groups

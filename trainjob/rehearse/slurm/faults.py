@@ -1,4 +1,4 @@
-"""What goes wrong on real clusters, done to a private one."""
+"""Injects the faults of real clusters into a private Slurm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kill_daemon(slurm: PrivateSlurm, node: str) -> None:
 
 
 def give_up(slurm: PrivateSlurm, node: str) -> None:
-    """Let the controller find a node dead now, and not after SlurmdTimeout."""
+    """Make the controller notice a dead node now, not after SlurmdTimeout."""
     slurm.run_as_root(["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=rehearsal"])
 
 
@@ -34,7 +34,7 @@ def start_daemon(slurm: PrivateSlurm, node: str) -> None:
 
 
 def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
-    """Have the time limit of a job that runs end in one to two minutes; the script keeps the one it asks for."""
+    """Make a running job's time limit end in one to two minutes; the limit in the script stays."""
     reply = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
     # A job on groups of nodes has a line for each.
     ran_s = times.seconds(reply.text.split()[0]) or 0
@@ -43,7 +43,7 @@ def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
 
 
 def set_limit_back(slurm: PrivateSlurm, job: str, limit: str) -> None:
-    """Set the time limit of a job that waits to what it was; quietly for one that is over."""
+    """Restore the time limit of a waiting job; ignore a job that has ended."""
     _set_limit(slurm, job, limit)
 
 
@@ -64,8 +64,8 @@ def requeue(slurm: PrivateSlurm, job: str) -> None:
 
 
 def start_soon(slurm: PrivateSlurm, job: str) -> None:
-    """Spare a requeued job the two minutes that Slurm has it wait; quietly where it does not wait. Once a requeue."""
-    # Within the second of its requeue a job is killed: its nodes take its new credential for the one just revoked.
+    """Start a requeued job without the two minutes of delay; do nothing if it does not wait. Once per requeue."""
+    # A job released within a second of its requeue is killed: its nodes take its new credential for the revoked one.
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now+4"], check=False)
 
 
@@ -75,7 +75,7 @@ def wake_backfill(slurm: PrivateSlurm, job: str) -> None:
 
 
 def kill_rank(paths: RunPaths, rank: int) -> None:
-    """Kill one rank. Raises UserError where it does not run."""
+    """Kill one rank. Raises UserError if it is not running."""
     leaders = [pid for pid, its_rank in _rank_leaders(paths).items() if its_rank == rank]
     if not leaders:
         raise UserError(f"run {paths.id}: rank {rank} does not run here", "rehearse again: it ended before the fault")

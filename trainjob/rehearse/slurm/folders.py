@@ -1,4 +1,4 @@
-"""The folder of one private Slurm, locked while its owner lives, so that the next call knows what was left behind."""
+"""The folder of a private Slurm, locked while its owner lives, so that the next call recognizes leftovers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LOCK = "lock"
 @contextmanager
 def new_folder() -> Iterator[Path]:
     """Yield a new folder that others may read and only we write; it is gone afterwards."""
-    # Not in the user's cache: a socket's path may have 107 bytes, and the user munge has to get there.
+    # Not in the user's cache: a socket's path may have 107 bytes, and the user munge must be able to enter.
     made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
     folder = made.with_name(made.name[1:])
     try:
         made.chmod(0o755)
         with (made / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Found under its name only when it is locked.
+            # It gets its name only once it is locked.
             made.rename(folder)
             yield folder
     finally:
@@ -32,7 +32,7 @@ def new_folder() -> Iterator[Path]:
 
 
 def remove_leftovers() -> list[Path]:
-    """Return the folders whose owners were killed, which now are gone. What ran there ended with its owner."""
+    """Remove the folders whose owners were killed, and return them. Their processes ended with the owners."""
     left = [folder for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*") if _is_abandoned(folder)]
     for folder in left:
         shutil.rmtree(folder, ignore_errors=True)

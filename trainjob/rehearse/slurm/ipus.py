@@ -17,9 +17,9 @@ from trainjob.rehearse.standins.pod import mpirun, server
 
 # Open MPI ignores the loopback interface, and the network of a private Slurm has no other.
 LOOPBACK = {f"OMPI_MCA_{layer}_tcp_if_include": "lo" for layer in ("oob", "btl")}
-# sbatch's --ipus comes from Graphcore's own plugin; ours takes the option and does nothing.
+# sbatch's --ipus comes from Graphcore's plugin. Ours accepts the option and does nothing.
 _OPTION_SOURCE = Path(__file__).with_name("ipus_option.c")
-# Its copies tell by their names which of the two they are.
+# Its copies recognize by their names which of the two they are.
 _JOB_PARTITION = Path(__file__).with_name("job_partition.sh")
 _JOB_PARTITION_NAMES = {"Prolog": "prolog", "Epilog": "epilog"}
 
@@ -83,6 +83,6 @@ def _option(place: Path, release: str | None) -> dict[str, str]:
 
 
 def _version(release: str | None) -> str:
-    """Return Slurm's version as its plugins write it: 22.05.8 is 0x160508. Slurm compares no more than the release."""
+    """Return Slurm's version as its plugins write it: 22.05.8 is 0x160508. Slurm compares only the release."""
     numbers = f"{release}.0" if release else root.installed_version()
     return "0x" + "".join(f"{int(number):02x}" for number in numbers.split(".")) if numbers else "0"

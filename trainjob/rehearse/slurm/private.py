@@ -1,4 +1,4 @@
-"""A Slurm of one's own: daemons in namespaces that end with us, whatever ends us."""
+"""A private Slurm: daemons in namespaces that end with this process, however it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CURE = "Correct what the log names, take fewer nodes, or rehearse on a machine 
 
 @dataclass(frozen=True)
 class PrivateSlurm:
-    """A Slurm that runs. Commands see its controller and nodes, our files, and no other network."""
+    """A running Slurm. Commands see its controller and nodes, our files, and no other network."""
 
     description: Description
     folder: Path
@@ -50,12 +50,12 @@ class PrivateSlurm:
         return self._run(ours, arguments, timeout_s, check=check)
 
     def run_as_root(self, arguments: Sequence[str], *, check: bool = True) -> Completed:
-        """Return what a command left that ran with root's rights: the administrator's, and the faults'."""
+        """Return the result of a command run as root: the administrator's commands, and those that inject faults."""
         return self._run(self._placed(arguments, None, {}), arguments, 60.0, check=check)
 
     def _run(self, whole: Sequence[str], arguments: Sequence[str], timeout_s: float, *, check: bool) -> Completed:
         ended = process.run(self._entered(whole), timeout_s=timeout_s, check=False)
-        # How a command gets inside is nothing a user wants to read in an error.
+        # An error shows the command, not how it got into the namespaces.
         ended = dataclasses.replace(ended, arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
@@ -65,14 +65,14 @@ class PrivateSlurm:
         return root.in_namespaces_of(self.first_process, arguments)
 
     def _placed(self, arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str]) -> list[str]:
-        # By arguments: sudo would take the environment away, and entering a mount namespace the folder.
+        # As arguments: sudo drops the environment, and entering a mount namespace changes the folder.
         chosen = {"SLURM_CONF": str(self.folder / "slurm.conf"), **environment}
         pairs = [f"{name}={value}" for name, value in chosen.items()]
         return ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
 
     @contextmanager
     def beside(self, script: Path, *arguments: str, log: Path) -> Iterator[Kept]:
-        """Run a shell script with root's rights for as long as this lasts; it ends when its input does."""
+        """Run a shell script as root while this lasts; it ends when its input does."""
         kept = process.keep(self._entered(["sh", str(script), *arguments]), log=log)
         try:
             yield kept
@@ -80,7 +80,7 @@ class PrivateSlurm:
             kept.end()
 
     def set_job_environment(self, environment: Mapping[str, str]) -> None:
-        """Have Slurm's TaskProlog set variables for scripts and tasks of all jobs that start from now on.
+        """Make Slurm's TaskProlog set variables for the scripts and steps of all jobs that start from now on.
 
         Raises UserError for a value of several lines.
         """
@@ -153,7 +153,7 @@ def _first_process(kept: Kept, folder: Path, nodes: int) -> int:
 
 
 def _first_inside(pid: int) -> int:
-    # Below sudo and unshare: the process that is number 1 in a namespace of its own.
+    # Below sudo and unshare: the process that is number 1 in its own namespace.
     while len(_numbers(pid)) == len(_numbers(os.getpid())) or _numbers(pid)[-1] != 1:
         pid = _child(pid)
     return pid
@@ -182,7 +182,7 @@ def _wait_until_idle(slurm: PrivateSlurm) -> None:
                 f"The last lines of its logs:\n{slurm.logs()}\n",
                 _CURE,
             )
-        # The daemons of many nodes need the CPUs that looking takes.
+        # Looking takes CPU time that the daemons of many nodes need.
         time.sleep(_POLL_S * max(1, expected // 8))
 
 

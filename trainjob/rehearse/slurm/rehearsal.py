@@ -25,7 +25,7 @@ from trainjob.submit import folder
 
 _POLL_S = 0.1
 _AT_WORK_WITHIN_S = 600.0
-# A job that was restarted has to make this many more updates.
+# A job that was restarted must make this many more updates.
 _ENOUGH_UPDATES = 5
 NOT_THE_SAME = "the files given to Slurm differ from the rendered ones"
 
@@ -78,7 +78,7 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
-    """Yield what the job of a rehearsal needs of its Slurm."""
+    """Yield the Slurm to start for a rehearsal, and the environment of its job."""
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
@@ -142,7 +142,7 @@ def submit(
     project = rehearsal.project if rehearsal.selection is not None else None
     paths = folder.create(rehearsal.folder, rehearsal.rendered, project, rehearsal.selection)
     topology = rehearsal.request.plan.topology
-    # Not by sbatch's environment: the script's own --export=NONE stands, as on a cluster.
+    # Not through sbatch's environment: the script's own --export=NONE holds, as on a cluster.
     slurm.set_job_environment({**rehearsal.redirects, **environment})
     options = [] if nodes is None else [f"--nodes={nodes}"]
     submitted_at = time.time()
@@ -174,7 +174,7 @@ def holds_the_same_bytes(rehearsal: Rehearsal, scene: Scene) -> bool:
 
 
 def _elements(rehearsal: Rehearsal, scene: Scene) -> list[Scene]:
-    """Return the elements of an array, each seen as a job of its own; none if the job is not an array."""
+    """Return the elements of an array, each as a separate job; none if the job is not an array."""
     return [dataclasses.replace(scene, paths=scene.paths.of_element(number)) for number in rehearsal.request.elements]
 
 

@@ -1,4 +1,4 @@
-"""Other releases of Slurm: root file systems made of Debian's suites, kept in the user's cache."""
+"""Other releases of Slurm: root file systems made from Debian's suites, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _HOOK = Path(__file__).with_name("release_programs.sh")
 _ACCOUNTING = ("slurmdbd", "mariadb-server", "mount")
 _MIRROR_NAMED = "TRAINJOB_DEBIAN_MIRROR"
 _OWN_MIRROR = re.compile(r"https?://\S+/debian/?")
-# A root takes 230 MB, with a database 620 MB; the packages lie beside it while it is made.
+# A root takes 230 MB, with a database 620 MB, and the packages beside it while it is made.
 _SPACE_MB = {False: 600, True: 1500}
 _MADE_WITHIN_S = 900.0
 
 
 def refuse_unknown(release: str) -> None:
-    """Raise UserError, with the releases there are, for one that Debian has not packaged."""
+    """Raise UserError, which names the available releases, for one that Debian has not packaged."""
     if release not in (INSTALLED, *SUITES):
         raise UserError(
             f"Slurm {release} is not one of the releases that can be rehearsed",
@@ -40,7 +40,7 @@ def refuse_unknown(release: str) -> None:
 
 
 def release_of(version: str) -> str | None:
-    """Return the release that a site's `version` belongs to; None where it is none of those that can be rehearsed."""
+    """Return the release that a site's `version` belongs to; None if it can't be rehearsed."""
     release = ".".join(version.split(".")[:2])
     return release if release in SUITES else None
 
@@ -51,7 +51,7 @@ def cache() -> Path:
 
 
 def root_of(release: str, *, accounting: bool, say: Callable[[str], None] = lambda _line: None) -> Path:
-    """Return the root file system of a release, made now where it is not in the cache yet: complete, or not there.
+    """Return the root file system of a release, made now if it is not in the cache: complete, or not at all.
 
     Raises UserError, with the cure: no mmdebstrap, no rights, no space, no network.
     """
@@ -96,7 +96,7 @@ def _refuse_where_none_can_be_made(*, accounting: bool) -> None:
 def _make(release: str, folder: Path, packages: tuple[str, ...]) -> None:
     partial, source = folder.with_name(f"{folder.name}.partial"), mirror()
     _remove(partial)
-    # The oldest and the newest suite may be older than their release file's validity allows.
+    # The release files of the oldest and the newest suite may have expired.
     options = ["--variant=apt", f"--include={','.join(packages)}", '--aptopt=Acquire::Check-Valid-Until "false"']
     hook = f'sh {shlex.quote(str(_HOOK))} "$1" {shlex.quote(str(folder))}'
     suite = [f"--customize-hook={hook}", SUITES[release]]
@@ -119,7 +119,7 @@ def _make(release: str, folder: Path, packages: tuple[str, ...]) -> None:
 
 
 def _make_in_user_namespace(partial: Path, options: Sequence[str], words: Sequence[str]) -> None:
-    """Make the root by way of an archive: mmdebstrap's own namespace has other ids than a rehearsal's."""
+    """Make the root through an archive: mmdebstrap's namespace has other ids than a rehearsal's."""
     partial.mkdir()
     with tempfile.TemporaryFile(dir=partial.parent) as archive:
         process.run(["mmdebstrap", "--mode=unshare", *options, *words], timeout_s=_MADE_WITHIN_S, stdout=archive)
@@ -134,7 +134,7 @@ def _remove(folder: Path) -> None:
 
 
 def mirror() -> str | None:
-    """Return the mirror that the user names, or this host's own packages come from; None: mmdebstrap's default."""
+    """Return the mirror that the user names, or that of this host's own packages; None: mmdebstrap's default."""
     named = os.environ.get(_MIRROR_NAMED)
     if named:
         return named

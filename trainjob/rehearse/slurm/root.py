@@ -1,4 +1,4 @@
-"""What a private Slurm needs of the machine: programs, and root's rights or an ordinary user's namespace."""
+"""What a private Slurm needs from the machine: programs, and root's rights or a user namespace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROGRAMS = {
     "setpriv": "util-linux",
     "mknod": "coreutils",
 }
-# Daemons lie in folders that not every PATH has.
+# Daemons are in folders that not every PATH has.
 _FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
@@ -57,34 +57,34 @@ def refuse_where_it_cannot_run(description: Description) -> None:
 
 
 def installed_version() -> str | None:
-    """Return the version of this machine's Slurm, as 22.05.8; None where there is none."""
+    """Return the version of this machine's Slurm, as 22.05.8; None if there is none."""
     slurmd = where("slurmd")
     version = _VERSION.search(process.run([slurmd, "-V"], check=False).text) if slurmd else None
     return version.group() if version else None
 
 
 def installed_release() -> str | None:
-    """Return the release of this machine's Slurm, as 22.05; None where there is none."""
+    """Return the release of this machine's Slurm, as 22.05; None if there is none."""
     version = installed_version()
     return version and version.rpartition(".")[0]
 
 
 def has_accounting() -> bool:
-    """Return whether this machine has what accounting takes."""
+    """Return whether this machine has what accounting needs."""
     return all(where(program) for program in _ACCOUNTING)
 
 
 def where(program: str) -> str | None:
-    """Return the path of a program, a daemon's too; None where it is not here."""
+    """Return the path of a program or daemon; None if it is not installed."""
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOLDERS)))
 
 
 class Rights(enum.Enum):
-    """By what right a rehearsal makes namespaces and daemons."""
+    """The rights with which a rehearsal makes namespaces and starts daemons."""
 
     ROOT = "root"
     SUDO = "sudo"
-    # An ordinary user's: root inside it is this user outside, and other users inside are the user's subordinate ids.
+    # For an ordinary user: root inside is this user outside, and other users inside are the user's subordinate ids.
     USER_NAMESPACE = "user namespace"
 
 
@@ -94,7 +94,7 @@ _OTHER_NAMESPACES = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "-
 
 @functools.cache
 def rights() -> Rights:
-    """Return what this user can use: root's rights, a sudo that asks nothing, a user namespace, or sudo at last."""
+    """Return the first available: root's rights, sudo without a password, a user namespace, sudo with a password."""
     if os.geteuid() == 0:
         return Rights.ROOT
     has_sudo = shutil.which("sudo") is not None
@@ -111,7 +111,7 @@ def _why_no_user_namespace() -> str:
 
 
 def refuse_without_rights() -> None:
-    """Raise UserError where namespaces can't be made. Asks for sudo's password where nothing else will do."""
+    """Raise UserError if namespaces can't be made. Asks for sudo's password if nothing else works."""
     if rights() is Rights.ROOT:
         tried = process.run(["unshare", *_OTHER_NAMESPACES, "true"], check=False)
         if tried.code != 0:
@@ -133,21 +133,21 @@ def refuse_without_rights() -> None:
 
 
 def as_root(arguments: Sequence[str]) -> list[str]:
-    """Return the command that runs `arguments` with root's rights, or with those that come closest."""
+    """Return the command that runs `arguments` with root's rights, or the closest that there are."""
     first = {Rights.ROOT: [], Rights.SUDO: ["sudo", "--non-interactive", "--"], Rights.USER_NAMESPACE: _USER_NAMESPACE}
     return [*first[rights()], *arguments]
 
 
 def in_new_namespaces(arguments: Sequence[str]) -> list[str]:
     """Return the command that runs `arguments` as root of new namespaces, which end with it."""
-    # Without --kill-child the namespaces would outlive an unshare that is killed.
+    # Without --kill-child the namespaces would outlive an unshare that was killed.
     if rights() is Rights.USER_NAMESPACE:
         return [*_USER_NAMESPACE, *_OTHER_NAMESPACES, *arguments]
     return as_root(["unshare", *_OTHER_NAMESPACES, *arguments])
 
 
 def in_namespaces_of(process_id: int, arguments: Sequence[str]) -> list[str]:
-    """Return the command that runs `arguments` as root in the namespaces that a process lives in."""
+    """Return the command that runs `arguments` as root in the namespaces of a process."""
     enter = ["nsenter", "--target", str(process_id), "--net", "--mount", "--pid", "--uts"]
     if rights() is Rights.USER_NAMESPACE:
         return [*enter, "--user", "--", *arguments]
@@ -155,7 +155,7 @@ def in_namespaces_of(process_id: int, arguments: Sequence[str]) -> list[str]:
 
 
 def as_ourselves(arguments: Sequence[str]) -> list[str]:
-    """Return the command by which root runs `arguments` as the user that we are."""
+    """Return the command with which root runs `arguments` as the current user."""
     if rights() is not Rights.SUDO:
         return list(arguments)
     ids = ["--reuid", str(os.getuid()), "--regid", str(os.getgid()), "--init-groups"]
@@ -163,7 +163,7 @@ def as_ourselves(arguments: Sequence[str]) -> list[str]:
 
 
 def our_environment() -> dict[str, str]:
-    """Return what sudo has changed of the environment that says who we are."""
+    """Return the variables that name the user, which sudo changes."""
     names = ("HOME", "USER", "LOGNAME") if rights() is Rights.SUDO else ()
     return {name: os.environ[name] for name in names if name in os.environ}
 

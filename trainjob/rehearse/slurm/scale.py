@@ -23,15 +23,15 @@ from trainjob.rehearse.slurm.watching import Scene, last_words, wait_for
 from trainjob.render.directives import starter_of
 
 MOST_NODES = 256
-# What is measured before the plan's own number of nodes, to see what grows with it.
+# Measured before the plan's own number of nodes, to see what grows with it.
 _FEWER_NODES = (2, 8, 64)
 _POLL_S = 1.0
 _LIMIT_S = 600.0
-# Hundreds of daemons on one machine answer later than those of a cluster.
+# Hundreds of daemons on one machine answer more slowly than those of a cluster.
 _PATIENT = {"MessageTimeout": "100", "TCPTimeout": "20"}
 _TRACING_WITHIN_S = 60.0
 _WORKING_FOLDER = re.compile(r'AT_FDCWD<[^>]*>, (?="/)')
-# The least that a Python does: it looks neither at its environment nor for packages.
+# The minimum that a Python does: it reads neither its environment nor its packages.
 _NOTHING = ("-I", "-S", "-c", "pass")
 _BARE = Path(__file__).with_name("bare_srun.sh")
 _COUNT = Path(__file__).with_name("count_operations.sh")
@@ -83,7 +83,7 @@ def _cluster(rehearsal: Rehearsal) -> SlurmCluster:
 
 @dataclasses.dataclass(frozen=True)
 class _Trials:
-    """What the launches of one rehearsal share."""
+    """The state that all launches of a rehearsal share."""
 
     rehearsal: Rehearsal
     cluster: SlurmCluster
@@ -93,7 +93,7 @@ class _Trials:
 
 
 class _WrongError(Exception):
-    """The launchers of a job did not do as they should."""
+    """The launchers of a job failed."""
 
     def __init__(self, problem: str, scene: Scene) -> None:
         super().__init__(problem)
@@ -181,8 +181,8 @@ def _submitted(trials: _Trials, nodes: int, name: str) -> Scene:
 
 
 def _roll_call(scene: Scene) -> RollCall:
-    """Return who met, when the job has ended as it should."""
-    with contextlib.suppress(UserError):  # the job has left the queue: what it left tells why
+    """Return the hosts that met, once the job has ended successfully."""
+    with contextlib.suppress(UserError):  # the job has left the queue: its files tell why
         wait_for(scene, lambda: scene.state in states.ENDED, "it ended", _LIMIT_S, poll_s=_POLL_S)
     if scene.state != states.COMPLETED:
         raise _WrongError(f"the job is {scene.state}", scene)
@@ -199,7 +199,7 @@ def _roll_call(scene: Scene) -> RollCall:
 def _operations(trials: _Trials, nodes: int) -> tuple[int, int, int]:
     """Return the operations on the run directory by the first and the last node, and the last one's on code/.
 
-    They are counted in one more job of that size: what is traced takes several times as long.
+    They are counted in an additional job of that size, because tracing takes several times as long.
     """
     output = trials.slurm.folder / f"operations-{nodes}"
     with _traced(trials.slurm, output, sorted({1, nodes})):

@@ -1,4 +1,4 @@
-"""The faults of --inject, and what has to follow from each. A new fault is a new row of TRIALS."""
+"""The faults of --inject, and what must follow from each. A new fault is a new row of TRIALS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainjob.contract import states
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.watching import Scene, wait_for
 
-# Slurm checks time limits every 30 s, and later on a busy machine.
+# Slurm checks time limits every 30 s, less often on a busy machine.
 _SIGNAL_WITHIN_S = 300.0
 
 

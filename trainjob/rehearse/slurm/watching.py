@@ -57,7 +57,7 @@ class Scene:
         return progress if isinstance(progress, dict) and progress.get("attempt") == self.attempt else {}
 
     def checkpoint(self) -> int:
-        """Return the update of the newest checkpoint; 0 where there is none."""
+        """Return the update of the newest checkpoint; 0 if there is none."""
         newest_first = checkpoints.folders(self.paths.checkpoints)
         return checkpoints.update_of(newest_first[0]) if newest_first else 0
 
@@ -66,7 +66,7 @@ class Scene:
         return int(self._progress().get("began_at", 0))
 
     def is_at_work(self) -> bool:
-        """Return whether every rank trains; of a command, whether every rank has started."""
+        """Return whether every rank trains; for a command, whether every rank has started."""
         if self.trains:
             return (self.update() or 0) > self.began_at()
         return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
@@ -88,7 +88,7 @@ def wait_for(scene: Scene, holds: Callable[[], object], what: str, limit_s: floa
     while not holds():
         if time.monotonic() > deadline:
             raise UserError(f"{what}: not within {limit_s:g} s. {last_words(scene)}\n", _CURE)
-        # Check again: both may have happened since, the event and then the job's end.
+        # Check once more: the event may have happened just before the job ended.
         if not scene.queue() and not holds():
             raise UserError(f"the job is {scene.state} before {what}. {last_words(scene)}\n", _CURE)
         time.sleep(poll_s)
