@@ -66,7 +66,7 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
     def page_at(self, place: str) -> str | None:
-        """Return the page at a place below the token: all runs, or run/ID; None where there is none."""
+        """Return the page at a place below the token: all runs, or run/ID; None if there is none."""
         # However many pages are open, a login node is asked once within `every_s`.
         with self._lock:
             if time.monotonic() - self._looked_at >= self._every_s:

@@ -76,7 +76,7 @@ class _Newest(Generic[T]):
         self._last: T | None = None
 
     def until_now(self) -> T | None:
-        """Return it; None where there is none yet."""
+        """Return it; None if there is none yet."""
         for fields in self._lines.new():
             with contextlib.suppress(DamagedError):
                 self._last = typed.from_json(self._kind, fields)

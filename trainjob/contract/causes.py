@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 def cause_of(seen: Evidence) -> Optional[Cause]:
-    """Return the most specific cause that fits; None where nothing is known."""
+    """Return the most specific cause that fits; None if nothing is known."""
     return _not_enough_memory(seen) or _from_table(seen) or _from_last_words(seen)
 
 

@@ -216,7 +216,7 @@ def _refuse_another(folder: Path, index: Dict[str, Any]) -> None:
 
 
 def newest_sound(checkpoints: Path, warn: Callable[[str], None]) -> Optional[Checkpoint]:
-    """Return the newest checkpoint that is sound; None where there is none.
+    """Return the newest checkpoint that is sound; None if there is none.
 
     `warn` is called with a line about each one that is passed over. Raises NewerContractError.
     """
@@ -251,7 +251,7 @@ def set_aside(checkpoints: Path) -> None:
 
 
 def read(folder: Path) -> Checkpoint:
-    """Return the checkpoint in `folder`, which `problem` found sound. Raises UserError where it no longer is."""
+    """Return the checkpoint in `folder`, which `problem` found sound. Raises UserError if it no longer is."""
     try:
         return Checkpoint(folder, update_of(folder), _index(folder))
     except DamagedError as error:

@@ -79,7 +79,7 @@ class UserError(Exception):
 
     @property
     def cure(self) -> str:
-        """What to do about it; empty where the text already says it."""
+        """What to do about it; empty if the text already says it."""
         return self.problem.cure
 
     @property

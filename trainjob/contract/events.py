@@ -59,7 +59,7 @@ def attempts(events: List[Event]) -> List[Attempt]:
 
 
 def image(paths: RunPaths) -> Optional[str]:
-    """Return the digest of the image that the run used last, as its job script noted it; None where it noted none."""
+    """Return the digest of the image that the run used last, as its job script noted it; None if it noted none."""
     return next((event.detail for event in reversed(read(paths)) if event.what == IMAGE), None)
 
 

@@ -137,7 +137,7 @@ def load_json(path: Path) -> Any:
 
 
 def read_json(path: Path) -> Optional[Any]:
-    """Return the JSON value in `path`; None where there is no file, or one that is damaged."""
+    """Return the JSON value in `path`; None if there is no file, or one that is damaged."""
     try:
         return load_json(path)
     except (FileNotFoundError, NotADirectoryError, DamagedError):
@@ -145,7 +145,7 @@ def read_json(path: Path) -> Optional[Any]:
 
 
 def load_word(path: Path) -> Optional[str]:
-    """Return the one word in `path`; None where there is no file or it is empty. Raises DamagedError."""
+    """Return the one word in `path`; None if there is no file or it is empty. Raises DamagedError."""
     try:
         return read_small(path, _MOST_WORD_BYTES).decode("utf-8", "replace").strip() or None
     except (FileNotFoundError, NotADirectoryError):
@@ -153,7 +153,7 @@ def load_word(path: Path) -> Optional[str]:
 
 
 def load_number(path: Path) -> Optional[int]:
-    """Return the whole number in `path`; None where there is no file or it is empty. Raises DamagedError."""
+    """Return the whole number in `path`; None if there is no file or it is empty. Raises DamagedError."""
     word = load_word(path)
     # As number_in of launch/shell/record.sh reads it.
     if word is not None and not (word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS):
@@ -162,7 +162,7 @@ def load_number(path: Path) -> Optional[int]:
 
 
 def read_word(path: Path) -> Optional[str]:
-    """Return the one word in `path`; None where there is no file, or one that is empty or damaged."""
+    """Return the one word in `path`; None if there is no file, or one that is empty or damaged."""
     try:
         return load_word(path)
     except DamagedError:
@@ -170,7 +170,7 @@ def read_word(path: Path) -> Optional[str]:
 
 
 def read_number(path: Path) -> Optional[int]:
-    """Return the whole number in `path`; None where there is none."""
+    """Return the whole number in `path`; None if there is none."""
     try:
         return load_number(path)
     except DamagedError:

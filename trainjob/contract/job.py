@@ -75,7 +75,7 @@ class TopologyRecord:
         return [group.instances_per_host for group in self.groups for _ in range(group.hosts)]
 
     def group_of_rank(self, rank: int) -> Optional[int]:
-        """Return the number of the group that a rank is in; None where all hosts are alike."""
+        """Return the number of the group that a rank is in; None if all hosts are alike."""
         end = 0
         for number, group in enumerate(self.groups):
             end += group.hosts * group.instances_per_host
@@ -86,7 +86,7 @@ class TopologyRecord:
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """The batch arithmetic. Counts are samples unless named; None where the number of samples is not known yet."""
+    """The batch arithmetic. Counts are samples unless named; None if the number of samples is not known yet."""
 
     micro_batch: int
     accumulation: int

@@ -67,7 +67,7 @@ class Manifest:
     attribution: str
     format: int = FORMAT
     kind: str = IMAGES
-    root: str = ""  # of encoded images: the folder of the files in the index; empty where they are in this one
+    root: str = ""  # of encoded images: the folder of the files in the index; empty if they are in this one
 
     def to_json(self) -> str:
         """Return the bytes of manifest.json as text: the same manifest gives the same text."""
@@ -80,7 +80,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Optional[Manifest]:
-    """Return the manifest in `folder`; None where there is none. Raises ManifestError."""
+    """Return the manifest in `folder`; None if there is none. Raises ManifestError."""
     path = folder / FILE_NAME
     try:
         content = read_small(path)
@@ -124,7 +124,7 @@ def _check_shape(manifest: Manifest) -> None:
 
 
 def find(name: str, data_dir: Optional[Path]) -> Optional[Path]:
-    """Return the folder of data set `name`: under `data_dir`, else as shipped; None where it is not prepared."""
+    """Return the folder of data set `name`: under `data_dir`, else as shipped; None if it is not prepared."""
     candidates = [SHIPPED / name] if data_dir is None else [data_dir / name, SHIPPED / name]
     for folder in candidates:
         if (folder / FILE_NAME).is_file():

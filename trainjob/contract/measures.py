@@ -75,6 +75,6 @@ class MemoryFigures:
     optimizer: int
     gathered: int  # at once, of a sharded model: the largest unit, and what lies outside units
     units: List[str] = field(default_factory=list)
-    activations: Optional[int] = None  # of one micro batch; None where they can't be measured, and `why`
+    activations: Optional[int] = None  # of one micro batch; None if they can't be measured, and `why`
     recomputed: Optional[int] = None  # the same with --recompute
     why: str = ""

@@ -46,7 +46,7 @@ class Prediction:
 
 
 def read(paths: RunPaths) -> Optional[Prediction]:
-    """Return the prediction that was stored with a run; None where there is none, or a damaged one."""
+    """Return the prediction that was stored with a run; None if there is none, or a damaged one."""
     try:
         return typed.read(Prediction, paths.prediction)
     except DamagedError:

@@ -79,7 +79,7 @@ def _read(file: Path) -> Optional[HostSoftware]:
 
 
 def difference(hosts: Iterable[HostSoftware]) -> Optional[Problem]:
-    """Return a warning that names every package in which a host differs from the first; None where all agree."""
+    """Return a warning that names every package in which a host differs from the first; None if all agree."""
     first, *others = list(hosts) or [HostSoftware(0, 0, "", {})]
     clauses = []
     for host in others:

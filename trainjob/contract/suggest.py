@@ -10,13 +10,13 @@ _LIKE_ENOUGH = 0.6
 
 
 def nearest(word: str, choices: Iterable[str]) -> Optional[str]:
-    """Return the choice most like `word`, ignoring case and - against _; None where none is like it."""
+    """Return the choice most like `word`, ignoring case and - against _; None if none is like it."""
     likeness, name = max(((_likeness(word, choice), choice) for choice in choices), default=((0.0, 0), ""))
     return name if likeness[0] >= _LIKE_ENOUGH else None
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return "did you mean NAME? " with the nearest choice; nothing where none is like `word`."""
+    """Return "did you mean NAME? " with the nearest choice; nothing if none is like `word`."""
     close = nearest(word, choices)
     return "did you mean %s? " % close if close else ""
 

@@ -114,7 +114,7 @@ UNKNOWN = TaskFacts(
 
 
 def facts(task: str) -> Optional[TaskFacts]:
-    """Return the facts of `task`; UNKNOWN for `module:attribute`; None where there is no such task."""
+    """Return the facts of `task`; UNKNOWN for `module:attribute`; None if there is no such task."""
     if ":" in task:
         return UNKNOWN._replace(entry=task)
     return BUILT_IN.get(task)

@@ -48,7 +48,7 @@ def from_json(kind: Type[Value], value: Any, where: str = "") -> Value:
 
 
 def read(kind: Type[Value], path: Path) -> Optional[Value]:
-    """Return what the JSON file `path` says, as the dataclass `kind`; None where there is no file.
+    """Return what the JSON file `path` says, as the dataclass `kind`; None if there is no file.
 
     Raises DamagedError, whose text is "FILE: FIELD is VALUE, expected …".
     """

@@ -13,7 +13,7 @@ from trainjob.contract.typed import required
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """One device of a rank. `use` is the share of the last interval in which it computed; None where no tool says."""
+    """One device of a rank. `use` is the share of the last interval in which it computed; None if no tool says."""
 
     device: str  # GPU 0, IPU 3
     use: Optional[float] = None
@@ -43,7 +43,7 @@ class UsageRecord:
 
 @dataclass(frozen=True)
 class ProcessStack:
-    """One process of a rank. `stack` is None where it does not run our Python hook."""
+    """One process of a rank. `stack` is None if it does not run our Python hook."""
 
     pid: int
     command: str
@@ -73,7 +73,7 @@ def recorded(paths: RunPaths, rank: int) -> Iterator[UsageRecord]:
 
 
 def newest(paths: RunPaths, rank: int) -> Optional[UsageRecord]:
-    """Return the last sample of one rank; None where there is none."""
+    """Return the last sample of one rank; None if there is none."""
     last = None
     for record in recorded(paths, rank):
         last = record

@@ -72,7 +72,7 @@ def _opened(path: Path, source: str) -> BinaryIO:
 
 
 def _checked(stream: BinaryIO, source: str, expected: Optional[str]) -> str:
-    """Return the archive's SHA-256. Raises UserError where it is not the one expected, or not the official file."""
+    """Return the archive's SHA-256. Raises UserError if it is not the one expected, or not the official file."""
     md5 = hashlib.md5()  # noqa: S324 - what the authors publish; the archive is read without trusting it
     sha256 = hashlib.sha256()
     for chunk in iter(lambda: stream.read(_CHUNK), b""):
@@ -121,7 +121,7 @@ def _read(stream: BinaryIO, source: str) -> Dict[str, Any]:
 
 
 def _batch(name: str, content: Any, classes: int) -> Batch:
-    """Return one pickle's images and labels. Raises UserError where it is not of the official form."""
+    """Return one pickle's images and labels. Raises UserError if it is not of the official form."""
     images = content.get(b"data") if isinstance(content, dict) else None
     labels = content.get(b"labels") if isinstance(content, dict) else None
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (_PIXELS,):

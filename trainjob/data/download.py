@@ -35,7 +35,7 @@ def is_url(text: str) -> bool:
 def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S, keep_part: bool = False) -> None:
     """Fetch `url` into the file `path`; `keep_part` keeps what is already in it and requests the rest.
 
-    Raises UserError where the server does not give it whole.
+    Raises UserError if the server does not give it whole.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise UserError("%s can't be fetched" % url, "give an address that begins with https:// or http://, or a file")
@@ -149,7 +149,7 @@ class Fetched(NamedTuple):
 def fetch(source: str, path: Path, sha256: str, say: Say) -> Fetched:
     """Return the file that `source` names: one on this host stays where it is, one at a URL comes to `path`.
 
-    Raises UserError where it can't be read or fetched, or has another SHA-256 (none given: any will do).
+    Raises UserError if it can't be read or fetched, or has another SHA-256 (none given: any will do).
     """
     if not is_url(source):
         return Fetched(_checked(Path(source).expanduser(), source, sha256), changed=False)

@@ -80,7 +80,7 @@ class EncodedImages:
             ) from None
 
     def content(self, index: int) -> bytes:
-        """Return the bytes of image `index`. Raises UserError where its file is not what was indexed."""
+        """Return the bytes of image `index`. Raises UserError if its file is not what was indexed."""
         sample = self._samples[index]
         number = int(sample["file"])
         path = self.path(number)

@@ -28,7 +28,7 @@ class DamagedImageError(Exception):
 
 
 def pillow() -> Any:
-    """Return Pillow's module Image. Raises UserError where Pillow is not installed."""
+    """Return Pillow's module Image. Raises UserError if Pillow is not installed."""
     try:
         from PIL import Image
     except ImportError:

@@ -40,7 +40,7 @@ class DataSet(Protocol):
         """Return what it holds."""
 
     def split(self, name: str) -> Split:
-        """Return split `name`. Raises UserError where there is none."""
+        """Return split `name`. Raises UserError if there is none."""
 
     def identity(self) -> str:
         """Return a checksum that is equal where the samples are."""
@@ -54,7 +54,7 @@ class TokenSet(Protocol):
         """Return what it holds."""
 
     def tokens(self, name: str) -> Any:
-        """Return the tokens of split `name`, one after the other. Raises UserError where there is none."""
+        """Return the tokens of split `name`, one after the other. Raises UserError if there is none."""
 
     def identity(self) -> str:
         """Return a checksum that is equal where the tokens are."""
@@ -72,7 +72,7 @@ class Shards:
         return sha256_of(self.folder / FILE_NAME)
 
     def split(self, name: str) -> Split:
-        """Return split `name` as memory maps. Raises UserError where there is no such split, or a file is cut."""
+        """Return split `name` as memory maps. Raises UserError if there is no such split, or a file is cut."""
         facts = split_facts(self.manifest, name)
         if self.manifest.kind == ENCODED:
             return self._encoded(facts)
@@ -123,7 +123,7 @@ class Shards:
 
 
 def split_facts(manifest: Manifest, name: str) -> SplitFacts:
-    """Return what the manifest says of split `name`. Raises UserError where there is none."""
+    """Return what the manifest says of split `name`. Raises UserError if there is none."""
     facts = manifest.splits.get(name)
     if facts is None:
         raise UserError(
@@ -133,7 +133,7 @@ def split_facts(manifest: Manifest, name: str) -> SplitFacts:
 
 
 def open_data_set(folder: Path) -> Shards:
-    """Return the prepared data set in `folder`. Raises UserError where there is none."""
+    """Return the prepared data set in `folder`. Raises UserError if there is none."""
     manifest = read_manifest(folder)
     if manifest is None:
         raise not_prepared(folder.name, folder.parent)

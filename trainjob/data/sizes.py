@@ -41,7 +41,7 @@ def check(sizes: Sizes) -> Sizes:
 
 
 def refuse_what_does_not_fit(sizes: Sizes, folder: Path) -> None:
-    """Raise UserError where a data set of these sizes fills the disk of `folder`, or making it fills the memory."""
+    """Raise UserError if a data set of these sizes fills the disk of `folder`, or making it fills the memory."""
     pixels, samples = _pixels(sizes.shape), sizes.samples + sizes.held_out
     _refuse(
         sizes, "on disk", samples * (pixels + _LABEL_BYTES), "the disk of %s has" % folder.parent, _free_disk(folder)
@@ -53,7 +53,7 @@ def refuse_what_does_not_fit(sizes: Sizes, folder: Path) -> None:
 
 
 def refuse_what_memory_cannot_hold(sizes: Sizes) -> None:
-    """Raise UserError where the images of a data set of these sizes are more than the memory holds."""
+    """Raise UserError if the images of a data set of these sizes are more than the memory holds."""
     needed = (sizes.samples + sizes.held_out) * (_pixels(sizes.shape) + _LABEL_BYTES)
     _refuse(sizes, "of memory", needed, "this machine has", available_memory())
 

@@ -72,7 +72,7 @@ class MadeUp:
         self.manifest = manifest(sizes, {name: SplitFacts(count, {}) for name, count in counts(sizes).items()})
 
     def split(self, name: str) -> Split:
-        """Return split `name`. Raises UserError where there is none."""
+        """Return split `name`. Raises UserError if there is none."""
         split_facts(self.manifest, name)
         return Split(np.concatenate(list(images(self._sizes, name))), labels(self._sizes, name))
 

@@ -88,7 +88,7 @@ class _Reader:
         return labels
 
     def image(self, name: str, row: int) -> bytes:
-        """Return the encoded image in `row`; nothing where there is none."""
+        """Return the encoded image in `row`; nothing if there is none."""
         starts = self._starts[name]
         group = next(at for at in range(len(starts) - 1) if row < starts[at + 1])
         with self._lock:

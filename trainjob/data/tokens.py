@@ -129,7 +129,7 @@ class PythonDocs:
         self.manifest = _manifest(PYTHON_DOCS, "uint16", _BYTES, facts, _docs_origin())
 
     def tokens(self, name: str) -> Any:
-        """Return the tokens of split `name`. Raises UserError where there is none."""
+        """Return the tokens of split `name`. Raises UserError if there is none."""
         split_facts(self.manifest, name)
         return self._splits[name]
 

@@ -20,7 +20,7 @@ _MEET_S = 60.0
 
 
 def verdict(work: Work, record: Callable[[Verdict], None]) -> Optional[Verdict]:
-    """Return the verdict on all nodes, the same on each; None where nothing is to be reduced.
+    """Return the verdict on all nodes, the same on each; None if nothing is to be reduced.
 
     The first launcher calls `record` before any other learns of a refusal and ends. Raises NoWayError.
     """

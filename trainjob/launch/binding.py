@@ -37,7 +37,7 @@ def nearby(
     is_bound: bool,
     sysfs: Path = _SYSFS,
 ) -> Optional[Binding]:
-    """Return the CPUs next to the rank's GPU; None where sysfs doesn't say, or none of `allowed` is there.
+    """Return the CPUs next to the rank's GPU; None if sysfs doesn't say, or none of `allowed` is there.
 
     `gpus_of_ranks` has the GPU of each rank of this host, as the driver numbers them. Ranks whose GPUs share a node
     divide its CPUs by cores, unless `allowed` already belongs to this rank alone (`is_bound`).
@@ -57,7 +57,7 @@ def nearby(
 
 
 def physical_gpus(environ: Mapping[str, str], count: int) -> Optional[List[int]]:
-    """Return the GPU of each of `count` ranks as the driver numbers them; None where they are known by another name.
+    """Return the GPU of each of `count` ranks as the driver numbers them; None if they are known by another name.
 
     Slurm numbers a step's GPUs anew in CUDA_VISIBLE_DEVICES where control groups hide the others.
     """

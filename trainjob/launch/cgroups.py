@@ -30,7 +30,7 @@ def cpu_quota(top: Path = TOP, membership: Path = _MEMBERSHIP) -> Optional[int]:
 
 
 def text(file: Path) -> Optional[str]:
-    """Return what a file holds; None where it can't be read."""
+    """Return what a file holds; None if it can't be read."""
     try:
         return file.read_text()
     except OSError:

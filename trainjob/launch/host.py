@@ -50,7 +50,7 @@ def refuse_another_folder(paths: RunPaths, token: str, limit_s: float = _LIMIT_S
 def record_packages(paths: RunPaths, rank: int, attempt: int, required: bool) -> None:
     """Record what this host has, and compare it with the hosts that have recorded theirs.
 
-    Differences are a warning on standard error, or a UserError where the cluster file says `same_packages: required`.
+    Differences are a warning on standard error, or a UserError if the cluster file says `same_packages: required`.
     """
     mine = HostSoftware(attempt=attempt, rank=rank, host=own_name(), packages=installed())
     try:

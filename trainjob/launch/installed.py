@@ -48,7 +48,7 @@ def distributions(names: Tuple[str, ...]) -> Dict[str, str]:
 
 
 def _stated(file: str) -> str:
-    """Return the version in a file of metadata; nothing where it can't be read, or says none."""
+    """Return the version in a file of metadata; nothing if it can't be read, or says none."""
     try:
         with open(file, encoding="utf-8", errors="replace") as lines:
             return next((line[8:].strip() for line in lines if line.startswith("Version:")), "")

@@ -226,7 +226,7 @@ def _rank(options: Options, paths: RunPaths, ranking: Ranking, shared: Dict[str,
 
 
 def _near_gpu(options: Options, ranking: Ranking, shared: Dict[str, str]) -> Optional[Binding]:
-    """Return the CPUs next to the rank's GPU; None where it has none, or the machine doesn't say."""
+    """Return the CPUs next to the rank's GPU; None if it has none, or the machine doesn't say."""
     if options.binding != "numa" or options.accelerator != "gpu" or options.ranks_in_containers:
         return None
     if environment.redirect(shared, "TRAINJOB_DEVICE") == "cpu":

@@ -48,7 +48,7 @@ class NoWayError(UserError):
 class Meeting:
     """The launchers of a run; `parties` is what each of them said of itself, that of the first one first.
 
-    `address` is this host's own in the network in which they meet; empty where it may have several.
+    `address` is this host's own in the network in which they meet; empty if it may have several.
     """
 
     def __init__(self, address: str, links: List[socket.socket], parties: List[Any]) -> None:
@@ -113,7 +113,7 @@ def host(address: str, port: int, token: str, mine: Any, others: int, limit_s: f
 def join(address: str, port: int, token: str, mine: Any, limit_s: float) -> Meeting:
     """Return the meeting at `address`.
 
-    Raises NoWayError where the network does not lead there, NobodyMetError if nobody answers.
+    Raises NoWayError if the network does not lead there, NobodyMetError if nobody answers.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -135,7 +135,7 @@ def join(address: str, port: int, token: str, mine: Any, limit_s: float) -> Meet
 
 
 def send(link: socket.socket, value: Any) -> None:
-    """Send `value` to the other end. Raises NobodyMetError where that has gone."""
+    """Send `value` to the other end. Raises NobodyMetError if that has gone."""
     data = json.dumps(value).encode()
     try:
         link.sendall(_LENGTH.pack(len(data)) + data)
@@ -144,7 +144,7 @@ def send(link: socket.socket, value: Any) -> None:
 
 
 def receive(link: socket.socket, limit_s: float) -> Any:
-    """Return what the other end sends. Raises NobodyMetError where it sends nothing, or nothing of ours."""
+    """Return what the other end sends. Raises NobodyMetError if it sends nothing, or nothing of ours."""
     link.settimeout(limit_s)
     try:
         (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))

@@ -71,7 +71,7 @@ def is_refused(paths: RunPaths, need: Need, ranking: Ranking, attempt: int, rest
 def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -> bool:
     """Return whether the ranks must not start, because an all-reduce of them all has failed: see all_reduce.py.
 
-    Raises UserError where no single node is to blame.
+    Raises UserError if no single node is to blame.
     """
     from trainjob.launch import all_reduce
     from trainjob.launch.meeting import NoWayError

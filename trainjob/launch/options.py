@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _plain(own: List[str], command: List[str]) -> Optional[Options]:
-    """Return what `--name VALUE` and RUN_DIR say; None where there is a mistake, or anything else."""
+    """Return what `--name VALUE` and RUN_DIR say; None if there is a mistake, or anything else."""
     given: Dict[str, Any] = {}
     places: List[str] = []
     words = iter(own)

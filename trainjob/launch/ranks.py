@@ -122,7 +122,7 @@ def affinity() -> Affinity:
 
 
 def is_narrower(cpus: int, parent: int, processes: Path = Path("/proc")) -> bool:
-    """Return whether `cpus` are fewer than process `parent` may use; False where that can't be read."""
+    """Return whether `cpus` are fewer than process `parent` may use; False if that can't be read."""
     try:
         status = (processes / str(parent) / "status").read_text()
     except OSError:

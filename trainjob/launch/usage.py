@@ -169,7 +169,7 @@ class _AmdGpus:
 
 
 def _amd_card(environ: Mapping[str, str]) -> Optional[int]:
-    """Return the number of the rank's GPU on its host; None where a list names GPUs otherwise than by number."""
+    """Return the number of the rank's GPU on its host; None if a list names GPUs otherwise than by number."""
     number = int(environ[RANK_DEVICE].partition(":")[2])
     # ROCm applies HIP's list, or CUDA's in its place, to the GPUs that ROCR's list has left.
     for_hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environ else "CUDA_VISIBLE_DEVICES"

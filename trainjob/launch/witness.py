@@ -79,7 +79,7 @@ class _Group:
 
 
 def hardware_errors(seconds: float) -> List[str]:
-    """Return what the kernel reported of broken GPUs within the last `seconds`; nothing where its log can't be read.
+    """Return what the kernel reported of broken GPUs within the last `seconds`; nothing if its log can't be read.
 
     Of NVIDIA's Xid errors only those that a program can't cause.
     """
@@ -90,7 +90,7 @@ def hardware_errors(seconds: float) -> List[str]:
 
 
 def _limited_group(cgroups: Path) -> Optional[_Group]:
-    """Return the innermost control group of this process that limits memory; None where none does."""
+    """Return the innermost control group of this process that limits memory; None if none does."""
     for folder in own_folders("memory", cgroups):
         group = _Group(folder)
         if group.limit is not None and group.limit < _machine_bytes():

@@ -32,7 +32,7 @@ class ThisMachine:
         timeout_s: float = ANSWER_S,
         check: bool = True,
     ) -> Completed:
-        """Return what the command left."""
+        """Return the command's result."""
         working_folder = None if folder is None else Path(folder).expanduser()
         return process.run(
             arguments, timeout_s=timeout_s, folder=working_folder, check=check, stdin=stdin, stdout=stdout

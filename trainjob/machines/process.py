@@ -56,7 +56,7 @@ def run(
     stdin: bytes | IO[bytes] = b"",
     stdout: IO[bytes] | None = None,
 ) -> Completed:
-    """Return what the command left when it has ended. `stdin` is what it reads, bytes or an open file.
+    """Return the command's result when it has ended. `stdin` is what it reads, bytes or an open file.
 
     With `stdout`, its output goes into that open file instead. Raises TimedOutError when it takes longer than
     `timeout_s`, CommandError when it is missing or (with `check`) exits non-zero.

@@ -79,7 +79,7 @@ def kill(
 def entering(engine: str, folder: str, rank: int, words: Sequence[str]) -> list[str]:
     """Return the command that becomes `words`, or a shell, next to a rank of the run in `folder` on its own host.
 
-    `engine` is docker or podman where it runs the rank's container; empty for any other rank.
+    `engine` is docker or podman if it runs the rank's container; empty for any other rank.
     """
     return package.program_command(__file__, "enter_rank", engine, folder, str(rank), *words, interpreter="bash")
 

@@ -93,7 +93,7 @@ class Scaling:
 
 
 def predict(observations: Sequence[Observation], target: Target, basis: str) -> Prediction | None:
-    """Return the prediction, `observations` being in order of time; None where they can't tell of this job.
+    """Return the prediction, `observations` being in order of time; None if they can't tell of this job.
 
     Runs on one instance alone don't: nobody has measured what reducing takes.
     """

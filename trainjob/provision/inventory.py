@@ -63,7 +63,7 @@ def _variables(source: NamedCluster, provision: Provision) -> dict[str, Any]:
 
 
 def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """Return Ansible's variables of every host of the cluster called `name`. Raises UserError where none is named."""
+    """Return Ansible's variables of every host of the cluster called `name`. Raises UserError if none is named."""
     named = cluster.provision.hosts if cluster.provision else None
     if named is not None:
         return {host: _reached(cluster) for host in hostlist.expand(named)}

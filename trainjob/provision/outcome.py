@@ -16,7 +16,7 @@ NOTHING = "–"
 
 @dataclass
 class Outcome:
-    """Filled by events. `verdict` is what check.yml wrote; None where it was not asked for or came to nothing."""
+    """Filled by events. `verdict` is what check.yml wrote; None if it was not asked for or came to nothing."""
 
     hosts: tuple[str, ...]
     code: int = 0

@@ -44,7 +44,7 @@ _TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
 def make_ready(python: str) -> Path | None:
     """Compile what the torch of `python` needs, where that was never done (under a minute, kept in the user's cache).
 
-    Return the folder with a CPU build of torch that has to come before a CUDA build; None where torch is a CPU build.
+    Return the folder with a CPU build of torch that must come before a CUDA build; None if torch is a CPU build.
     Raises UserError, with the cure: no compiler, no torch, a CUDA build whose CPU build can't be installed.
     """
     named = os.environ.get(_TORCH)

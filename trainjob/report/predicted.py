@@ -13,7 +13,7 @@ from trainjob.contract.prediction import Range
 
 @dataclass(frozen=True)
 class Result:
-    """What a complete run took, of all that was predicted; None where its folder does not tell."""
+    """What a complete run took, of all that was predicted; None if its folder does not tell."""
 
     update_s: float | None
     run_s: float | None

@@ -33,7 +33,7 @@ def of_cluster(cluster: Cluster) -> BackEnd:
 
 
 def get(name: str) -> BackEnd:
-    """Return the back end called `name`. Raises UserError where this version has none of that name."""
+    """Return the back end called `name`. Raises UserError if this version has none of that name."""
     try:
         return BACK_ENDS[name]
     except KeyError:
@@ -49,7 +49,7 @@ def has_scheduler(name: str) -> bool:
 
 
 def identify(name: str, native: Native | None) -> dict[str, str]:
-    """Return by what the scheduler knows a run; empty where there is no scheduler, or none that we know."""
+    """Return by what the scheduler knows a run; empty if there is no scheduler, or none that we know."""
     try:
         return {} if native is None or name not in BACK_ENDS else BACK_ENDS[name].identify(native)
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -70,9 +70,9 @@ def ask(name: str, natives: Sequence[Native]) -> list[Answer]:
 
 
 def adopt(paths: RunPaths, submission: Submission) -> Submission | None:
-    """Return the submission with the job that its scheduler has of it, written down; None where it has none.
+    """Return the submission with the job that its scheduler has of it, written down; None if it has none.
 
-    Raises UserError where the scheduler can't be asked.
+    Raises UserError if the scheduler can't be asked.
     """
     native = get(submission.backend).look_for(paths)
     if native is None:

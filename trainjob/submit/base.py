@@ -79,7 +79,7 @@ class BackEnd(Protocol):
     def image_digest(self, paths: RunPaths) -> str | None:
         """Return the digest of the image of the run's containers, where it is known beforehand.
 
-        Raises NotSubmittedError where the image is missing.
+        Raises NotSubmittedError if the image is missing.
         """
 
     def start(self, paths: RunPaths, script: str) -> Native:
@@ -98,9 +98,9 @@ class BackEnd(Protocol):
         """
 
     def look_for(self, paths: RunPaths) -> Native | None:
-        """Return the native id that a submission whose outcome is not known has left; None where it has left none.
+        """Return the native id that a submission whose outcome is not known has left; None if it has left none.
 
-        Raises UserError where the scheduler can't be asked.
+        Raises UserError if the scheduler can't be asked.
         """
 
     def identify(self, native: Native) -> dict[str, str]:
@@ -121,7 +121,7 @@ class BackEnd(Protocol):
     def clean_up(self, paths: RunPaths) -> None:
         """Remove what a run that has ended holds outside of its processes, such as a V-IPU partition. May be repeated.
 
-        Raises UserError where that fails.
+        Raises UserError if that fails.
         """
 
 
@@ -158,7 +158,7 @@ class Submission:
     remote: Remote | None = None  # None: the run directory is the one that this file lies in
     earlier: Sequence[Native] = ()  # the native ids of earlier attempts
     after: Sequence[str] = ()  # the ids of the runs that it waits for
-    is_unknown: bool = False  # nobody knows whether its job arrived: its scheduler has to be asked
+    is_unknown: bool = False  # nobody knows whether its job arrived: its scheduler must be asked
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""

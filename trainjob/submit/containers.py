@@ -47,7 +47,7 @@ def identity(engine: str, image: str, machine: Machine = HERE) -> str:
 
 
 def find(request: Request) -> Container | None:
-    """Return the container settings of a job on this machine; None where it runs without."""
+    """Return the container settings of a job on this machine; None if it runs without."""
     container = request.cluster.container
     return container if request.cluster.kind == "local" and container.runtime in RUNTIMES else None
 

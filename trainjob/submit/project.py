@@ -35,7 +35,7 @@ class Project:
     top: Path
     start: str
     in_git: bool
-    secrets_file: str | None = None  # the cluster's, relative to `top`; None where it lies elsewhere
+    secrets_file: str | None = None  # the cluster's, relative to `top`; None if it lies elsewhere
 
     def record(self) -> dict[str, str | None]:
         """Return the commit and the difference of the working tree from it; None outside of git."""
@@ -50,7 +50,7 @@ class Project:
 
 
 def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Completed:
-    """Return what git left; no program runs that the project's own configuration names."""
+    """Return git's result; no program runs that the project's own configuration names."""
     off = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "core.pager=cat")
     return process.run(["git", *(word for one in off for word in ("-c", one)), *arguments], folder=folder, check=check)
 

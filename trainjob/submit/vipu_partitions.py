@@ -12,7 +12,7 @@ from trainjob.submit.base import place_of
 
 
 def remove(paths: RunPaths) -> None:
-    """Remove the partitions that the run has noted as its own, and no other. Raises UserError where that fails."""
+    """Remove the partitions that the run has noted as its own, and no other. Raises UserError if that fails."""
     if not paths.job.is_file():
         return  # an element of an array that has not begun
     cluster = ipu_place(recorded.cluster(jobs.read(paths.job)))

@@ -63,7 +63,7 @@ def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
 
 
 def _staged(settings: TrainSettings, environ: Mapping[str, str]) -> Optional[Staged]:
-    """Return this host's copy of the data set; None where none is wanted, or the data set has no files."""
+    """Return this host's copy of the data set; None if none is wanted, or the data set has no files."""
     is_rehearsal = environment.redirect(environ, "TRAINJOB_PROLOGUE") == "skip"  # which has none of the site's disks
     if settings.stage is None or is_rehearsal:
         return None

@@ -189,7 +189,7 @@ class FlightRecorder(NamedTuple):
 
 
 def flight_recorder() -> Optional[FlightRecorder]:
-    """Return how this torch keeps and gives its record; None where it keeps none."""
+    """Return how this torch keeps and gives its record; None if it keeps none."""
     module: Any = sys.modules.get("torch._C._distributed_c10d")
     if hasattr(module, "_dump_fr_trace"):
         return FlightRecorder(module._dump_fr_trace, "TORCH_FR_BUFFER_SIZE")

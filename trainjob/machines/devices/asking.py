@@ -24,7 +24,7 @@ _TOOL = ["sh", "-c", "command -v nvidia-smi || command -v rocm-smi"]
 
 
 def devices(name: str, cluster: Cluster) -> list[Device]:
-    """Return what the tool of the cluster's devices says. Raises UserError where there is none, or it fails."""
+    """Return what the tool of the cluster's devices says. Raises UserError if there is none, or it fails."""
     # A pod that is rehearsed is here, wherever the real one is.
     is_rehearsed = STANDIN_VIPU in os.environ
     machine = machine_at(cluster.ssh.host, cluster.ssh.user) if cluster.ssh and not is_rehearsed else HERE

@@ -61,7 +61,7 @@ def call(
     stdin: bytes = b"",
     timeout_s: float = ANSWER_S,
 ) -> Completed:
-    """Return what one of Slurm's commands left; `program` is its name where a shell calls it.
+    """Return the result of one of Slurm's commands; `program` is its name where a shell calls it.
 
     It may take `timeout_s`.
 

@@ -85,7 +85,7 @@ def _destination(host: str, user: str | None) -> list[str]:
 
 
 def socket_folder() -> Path:
-    """Return the private folder of the shared connections. Raises UserError where it belongs to somebody else."""
+    """Return the private folder of the shared connections. Raises UserError if it belongs to somebody else."""
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
         name = "trainjob" if parent == os.environ.get("XDG_RUNTIME_DIR") else f"trainjob-{os.getuid()}"
         path = f"{parent}/{name}"

@@ -44,7 +44,7 @@ class SshMachine:
         timeout_s: float = ANSWER_S,
         check: bool = True,
     ) -> Completed:
-        """Return what the command left. Raises SshError when the machine can't be reached or the connection is cut."""
+        """Return the command's result. Raises SshError when the machine can't be reached or the connection is cut."""
         words = connection.command(self.name, self._user, self._settings, self._text(arguments, folder, stdout))
         try:
             ended = process.run(words, timeout_s=timeout_s, check=False, stdin=stdin, stdout=stdout)
@@ -80,7 +80,7 @@ class SshMachine:
         transfer.receive(self, source, target)
 
     def rsync(self, arguments: Sequence[str], *, timeout_s: float) -> Completed:
-        """Return what rsync left, over the connection of `run`; the caller reads its exit code."""
+        """Return rsync's result, over the connection of `run`; the caller reads its exit code."""
         command = ["rsync", "-e", connection.for_rsync(self._user, self._settings), *arguments]
         return process.run(command, timeout_s=timeout_s, check=False)
 

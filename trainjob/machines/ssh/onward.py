@@ -28,7 +28,7 @@ def interactive(host: str, words: Sequence[str], *, terminal: bool) -> list[str]
 
 
 def run(machine: Machine, host: str | None, words: Sequence[str], *, check: bool = True) -> Completed:
-    """Return what `words` left on `host`, reached from `machine`, or on `machine` itself where `host` is None.
+    """Return the result of `words` on `host`, reached from `machine`, or on `machine` itself where `host` is None.
 
     Raises UserError when the host can't be reached, and with `check` when the command fails.
     """

@@ -31,7 +31,7 @@ class OverSsh(Machine, Protocol):
     """A machine that rsync reaches as well."""
 
     def rsync(self, arguments: Sequence[str], *, timeout_s: float) -> Completed:
-        """Return what rsync left."""
+        """Return rsync's result."""
 
     def failure(self, ended: Completed) -> UserError:
         """Return the error that an ssh has ended with."""
@@ -84,7 +84,7 @@ def _sound(machine: Machine, ended: Completed) -> Completed:
 
 
 def _by_rsync(machine: OverSsh, source: str, target: str) -> bool:
-    """Return whether rsync has copied it; False where one end has no suitable rsync."""
+    """Return whether rsync has copied it; False if one end has no suitable rsync."""
     if shutil.which("rsync") is None:
         return False
     # --protect-args: no shell on the machine reads the path. --checksum: files of the same second can differ.

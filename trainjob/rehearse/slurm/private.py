@@ -104,7 +104,7 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     """Yield a Slurm that is ready for jobs; every process and file of it is gone afterwards.
 
     Raises UserError when packages or rights are missing, or with its logs when it does not come up. `say` hears of
-    another release's root file system that has to be made first.
+    another release's root file system that must be made first.
     """
     root.refuse_where_it_cannot_run(description)
     release = description.release

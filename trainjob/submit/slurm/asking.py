@@ -170,7 +170,7 @@ class _Snapshot:
 
 
 class SecondAnswer(NamedTuple):
-    """What `scontrol show job` says of single jobs: a job, None where it knows none, or why it could not be asked."""
+    """What `scontrol show job` says of single jobs: a job, None if it knows none, or why it could not be asked."""
 
     jobs: Mapping[str, Sequence[Job] | UserError | None]
 

@@ -89,9 +89,9 @@ def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, N
 
 
 def look_for(paths: RunPaths) -> Native | None:
-    """Return the native id of a job that a submission whose outcome is not known has left; None where there is none.
+    """Return the native id of a job that a submission whose outcome is not known has left; None if there is none.
 
-    Raises UserError where Slurm can't be asked.
+    Raises UserError if Slurm can't be asked.
     """
     submission = read_submission(paths)
     machine, folder = place_of(paths)

@@ -114,10 +114,10 @@ def _job_ids(output: str) -> list[str]:
 
 
 def job_of_an_earlier_try(order: Order, *, asks_twice: bool) -> str | None:
-    """Return the id of a job that an earlier try has submitted for this attempt; None where there is none.
+    """Return the id of a job that an earlier try has submitted for this attempt; None if there is none.
 
     `asks_twice`: that squeue lists none is confirmed by scontrol. Raises _QuestionError where Slurm can't be asked, and
-    NotSubmittedError where a job of an earlier attempt still waits or runs.
+    NotSubmittedError if a job of an earlier attempt still waits or runs.
     """
     try:
         job_id = _among(queue.jobs(order.machine, order.timeout_s), order)

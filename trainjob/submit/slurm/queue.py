@@ -208,7 +208,7 @@ def _waits_for_runs(reason: str, after: Sequence[str]) -> str | None:
 
 
 def accounted_states(machine: Machine, job_ids: Sequence[str], timeout_s: float) -> dict[str, str]:
-    """Return the state of each job that accounting knows; nothing where it is off, fails or hangs."""
+    """Return the state of each job that accounting knows; nothing if it is off, fails or hangs."""
     words = [
         "sacct",
         "--noheader",

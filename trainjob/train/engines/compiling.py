@@ -25,7 +25,7 @@ _LONGEST_WAIT_S = 300.0
 def compile_modules(modules: Iterable[torch.nn.Module], world: World) -> None:
     """Have each module compiled when it is first called in training. Evaluation, whose batches differ, runs as it was.
 
-    Raises UserError where this torch can't.
+    Raises UserError if this torch can't.
     """
     compiler: Any = getattr(torch, "compile", None)
     if compiler is None or is_older(torch.__version__, OLDEST_FOR_COMPILE):

@@ -58,7 +58,7 @@ class DdpEngine(TorchEngine):
         self.settle_buckets()
 
     def loss_scale(self) -> float:
-        """Return the scale of the loss. DDP divides by the number of instances, which a sum has to undo."""
+        """Return the scale of the loss. DDP divides by the number of instances, which a sum must undo."""
         scale = super().loss_scale()
         return scale if self.settings.reduction == "mean" else scale * self.world.size
 

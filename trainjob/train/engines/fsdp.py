@@ -168,7 +168,7 @@ class FsdpEngine(WaitingEngine):
         self._is_proved = bool(self.optimizer.state)
 
     def loss_scale(self) -> float:
-        """Return the scale of the loss. FSDP divides by the number of instances, which a sum has to undo."""
+        """Return the scale of the loss. FSDP divides by the number of instances, which a sum must undo."""
         scale = super().loss_scale()
         return scale if self.settings.reduction == "mean" else scale * self.world.size
 

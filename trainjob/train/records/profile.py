@@ -23,7 +23,7 @@ Span = Tuple[float, float]  # microseconds
 
 
 def profiler(paths: RunPaths, settings: TrainSettings, rank: int, attempt: int, device: torch.device) -> Any:
-    """Return the profiler of this rank; None where the job does not ask for one."""
+    """Return the profiler of this rank; None if the job does not ask for one."""
     if settings.profile is None or rank not in contract.parse_ranks(settings.profile_ranks):
         return None
     return Profiler(paths, contract.parse_updates(settings.profile), rank, attempt, device)

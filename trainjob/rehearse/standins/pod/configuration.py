@@ -35,7 +35,7 @@ def _read(path: str) -> Dict[str, List[str]]:
 
 
 def export(options: Options) -> None:
-    """Write the options in force to the file that was asked for. Raises Refused where there is one already."""
+    """Write the options in force to the file that was asked for. Raises Refused if there is one already."""
     path = options.text("export-config")
     if path is None:
         return

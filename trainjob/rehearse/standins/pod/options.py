@@ -78,7 +78,7 @@ class Options:
         return self.values.get(name, [])
 
     def number(self, name: str) -> Optional[int]:
-        """Return the value as a whole number; None where there is none. Raises Refused."""
+        """Return the value as a whole number; None if there is none. Raises Refused."""
         text = self.text(name)
         if text is None:
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def activate() -> None:
-    """See to it that the first `import torch` finds stand-in GPUs; costs nothing where torch is never imported."""
+    """See to it that the first `import torch` finds stand-in GPUs; costs nothing if torch is never imported."""
     from trainjob_gpu import imports
 
     imports.install()

@@ -253,7 +253,7 @@ class Runtime:
         return 0
 
     def cudaHostRegister(self, pointer: int, size: int, flags: int) -> int:  # noqa: ARG002
-        """Do nothing: no memory has to be pinned."""
+        """Do nothing: no memory needs pinning."""
         return 0
 
     def cudaHostUnregister(self, pointer: int) -> int:  # noqa: ARG002

@@ -41,7 +41,7 @@ class Torch(NamedTuple):
 
 
 def installed() -> Torch:
-    """Return the torch that `import torch` would load. Raises StandInError where there is none."""
+    """Return the torch that `import torch` would load. Raises StandInError if there is none."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         raise StandInError("no torch is installed for %s" % sys.executable)
@@ -70,7 +70,7 @@ def refuse_unsuitable(torch: Torch) -> None:
 
 
 def cpu_builds(torch: Torch) -> List[str]:
-    """Return what pip has to install beside a CUDA build: torch, and what is compiled against it."""
+    """Return what pip must install beside a CUDA build: torch, and what is compiled against it."""
     names = ["torch==%s+cpu" % torch.version.split("+")[0]]
     for name in ("torchvision", "torchaudio"):
         try:

@@ -58,7 +58,7 @@ CURES = [
 
 
 def cure(text: str) -> Optional[str]:
-    """Return what to do about an error that says `text`; None where that is not known."""
+    """Return what to do about an error that says `text`; None if that is not known."""
     return next((words for pattern, words in CURES if re.search(pattern, text, re.S)), None)
 
 

@@ -34,7 +34,7 @@ def begin(rank: int) -> None:
 
 
 def rank() -> Optional[int]:
-    """Return this process's rank in the group of all, or else that of its environment; None where neither is known."""
+    """Return this process's rank in the group of all, or else that of its environment; None if neither is known."""
     if is_of_group():
         return _Own.rank
     named = os.environ.get("RANK", "")

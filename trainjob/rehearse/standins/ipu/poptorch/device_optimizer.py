@@ -225,7 +225,7 @@ class DeviceOptimizer:
         return state
 
     def write(self, state: Dict[str, Any]) -> None:
-        """Take the state that `read` returned. Raises Error where it is of another model."""
+        """Take the state that `read` returned. Raises Error if it is of another model."""
         found: Dict[int, Dict[str, Any]] = {}
         for key, value in state.items():
             kind, _, name = key.partition("___")

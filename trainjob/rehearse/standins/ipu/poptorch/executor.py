@@ -182,7 +182,7 @@ class PoplarExecutor(Inspection):
     # -- device --------------------------------------------------------------------------------
 
     def attachToDevice(self) -> None:
-        """Take the device. Raises Error where its IPUs are taken."""
+        """Take the device. Raises Error if its IPUs are taken."""
         self._compiled()
         if self._device is not None:
             return
@@ -231,7 +231,7 @@ class PoplarExecutor(Inspection):
         self.save(filename, export_model=export_model)
 
     def loadExecutable(self, filename: str) -> None:
-        """Take what was compiled from `filename` instead of compiling. Raises Error where it is of another model."""
+        """Take what was compiled from `filename` instead of compiling. Raises Error if it is of another model."""
         kept = cache.read(filename)
         if kept["training"] != self._training:
             raise Error("%s holds a %s model" % (filename, "training" if kept["training"] else "inference"))

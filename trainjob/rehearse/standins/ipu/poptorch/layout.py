@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 
 
 def micro_batch(tensor: Any, place: int, count: int) -> Any:
-    """Return part `place` of `count` equal parts of an input. Raises Error where it can't be divided so."""
+    """Return part `place` of `count` equal parts of an input. Raises Error if it can't be divided so."""
     if count == 1:
         return tensor
     if tensor.dim() == 0 or tensor.shape[0] % count:

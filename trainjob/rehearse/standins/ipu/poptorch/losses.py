@@ -72,7 +72,7 @@ def _marking(function: Any) -> Any:
 def the_loss(marked: List[Any], outputs: List[Any]) -> Any:
     """Return the loss of a forward pass: the last marked one. What is only computed by other operations is none.
 
-    Raises Error where there is none, or more than one that don't follow from each other.
+    Raises Error if there is none, or more than one that don't follow from each other.
     """
     found = [loss for loss in marked if loss.requires_grad] or [out for out in outputs if _has_loss(out)]
     if not found:

@@ -61,7 +61,7 @@ class Program:
         self.grouped: List[GroupedWeight] = []
 
     def hold_apart(self, grouped: List[GroupedWeight]) -> None:
-        """Have groups of replicas hold these weights apart. Raises Error where they can't be trained so."""
+        """Have groups of replicas hold these weights apart. Raises Error if they can't be trained so."""
         self.grouped = grouped
 
     def _copies(self) -> List[Any]:

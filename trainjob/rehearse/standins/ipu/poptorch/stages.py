@@ -181,7 +181,7 @@ def refuse_options_apart(options: Any) -> None:
 
 
 def refuse_short_pipeline(options: Any, stages: int, training: bool) -> None:
-    """Raise Error where a pipeline of `stages` IPUs can't be kept full."""
+    """Raise Error if a pipeline of `stages` IPUs can't be kept full."""
     if not training:
         if options.device_iterations < stages:
             raise Error(

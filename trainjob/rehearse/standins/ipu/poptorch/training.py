@@ -33,7 +33,7 @@ class TrainingProgram(Program):
         self._of_replicas: Dict[int, Any] = {}  # gradients of replicas that are through, where they add up in float16
 
     def hold_apart(self, grouped: List[GroupedWeight]) -> None:
-        """Have groups of replicas hold these weights apart. Raises Error where the optimizer takes norms of weights."""
+        """Have groups of replicas hold these weights apart. Raises Error if the optimizer takes norms of weights."""
         super().hold_apart(grouped)
         self.optimizer.refuse_norms(of_groups=bool(grouped))
 
