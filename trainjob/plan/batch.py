@@ -20,7 +20,7 @@ ENOUGH_SAMPLES = "every loader process has at least one sample"
 def batch(job: Job, task: TaskFacts, counts: Counts) -> Batch:
     """Return the arithmetic of the job's batch. Raises Broken."""
     micro_batch = job.micro_batch if job.micro_batch is not None else task.micro_batch
-    worked_out = Batch(
+    result = Batch(
         micro_batch=micro_batch,
         accumulation=_accumulation(job, counts, micro_batch),
         replicas=counts.replicas,
@@ -30,8 +30,8 @@ def batch(job: Job, task: TaskFacts, counts: Counts) -> Batch:
         epochs=job.epochs if job.epochs is not None or job.updates is not None else task.epochs,
         updates=job.updates,
     )
-    _has_an_update(job, counts, worked_out)
-    return worked_out
+    _has_an_update(job, counts, result)
+    return result
 
 
 def least_accumulation(stages: int) -> int:
@@ -47,27 +47,29 @@ def _accumulation(job: Job, counts: Counts, micro_batch: int) -> int:
         accumulation = job.accumulation if job.accumulation is not None else least
     if accumulation < least:
         unit = micro_batch * counts.replicas
-        asked_for_samples = job.global_batch is not None
-        knob = Knob("global_batch", job.global_batch or 0, (least * unit,))
-        found = f"{counts.stages} IPUs, accumulation {accumulation}, at least {least}"
-        refuse(PIPELINE_IS_FULL, found, knob if asked_for_samples else Knob("accumulation", accumulation, (least,)))
+        knob = Knob("accumulation", accumulation, (least,))
+        if job.global_batch is not None:
+            knob = Knob("global_batch", job.global_batch, (least * unit,))
+        values = f"{counts.stages} IPUs, accumulation {accumulation}, at least {least}"
+        refuse(PIPELINE_IS_FULL, values, knob)
     return accumulation
 
 
 def _from_global_batch(global_batch: int, micro_batch: int, replicas: int, least: int) -> int:
     unit = micro_batch * replicas
     if global_batch % unit:
-        found = f"global batch {number(global_batch)}, {micro_batch} × {quantity(replicas, 'replica')} = {number(unit)}"
+        product = f"{micro_batch} × {quantity(replicas, 'replica')} = {number(unit)}"
         multiples = (global_batch // unit * unit, -(-global_batch // unit) * unit, least * unit)
-        refuse(DIVIDES, found, Knob("global_batch", global_batch, multiples), Knob("micro_batch", micro_batch))
+        knobs = (Knob("global_batch", global_batch, multiples), Knob("micro_batch", micro_batch))
+        refuse(DIVIDES, f"global batch {number(global_batch)}, {product}", *knobs)
     return global_batch // unit
 
 
 def _device_iterations(job: Job, counts: Counts) -> int:
     iterations = job.device_iterations if job.device_iterations is not None else 1
     if iterations > 1 and counts.device_word != "IPU":
-        found = f"device_iterations is {iterations} on {counts.device_word}s"
-        refuse(ITERATIONS, found, Knob("device_iterations", iterations, (1,)))
+        values = f"device_iterations is {iterations} on {counts.device_word}s"
+        refuse(ITERATIONS, values, Knob("device_iterations", iterations, (1,)))
     return iterations
 
 
@@ -75,17 +77,15 @@ def _has_an_update(job: Job, counts: Counts, batch: Batch) -> None:
     if batch.blocks_per_epoch != 0:
         return
     samples = batch.samples or 0
-    found = f"a block takes {_product(batch)} = {number(batch.block)} samples, the data set has {number(samples)}"
-    refuse(ONE_UPDATE, found, *_smaller(job, counts, batch, samples), otherwise="Or --remainder pad.")
-
-
-def _product(batch: Batch) -> str:
     product = f"{batch.micro_batch} micro × {batch.accumulation} accumulation × {batch.replicas} replicas"
-    return product if batch.device_iterations == 1 else product + f" × {batch.device_iterations} device iterations"
+    if batch.device_iterations > 1:
+        product += f" × {batch.device_iterations} device iterations"
+    values = f"a block takes {product} = {number(batch.block)} samples, the data set has {number(samples)}"
+    refuse(ONE_UPDATE, values, *_smaller(job, counts, batch, samples), otherwise="Or --remainder pad.")
 
 
 def _smaller(job: Job, counts: Counts, batch: Batch, samples: int) -> tuple[Knob, ...]:
-    """Return the factors of a block, each with the largest value that leaves one block."""
+    """Return the factors of a block, each with the largest value for which the data set still holds one block."""
 
     def largest(setting: str, factor: int) -> Knob:
         return Knob(setting, factor, (samples * factor // batch.block,))
@@ -101,17 +101,17 @@ def _smaller(job: Job, counts: Counts, batch: Batch, samples: int) -> tuple[Knob
 
 
 def split(instances: int, workers: int, samples: int) -> int:
-    """Return the most samples of an epoch that one loader process reads. Raises Broken where one would have none.
+    """Return the most samples of an epoch that one loader process reads. Raises Broken if one would read none.
 
-    An instance without workers loads by itself, so that is one process too.
+    An instance without workers loads its samples itself, and counts as one loader process.
     """
     loaders = instances * max(1, workers)
     if loaders > samples:
-        found = f"{quantity(instances, 'instance')} × {max(1, workers)} = {number(loaders)} loader processes"
+        values = f"{quantity(instances, 'instance')} × {max(1, workers)} = {number(loaders)} loader processes"
         knobs = [Knob("instances", instances, (samples // max(1, workers),))]
         if workers > 1:
             knobs.append(Knob("workers", workers, (samples // instances,)))
-        # Fewer instances and fewer workers together may be needed, which no single setting offers.
+        # The cure may need fewer instances and fewer workers at once, but each offer changes a single setting.
         enough = f"Or give {number(loaders)} samples or more."
-        refuse(ENOUGH_SAMPLES, f"{found} and {quantity(samples, 'sample')}", *knobs, otherwise=enough)
+        refuse(ENOUGH_SAMPLES, f"{values} and {quantity(samples, 'sample')}", *knobs, otherwise=enough)
     return -(-samples // loaders)

@@ -27,29 +27,29 @@ from trainjob.plan import (
 from trainjob.plan.counts import Counts, count, not_too_many, place
 from trainjob.plan.rules import Broken, counts_are_positive, refusal
 from trainjob.plan.sites import Site, host_names, site
-from trainjob.plan.values import LearningRateEffect, Plan, Topology
+from trainjob.plan.values import LearningRateEffect, Plan
 
 
 class _Numbers(NamedTuple):
     counts: Counts
     engine: str
-    task: TaskFacts | None  # None, as the batch: a command of the user's own
+    task: TaskFacts | None  # None if the job is the user's own command, which has no batch either
     batch: Batch | None
 
 
 def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
-    """Return everything worked out of `cluster` and `job`. Raises Refusal."""
+    """Return the plan of `job` on `cluster`. Raises Refusal if the job can't run there."""
     capacity = site(cluster)
     try:
         poprun.check(cluster, job)
         slurm.check(cluster, job)
         groups.check(cluster, job)
         checkpoints.check(cluster, job)
-        numbers = _work_out(capacity, job)
+        numbers = _numbers(capacity, job)
     except Broken as broken:
-        raise refusal(broken, job, lambda changed: _work_out(capacity, changed)) from None
+        raise refusal(broken, job, lambda changed: _numbers(capacity, changed)) from None
     topology = place(numbers.counts, host_names(cluster, numbers.counts.hosts))
-    effect = _effect(job, numbers)
+    learning = _learning(job, numbers)
     time_limit = job.time_limit or cluster.time_limit if isinstance(cluster, SlurmCluster) else None
     return Plan(
         cluster=cluster_name,
@@ -58,10 +58,10 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         engine=numbers.engine,
         topology=topology,
         batch=numbers.batch,
-        learning_rate=_rate(job, numbers),
-        learning_rate_effect=effect,
+        learning_rate=learning.rate,
+        learning_rate_effect=learning.effect,
         facts=(
-            *_scaling(job, numbers),
+            *learning.scaling,
             *rows.facts(topology, numbers.batch, job.workers),
             rows.threads(topology, slurm.own_cpus(cluster, topology), {**cluster.env, **job.env}),
             *rows.cost(topology, time_limit, cluster.price_per_device_hour),
@@ -69,55 +69,47 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
             *slurm.facts(job),
             *host_range.facts(job, numbers.counts, numbers.batch),
         ),
-        warnings=_warnings(cluster, job, numbers, topology, effect),
+        warnings=(*caution.about_hosts(cluster, job, topology), *learning.warnings),
     )
 
 
-def _work_out(where: Site, job: Job) -> _Numbers:
-    """Return all numbers: every rule is asked here, and none of it grows with the cluster. Raises Broken."""
+def _numbers(capacity: Site, job: Job) -> _Numbers:
+    """Return the numbers of the plan, after checking every rule. Raises Broken.
+
+    A refusal calls this for each setting that it tries, so its cost must not grow with the cluster.
+    """
     counts_are_positive(job)
     learning_rate.check(job)
     task = work.task_facts(job)
-    if where.ipus:
-        counts = pod.count(where, job, work.task_stages(job, task))
+    if capacity.ipus:
+        counts = pod.count(capacity, job, work.task_stages(job, task))
     else:
-        counts = groups.count(where, job) if where.groups else count(where, job)
+        counts = groups.count(capacity, job) if capacity.groups else count(capacity, job)
     not_too_many(counts)
     engine = engines.engine(job, counts)
     if task is not None:
         optimizer.check(job, task, engine)
-    worked_out = None if task is None else batch.batch(job, task, counts)
-    host_range.check(job, counts, engine, worked_out)
-    if worked_out is not None and worked_out.samples is not None:
-        batch.split(counts.instances, job.workers, worked_out.samples)
-    return _Numbers(counts, engine, task, worked_out)
+    job_batch = None if task is None else batch.batch(job, task, counts)
+    host_range.check(job, counts, engine, job_batch)
+    if job_batch is not None and job_batch.samples is not None:
+        batch.split(counts.instances, job.workers, job_batch.samples)
+    return _Numbers(counts, engine, task, job_batch)
 
 
-def _rate(job: Job, numbers: _Numbers) -> float | None:
-    if numbers.task is None or numbers.batch is None:
-        return None
-    return learning_rate.rate(job, numbers.task, numbers.batch)
+class _Learning(NamedTuple):
+    """What the plan says about the learning rate and the batch of a task; nothing for a command."""
+
+    rate: float | None = None
+    effect: LearningRateEffect | None = None
+    scaling: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
-def _scaling(job: Job, numbers: _Numbers) -> tuple[tuple[str, str], ...]:
-    if numbers.task is None or numbers.batch is None:
-        return ()
-    return tuple(learning_rate.scaling(job, numbers.task, numbers.batch))
-
-
-def _effect(job: Job, numbers: _Numbers) -> LearningRateEffect | None:
-    if numbers.task is None or numbers.batch is None:
-        return None
-    return learning_rate.effect(job, numbers.task, numbers.batch)
-
-
-def _warnings(
-    cluster: Cluster, job: Job, numbers: _Numbers, topology: Topology, effect: LearningRateEffect | None
-) -> tuple[Problem, ...]:
-    warnings = [*caution.about_hosts(cluster, job, topology)]
-    if numbers.task is not None and numbers.batch is not None and effect is not None:
-        warnings += caution.about_batch(numbers.batch, numbers.task)
-        warnings += caution.about_learning_rate(
-            job, numbers.task, learning_rate.rate(job, numbers.task, numbers.batch), effect
-        )
-    return tuple(warnings)
+def _learning(job: Job, numbers: _Numbers) -> _Learning:
+    task, job_batch = numbers.task, numbers.batch
+    if task is None or job_batch is None:
+        return _Learning()
+    rate = learning_rate.rate(job, task, job_batch)
+    effect = learning_rate.effect(job, task, job_batch)
+    warnings = (*caution.about_batch(job_batch, task), *caution.about_learning_rate(job, task, rate, effect))
+    return _Learning(rate, effect, tuple(learning_rate.scaling(job, task, job_batch)), warnings)

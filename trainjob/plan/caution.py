@@ -1,4 +1,4 @@
-"""Warnings about jobs that run but are probably not what is meant. Codes are stable; texts may change."""
+"""Warnings about jobs that can run but probably not as intended. Codes are stable; texts may change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def about_hosts(cluster: Cluster, job: Job, topology: Topology) -> Iterator[Prob
         yield warning(
             "more-instances-than-numa-nodes",
             f"{quantity(per_host, 'instance')} on a host of {quantity(cluster.numa_nodes, 'NUMA node')}: "
-            "some will share one",
+            "some instances will share a node",
             f"use at most {cluster.numa_nodes} instances per host",
         )
     # IPU replicas reduce over IPU-Links; only GPUs' and CPUs' gradients leave by the host's interface.
@@ -34,7 +34,7 @@ def about_hosts(cluster: Cluster, job: Job, topology: Topology) -> Iterator[Prob
             "set network.interface to the fastest interface, or accumulate so that they reduce less often",
         )
     processes = per_host * (1 + job.workers)
-    cpus = _cpus_of_a_host(cluster)
+    cpus = _cpus_per_host(cluster)
     if cpus is not None and processes > cpus:
         yield warning(
             "more-processes-than-cpus",
@@ -43,8 +43,8 @@ def about_hosts(cluster: Cluster, job: Job, topology: Topology) -> Iterator[Prob
         )
 
 
-def _cpus_of_a_host(cluster: Cluster) -> int | None:
-    """Return how many CPUs a host has; None where that is not known, or differs."""
+def _cpus_per_host(cluster: Cluster) -> int | None:
+    """Return the CPUs of one host; None if they are unknown or differ between hosts."""
     if isinstance(cluster, SlurmCluster):
         return None if cluster.has_groups else cluster.node.cpus
     return cluster.nodes.cpus if isinstance(cluster, HostsCluster) else None
@@ -81,7 +81,7 @@ def _lost(batch: Batch, samples: int, lost: int, code: str, what: str) -> Iterat
 
 
 def about_learning_rate(job: Job, task: TaskFacts, rate: float, effect: LearningRateEffect) -> Iterator[Problem]:
-    """Yield a warning where sums make the step larger."""
+    """Yield a warning if summing gradients makes SGD's steps larger."""
     if effect.factor > 1 and (job.optimizer or task.optimizer) == "sgd":
         yield warning(
             "learning-rate-factor",

@@ -1,4 +1,4 @@
-"""How often checkpoints are written, where the job leaves that to what they cost."""
+"""How often a job writes checkpoints if it derives the interval from their cost (`checkpoint_every: auto`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATE_OF_FAILURES = "checkpoint_every: auto follows how often hosts fail"
 
 
 def check(cluster: Cluster, job: Job) -> None:
-    """Raise Broken where `auto` has no rate of failures to follow."""
+    """Raise Broken if the interval is `auto` and the cluster file does not say how often hosts fail."""
     if job.checkpoint_every == "auto" and job.command is None and cluster.mean_hours_between_failures is None:
         refuse(
             RATE_OF_FAILURES,
@@ -23,7 +23,7 @@ def check(cluster: Cluster, job: Job) -> None:
 
 
 def failure_every_s(cluster: Cluster, hosts: int) -> float | None:
-    """Return the mean seconds between two failures of `hosts` hosts; None where the cluster file does not say."""
+    """Return the mean seconds between two failures among `hosts` hosts; None if the cluster file does not say."""
     hours = cluster.mean_hours_between_failures
     return None if hours is None else 3600 * hours / hosts
 

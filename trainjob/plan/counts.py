@@ -1,4 +1,4 @@
-"""How many of everything, where it all goes, and the rules that all kinds of cluster share."""
+"""The number of hosts, instances and replicas, their placement, and the rules that all kinds of cluster share."""
 
 from __future__ import annotations
 
@@ -16,44 +16,45 @@ HOSTS_ALLOWED = "a job stays within the site's max_nodes"
 EVEN_OVER_HOSTS = "instances divide evenly over hosts"
 ONE_DEVICE = "only a model on IPUs is split by ipus_per_replica"
 ONE_REPLICA = "on GPUs and CPUs every instance is one replica"
-HOSTS_SUFFICE = "every instance has a place of its own"
+HOSTS_SUFFICE = "every instance has its own place"
 NOT_TOO_MANY = "a job has at most 131,072 replicas"
 
-MOST_REPLICAS = 131_072  # far above any cluster: a slip must not fill the memory
+MOST_REPLICAS = 131_072  # far above any cluster: a mistyped number must not exhaust memory
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Hosts, instances and replicas of a job. Every host has as many instances, unless there are groups of them.
+    """The hosts, instances and replicas of a job.
 
-    Every instance has as many replicas.
+    All hosts have the same number of instances, except in groups. All instances have the same number of replicas.
     """
 
     hosts: int
     instances: int
     replicas: int
-    devices_per_replica: int  # 0: trains on CPUs
+    devices_per_replica: int  # 0: the replica trains on CPUs
     device_word: str
     ilds: int | None = None
     partition_ipus: int | None = None
-    groups: tuple[HostGroup, ...] = ()  # where hosts differ
+    groups: tuple[HostGroup, ...] = ()  # empty unless hosts differ
 
     @property
     def stages(self) -> int:
-        """IPUs that one copy of the model is split over; 1 where it is not split."""
+        """IPUs that one copy of the model is split over; 1 if it is not split."""
         return max(1, self.devices_per_replica)
 
 
 def not_too_many(counts: Counts) -> None:
-    """Raise Broken where a count can only be a slip of the keyboard."""
+    """Raise Broken if a count is so large that it must be a typing mistake."""
     if counts.replicas > MOST_REPLICAS:
-        found = f"{quantity(counts.replicas, 'replica')} on {quantity(counts.instances, 'instance')}"
-        refuse(NOT_TOO_MANY, found, otherwise="Ask for fewer instances.")
+        values = f"{quantity(counts.replicas, 'replica')} on {quantity(counts.instances, 'instance')}"
+        refuse(NOT_TOO_MANY, values, otherwise="Ask for fewer instances.")
 
 
 def hosts_fit(site: Site, hosts: int, instances: int) -> None:
-    """Raise Broken where the job asks for more hosts than there are, or than one job may have."""
-    knobs = (Knob("hosts", hosts, (site.most_hosts,)), Knob("instances", instances, _full(site)))
+    """Raise Broken if the job asks for more hosts than the cluster has, or than one job may have."""
+    most_instances = () if site.slots is None else (site.slots * site.most_hosts,)
+    knobs = (Knob("hosts", hosts, (site.most_hosts,)), Knob("instances", instances, most_instances))
     if hosts > site.hosts:
         word = site.host_word
         refuse(HOSTS_EXIST, f"{quantity(hosts, word)} asked for, the cluster has {site.hosts}", *knobs)
@@ -62,7 +63,7 @@ def hosts_fit(site: Site, hosts: int, instances: int) -> None:
 
 
 def instances_divide_over_hosts(site: Site, hosts: int, instances: int) -> None:
-    """Raise Broken where hosts would have different numbers of instances (poprun and --ntasks-per-node want one)."""
+    """Raise Broken if hosts would have different numbers of instances: poprun and --ntasks-per-node take only one."""
     if instances % hosts:
         refuse(
             EVEN_OVER_HOSTS,
@@ -72,12 +73,8 @@ def instances_divide_over_hosts(site: Site, hosts: int, instances: int) -> None:
         )
 
 
-def _full(site: Site) -> tuple[int, ...]:
-    return () if site.slots is None else (site.slots * site.most_hosts,)
-
-
 def count(site: Site, job: Job) -> Counts:
-    """Return how many of everything. Raises Broken."""
+    """Return the numbers of hosts, instances and replicas of `job`. Raises Broken."""
     instances = (
         job.instances if job.instances is not None else (job.hosts or site.default_hosts) * site.default_instances
     )
@@ -98,10 +95,10 @@ def _default_hosts(site: Site, instances: int) -> int:
 
 
 def replicas_are_instances(site: Site, job: Job, instances: int) -> None:
-    """Raise Broken where a rank is asked for another number of replicas than the one it is."""
+    """Raise Broken if the job asks for replicas that don't match its instances: on GPUs and CPUs each rank is one."""
     if job.ipus_per_replica not in (None, 1):
-        found = f"ipus_per_replica is {job.ipus_per_replica} and this cluster has {site.device_word}s"
-        refuse(ONE_DEVICE, found, Knob("ipus_per_replica", job.ipus_per_replica), otherwise="Or leave it out.")
+        values = f"ipus_per_replica is {job.ipus_per_replica} and this cluster has {site.device_word}s"
+        refuse(ONE_DEVICE, values, Knob("ipus_per_replica", job.ipus_per_replica), otherwise="Or leave it out.")
     if job.replicas not in (None, instances):
         refuse(
             ONE_REPLICA,
@@ -126,14 +123,14 @@ def _hosts_suffice(site: Site, hosts: int, instances: int) -> None:
 
 
 def place(counts: Counts, names: tuple[str, ...]) -> Topology:
-    """Return where everything runs: each host is filled with its share before the next."""
-    each = [counts.instances // counts.hosts] * counts.hosts
+    """Return where everything runs: each host gets its share of instances before the next host gets any."""
+    shares = [counts.instances // counts.hosts] * counts.hosts
     if counts.groups:
-        each = [group.instances_per_host for group in counts.groups for _ in range(group.hosts)]
-    firsts = accumulate(each, initial=0)
+        shares = [group.instances_per_host for group in counts.groups for _ in range(group.hosts)]
+    firsts = accumulate(shares, initial=0)
     hosts = tuple(
-        Host(name, tuple(_instance(counts, first + local, local) for local in range(here)))
-        for name, first, here in zip(names, firsts, each, strict=False)
+        Host(name, tuple(_instance(counts, first + local, local) for local in range(instances)))
+        for name, first, instances in zip(names, firsts, shares, strict=False)
     )
     return Topology(
         hosts=hosts,
@@ -148,15 +145,14 @@ def place(counts: Counts, names: tuple[str, ...]) -> Topology:
 
 
 def _instance(counts: Counts, index: int, local_index: int) -> Instance:
-    each = counts.replicas // counts.instances
-    # IPUs are numbered through the partition, GPUs anew on every host.
-    first_device = (index if counts.device_word == "IPU" else local_index) * each * counts.devices_per_replica
+    per_instance, per_replica = counts.replicas // counts.instances, counts.devices_per_replica
+    # IPUs are numbered across the whole partition, GPUs from 0 on every host.
+    first_device = (index if counts.device_word == "IPU" else local_index) * per_instance * per_replica
     replicas = tuple(
-        Replica(index * each + local, _devices(first_device, local, counts.devices_per_replica))
-        for local in range(each)
+        Replica(
+            index * per_instance + local,
+            tuple(range(first_device + local * per_replica, first_device + (local + 1) * per_replica)),
+        )
+        for local in range(per_instance)
     )
     return Instance(index, local_index, replicas)
-
-
-def _devices(first: int, replica: int, each: int) -> tuple[int, ...]:
-    return tuple(range(first + replica * each, first + (replica + 1) * each))

@@ -1,4 +1,4 @@
-"""Which engine trains, on which devices, in which precisions: a new engine is one more line of the table."""
+"""The engine that trains a job, and the devices and precisions of each engine: a new engine is a row of the table."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ COMMAND = "command"
 ENGINE_EXISTS = "--engine names an engine that exists"
 ENGINE_FITS = "an engine trains on the devices it was made for"
 ONE_INSTANCE = "engine single is one instance"
-PRECISION = "a precision is one that the engine trains in"
+PRECISION = "a precision is one that the engine supports"
 SHARDS = "only an engine that shards the model takes shard_group and offload"
-SHARD_GROUPS = "every shard group has as many instances"
+SHARD_GROUPS = "all shard groups have the same number of instances"
 OFFLOAD = "offload moves weights from a device to its host"
 RECOMPUTE = "recompute is for engines on CPUs and GPUs"
-AVERAGES = "weights are averaged where the host has them after every update"
+AVERAGES = "weights are averaged only by engines that return them to the host after every update"
 COMPILES = "torch.compile is for engines on CPUs and GPUs"
 MEMORY_FORMAT = "channels-last is for engines that take gradients in any memory format"
 PROFILES = "torch's profiler is for engines on CPUs and GPUs"
 PROFILED = "the ranks to profile are ranks of the job"
-SUM_ORDER = "an engine that leaves sums to others has no fixed order"
+SUM_ORDER = "the order of sums is fixed only by engines that do the sums themselves"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Engine:
     shards: bool = False  # takes --shard-group and --offload
     averages: bool = True  # takes --average-decay
     channels_last: bool = False  # takes --memory-format channels-last
-    optimizers: tuple[str, ...] = ()  # the built-in ones it has; none: it takes any
+    optimizers: tuple[str, ...] = ()  # the built-in ones that it supports; empty: any
 
 
 _OF_TORCH = ("32.32", "16.32", "16.16", "bf16", "64.64")
@@ -53,18 +53,21 @@ ENGINES = {
     "naive": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True),
     "horovod": Engine(("CPU", "GPU"), _OF_TORCH, mpirun=True, same_bits=False),
     "parameter-averaging": Engine(("CPU", "GPU"), _OF_TORCH),
-    # IPUs have no float64, and PopTorch has optimizers of its own.
+    # IPUs have no float64, and PopTorch brings its own optimizers.
     "ipu": Engine(("IPU",), ("32.32", "16.32", "16.16"), averages=False, optimizers=("sgd", "adamw", "lamb")),
 }
 
 
 def engine(job: Job, counts: Counts) -> str:
-    """Return the name of the engine: as asked, else as devices and instances say. Raises Broken."""
+    """Return the name of the engine: the job's, else the default for its devices and instances. Raises Broken."""
     if job.command is not None:
         return COMMAND
     name = job.engine if job.engine is not None else _default(counts)
     if name not in ENGINES:
-        refuse(ENGINE_EXISTS, f"engine is {name}", otherwise=_nearest(name, counts.device_word))
+        fitting = _for_device(counts.device_word)
+        close = nearest(name, fitting)
+        cure = f"Did you mean {close}?" if close else f"For {counts.device_word}s there is {' and '.join(fitting)}."
+        refuse(ENGINE_EXISTS, f"engine is {name}", otherwise=cure)
     _check(name, ENGINES[name], job, counts)
     return name
 
@@ -85,28 +88,21 @@ def _default(counts: Counts) -> str:
     return "single" if counts.instances == 1 else "ddp"
 
 
-def _nearest(name: str, device_word: str) -> str:
-    fitting = _for_device(device_word)
-    close = nearest(name, fitting)
-    return f"Did you mean {close}?" if close else f"For {device_word}s there is {' and '.join(fitting)}."
-
-
 def _for_device(device_word: str) -> list[str]:
     return [name for name, engine in ENGINES.items() if device_word in engine.devices]
 
 
 def _check(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
     if counts.device_word not in chosen.devices:
-        found = f"engine {name} is for {' and '.join(chosen.devices)}, the cluster has {counts.device_word}s"
-        refuse(
-            ENGINE_FITS, found, otherwise=f"Leave --engine out, or take {' or '.join(_for_device(counts.device_word))}."
-        )
+        values = f"engine {name} is for {' and '.join(chosen.devices)}, the cluster has {counts.device_word}s"
+        fitting = " or ".join(_for_device(counts.device_word))
+        refuse(ENGINE_FITS, values, otherwise=f"Leave --engine out, or take {fitting}.")
     if chosen.one_instance and counts.instances > 1:
         knob = Knob("instances", counts.instances, (1,))
         refuse(ONE_INSTANCE, quantity(counts.instances, "instance"), knob, otherwise="Or --engine ddp.")
     if job.precision not in chosen.precisions:
-        found = f"precision is {job.precision}, {name} trains in {', '.join(chosen.precisions)}"
-        refuse(PRECISION, found, otherwise=f"Take --precision {chosen.precisions[0]}.")
+        values = f"precision is {job.precision}, {name} trains in {', '.join(chosen.precisions)}"
+        refuse(PRECISION, values, otherwise=f"Take --precision {chosen.precisions[0]}.")
     if job.average_decay is not None and not chosen.averages:
         refuse(
             AVERAGES,
@@ -114,12 +110,12 @@ def _check(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
             otherwise="Leave out --average-decay.",
         )
     if job.sum_order == "fixed" and not chosen.fixed_order:
-        able = [one for one, engine in ENGINES.items() if engine.fixed_order and not engine.one_instance]
+        able = [other for other, engine in ENGINES.items() if engine.fixed_order and not engine.one_instance]
         refuse(SUM_ORDER, f"engine is {name}, sum_order is fixed", otherwise=f"Take --engine {' or '.join(able)}.")
     if job.compile and "IPU" in chosen.devices:
         refuse(COMPILES, f"engine is {name}", otherwise="Leave --compile out: PopTorch compiles every model.")
     if job.memory_format != "contiguous" and not chosen.channels_last:
-        able = [one for one, engine in ENGINES.items() if engine.channels_last]
+        able = [other for other, engine in ENGINES.items() if engine.channels_last]
         cure = f"Leave --memory-format out, or take --engine {' or '.join(able)}."
         refuse(MEMORY_FORMAT, f"engine is {name}", otherwise=cure)
     if job.profile is not None:
@@ -132,8 +128,8 @@ def _check_profile(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
         refuse(PROFILES, f"engine is {name}", otherwise="Leave --profile out, and use Graphcore's PopVision.")
     highest = max(parse_ranks(job.profile_ranks))
     if highest >= counts.instances:
-        found = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
-        refuse(PROFILED, found, otherwise="Leave --ranks out, or name ranks that the job has.")
+        values = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
+        refuse(PROFILED, values, otherwise="Leave --ranks out, or name ranks that the job has.")
 
 
 def _check_sharding(name: str, chosen: Engine, job: Job, counts: Counts) -> None:

@@ -14,17 +14,17 @@ from trainjob.plan.sites import Site
 from trainjob.plan.values import HostGroup
 from trainjob.plan.words import quantity
 
-ALL_NODES = "a job on groups of nodes takes every node of each"
+ALL_NODES = "a job on groups of nodes takes every node of every group"
 ALLOWED = "a job stays within the site's max_nodes"
 IN_PROPORTION = "every node of a group takes instances in proportion to what it has"
-SUFFICES = "every instance has a place of its own"
-ONE_SIZE = "groups of nodes are of one size each, and one job of Slurm"
+SUFFICES = "every instance has its own place"
+ONE_SIZE = "groups of nodes have fixed sizes, and run as one Slurm job"
 BY_SRUN = "srun starts the ranks of several groups of nodes"
 ALIKE = "a task's instances wait for each other at every update, so all train on the same kind of GPU"
 
 
 def check(cluster: Cluster, job: Job) -> None:
-    """Raise Broken where Slurm can't run the job on several groups of nodes."""
+    """Raise Broken if Slurm can't run the job on several groups of nodes."""
     if not isinstance(cluster, SlurmCluster) or not cluster.has_groups:
         return
     for setting in ("array", "sweep"):
@@ -40,20 +40,20 @@ def check(cluster: Cluster, job: Job) -> None:
         refuse(BY_SRUN, f"engine {job.engine} is started by mpirun", otherwise="Take --engine ddp, or one group.")
     types = {group.type: group.name for group in cluster.groups}
     if job.command is None and len(types) > 1:
-        found = " and ".join(f"{name} has type {kind or '(none)'}" for kind, name in types.items())
+        values = " and ".join(f"{name} has type {kind or '(none)'}" for kind, name in types.items())
         refuse(
             ALIKE,
-            found,
+            values,
             otherwise="Take groups of the same type, or give a command of your own that shares the work out itself.",
         )
 
 
 def count(site: Site, job: Job) -> Counts:
-    """Return how many of everything on all nodes of all groups. Raises Broken."""
+    """Return the numbers of nodes and instances over all groups. Raises Broken."""
     if job.hosts not in (None, site.hosts):
         refuse(
             ALL_NODES,
-            f"{quantity(job.hosts or 0, 'node')} asked for, {_named(site.groups)} have {site.hosts}",
+            f"{quantity(job.hosts or 0, 'node')} requested, {_named(site.groups)} have {site.hosts}",
             Knob("hosts", job.hosts or 0, (site.hosts,)),
             otherwise="Or leave --hosts out.",
         )
@@ -70,17 +70,17 @@ def count(site: Site, job: Job) -> Counts:
     replicas_are_instances(site, job, instances)
     knob = Knob("instances", instances, (instances // fewest * fewest, -(-instances // fewest) * fewest, most))
     if instances % fewest:
-        refuse(
-            IN_PROPORTION,
-            f"{quantity(instances, 'instance')}, and {_shares(site.groups)} make {fewest} or a multiple",
-            knob,
+        shares = " and ".join(
+            f"{quantity(part.hosts, 'node')} × {part.instances_per_host} ({part.name})"
+            for part in _placed(site.groups, 1)
         )
+        values = f"{quantity(instances, 'instance')}, and {shares} make {fewest} or a multiple"
+        refuse(IN_PROPORTION, values, knob)
     if instances > most:
         refuse(SUFFICES, f"{quantity(instances, 'instance')}, and all nodes together have {most} places", knob)
-    worked_out = tuple(_placed(site.groups, instances // fewest))
-    return Counts(
-        site.hosts, instances, instances, 0 if site.device_word == "CPU" else 1, site.device_word, groups=worked_out
-    )
+    devices = 0 if site.device_word == "CPU" else 1
+    placed = tuple(_placed(site.groups, instances // fewest))
+    return Counts(site.hosts, instances, instances, devices, site.device_word, groups=placed)
 
 
 def slots(group: Nodes) -> int:
@@ -95,12 +95,6 @@ def _common(groups: Sequence[Nodes]) -> int:
 def _placed(groups: Sequence[Nodes], times: int) -> Iterator[HostGroup]:
     for group in groups:
         yield HostGroup(group.name or "", group.count, times * slots(group) // _common(groups))
-
-
-def _shares(groups: Sequence[Nodes]) -> str:
-    return " and ".join(
-        f"{quantity(one.hosts, 'node')} × {one.instances_per_host} ({one.name})" for one in _placed(groups, 1)
-    )
 
 
 def _named(groups: Sequence[Nodes]) -> str:

@@ -1,4 +1,4 @@
-"""A range of hosts: Slurm gives as many as it can, and the global batch stays what it is on all of them."""
+"""A range of hosts: Slurm gives as many as it can, and the global batch is the same on any number of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainjob.plan.rules import Knob, refuse
 from trainjob.plan.words import number, quantity
 
 ORDERED = "a range of hosts begins with the fewest"
-BY_SRUN = "srun starts as many ranks as Slurm has given hosts"
+BY_SRUN = "only srun starts ranks on however many hosts Slurm gives"
 SEVERAL = "a task on a range of hosts has at least two instances on the fewest"
 DIVIDES = "the global batch is a multiple of micro batch × replicas on every number of hosts in the range"
 
 
 def check(job: Job, counts: Counts, engine: str, batch: Batch | None) -> None:
-    """Raise Broken where a number of hosts in the job's range could not run the plan."""
+    """Raise Broken if some number of hosts in the job's range could not run the plan."""
     least, most = job.least_hosts, counts.hosts
     if least is None:
         return
@@ -40,7 +40,7 @@ def _divides(hosts: range, batch: Batch, per_host: int) -> None:
     if uneven is None:
         return
     product = f"{batch.micro_batch} × {per_host} × {quantity(uneven, 'host')} = {number(unit * uneven)}"
-    # Of all numbers of hosts at once.
+    # A global batch that divides evenly on every number of hosts in the range.
     common = unit * math.lcm(*hosts)
     refuse(
         DIVIDES,

@@ -1,6 +1,6 @@
-"""The learning rate: scaled where that is asked for, and what the reduction does to it.
+"""The learning rate: scaling with the batch, and the effect of the reduction on the size of a step.
 
-The reference is Mean, as PopTorch and torch's losses have it.
+The reference is the mean, the default of PopTorch and of torch's losses.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from trainjob.plan.values import LearningRateEffect
 from trainjob.plan.words import number
 
 _ADAPTIVE = {"adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}
-BASE_IS_SCALED_FROM = "base_batch is what scale_learning_rate scales from"
+BASE_IS_SCALED_FROM = "base_batch needs scale_learning_rate, which scales from it"
 
 
 def rate(job: Job, task: TaskFacts, batch: Batch) -> float:
-    """Return the learning rate to train with: as given, or scaled from the base batch to the global batch."""
-    given = job.learning_rate if job.learning_rate is not None else task.learning_rate
-    return given * _factor(job, batch)
+    """Return the learning rate to train with: as stated, or scaled from the base batch to the global batch."""
+    unscaled = job.learning_rate if job.learning_rate is not None else task.learning_rate
+    return unscaled * _factor(job, batch)
 
 
 def check(job: Job) -> None:
-    """Raise Broken where a base is given and nothing is scaled from it."""
+    """Raise Broken if the job states a base batch but does not scale the learning rate from it."""
     if job.base_batch is not None and job.scale_learning_rate is None:
-        found = f"base_batch is {number(job.base_batch)} and scale_learning_rate is not given"
-        refuse(BASE_IS_SCALED_FROM, found, otherwise="Add --scale-learning-rate linear or sqrt, or take it out.")
+        values = f"base_batch is {number(job.base_batch)} and scale_learning_rate is not given"
+        cure = "Add --scale-learning-rate linear or sqrt, or leave base_batch out."
+        refuse(BASE_IS_SCALED_FROM, values, otherwise=cure)
 
 
 def scaling(job: Job, task: TaskFacts, batch: Batch) -> Iterator[tuple[str, str]]:
-    """Yield the row that shows how the learning rate is scaled, where it is."""
+    """Yield the row that shows how the learning rate is scaled, if it is."""
     how = {"linear": "", "sqrt": "√"}.get(job.scale_learning_rate or "")
     if how is not None:
-        given = job.learning_rate if job.learning_rate is not None else task.learning_rate
+        unscaled = job.learning_rate if job.learning_rate is not None else task.learning_rate
         quotient = f"{how}({number(batch.global_batch)} global batch ÷ {number(_base(job, batch))} base batch)"
-        yield "scaled learning rate", f"{rate(job, task, batch):g} = {given:g} × {quotient}"
+        yield "scaled learning rate", f"{rate(job, task, batch):g} = {unscaled:g} × {quotient}"
 
 
 def _factor(job: Job, batch: Batch) -> float:
@@ -53,10 +54,10 @@ def _base(job: Job, batch: Batch) -> int:
 
 
 def effect(job: Job, task: TaskFacts, batch: Batch) -> LearningRateEffect:
-    """Return by how much a step is larger than with means throughout, and why.
+    """Return the factor by which a step is larger than if all gradients were averaged, and the reasons.
 
     Sum adds up the gradients of all micro batches of an update over all replicas (PopTorch,
-    accumulationAndReplicationReductionType); a loss that itself sums does so over its micro batch.
+    accumulationAndReplicationReductionType). A loss that sums adds up the samples of its micro batch.
     """
     factor, reasons = 1, []
     if job.reduction == "sum":

@@ -1,4 +1,4 @@
-"""Whether a job fits its devices: bytes of weights, gradients, optimizer state and activations, and what would fit."""
+"""Whether a job fits its devices: the bytes of each part of the memory, and changes that would make the job fit."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """Parts of the model; each instance holds one."""
+        """The number of shards of the model; each instance holds one."""
         return (self.shard_group or self.instances) if self.engine == "fsdp" else 1
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device. Libraries, collectives' buffers and fragments come on top."""
+    """Bytes on one device, without those of libraries, of collectives' buffers and of fragmentation."""
 
     weights: int
     gradients: int
@@ -41,12 +41,12 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of them; without activations where those are not known."""
+        """The sum of all parts; without activations if they are not known."""
         return self.weights + self.gradients + self.optimizer + self.gathered + (self.activations or 0)
 
 
 def memory(figures: MemoryFigures, measured_at: int, layout: Layout) -> Memory:
-    """Return what one device holds; activations were measured at `measured_at` samples and grow with them."""
+    """Return the bytes on one device. Activations were measured with `measured_at` samples and grow in proportion."""
 
     def part(whole: int) -> int:
         return 0 if layout.offload else -(-whole // layout.shards)
@@ -62,7 +62,7 @@ def memory(figures: MemoryFigures, measured_at: int, layout: Layout) -> Memory:
 
 
 def rows(figures: MemoryFigures, layout: Layout, device_memory_gb: float | None) -> Iterator[tuple[str, str]]:
-    """Yield the rows of a plan: units, and each part of a device's memory."""
+    """Yield the plan's rows about memory: parameters, units, and each part of one device's memory in bytes."""
     held = memory(figures, layout.micro_batch, layout)
     yield "parameters", number(figures.parameters)
     if figures.units:
@@ -74,18 +74,17 @@ def rows(figures: MemoryFigures, layout: Layout, device_memory_gb: float | None)
         yield f"{name} per device", "on the host" if layout.offload else size(getattr(held, name)) + shared
     if held.gathered:
         yield "gathered per device", f"{size(held.gathered)}: a unit's weights and gradients"
-    unknown = f"not known here: {figures.why}"
-    again = " with recomputation" if layout.recompute else ""
-    yield "activations per device", unknown if held.activations is None else size(held.activations) + again
-    least = "at least " if held.activations is None else ""
-    yield (
-        "memory per device",
-        least + size(held.total) + ("" if device_memory_gb is None else f" of {device_memory_gb:g} GB"),
-    )
+    recomputed = " with recomputation" if layout.recompute else ""
+    activations, least = f"not known here: {figures.why}", "at least "
+    if held.activations is not None:
+        activations, least = size(held.activations) + recomputed, ""
+    yield "activations per device", activations
+    capacity = "" if device_memory_gb is None else f" of {device_memory_gb:g} GB"
+    yield "memory per device", f"{least}{size(held.total)}{capacity}"
 
 
 def what_fits(figures: MemoryFigures, layout: Layout, most_instances: int, device_memory_gb: float) -> list[str]:
-    """Return changes to the job, each of which alone makes it fit, as flags; none where none does."""
+    """Return changes to the job, as flags. Each makes it fit by itself; the list is empty if none does."""
 
     def fits(changed: Layout) -> bool:
         return memory(figures, layout.micro_batch, changed).total <= device_memory_gb * GB
@@ -94,11 +93,12 @@ def what_fits(figures: MemoryFigures, layout: Layout, most_instances: int, devic
     if not layout.recompute and fits(dataclasses.replace(layout, recompute=True)):
         offers.append("--recompute")
     smaller = (layout.micro_batch >> shift for shift in range(1, layout.micro_batch.bit_length()))
-    sizes = (one for one in smaller if fits(dataclasses.replace(layout, micro_batch=one)))
-    offers += [f"--micro-batch {one}" for one in [next(sizes, None)] if one]
+    fitting_batch = next((batch for batch in smaller if fits(dataclasses.replace(layout, micro_batch=batch))), None)
+    if fitting_batch is not None:
+        offers.append(f"--micro-batch {fitting_batch}")
     counts = (layout.instances << shift for shift in range(max(1, most_instances).bit_length()))
     sharded = (dataclasses.replace(layout, engine="fsdp", instances=count, shard_group=None) for count in counts)
-    fitting = next((one for one in sharded if one.instances <= most_instances and fits(one)), None)
+    fitting = next((changed for changed in sharded if changed.instances <= most_instances and fits(changed)), None)
     if fitting is not None and figures.units:
         offers.append(f"--engine fsdp --instances {fitting.instances}")
     both = dataclasses.replace(layout, engine="fsdp", instances=most_instances, shard_group=None, recompute=True)

@@ -1,4 +1,4 @@
-"""Optimizer and schedule: names and options that exist, on an engine that has them."""
+"""Optimizer and schedule: their names and options exist, and the engine supports them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from trainjob.contract.tasks import TaskFacts
 from trainjob.plan.engines import ENGINES
 from trainjob.plan.rules import refuse
 
-OPTIMIZER_EXISTS = "an optimizer is a built-in one or module:attribute, with options that it has"
-SCHEDULE_EXISTS = "a schedule takes the options that it has"
+OPTIMIZER_EXISTS = "an optimizer is a built-in one or module:attribute, with options that it takes"
+SCHEDULE_EXISTS = "a schedule is given only options that it takes"
 IMPLEMENTED = "only torch's own optimizers have several implementations"
 FUSED_STARTS = "torch's fused sgd takes parameters that all get their first gradient in one update"
 FUSED = "a fused optimizer steps on whole parameters"
-OPTIMIZER_FITS = "an optimizer is one that the engine has"
+OPTIMIZER_FITS = "an optimizer is one that the engine supports"
 
 
 def check(job: Job, task: TaskFacts, engine: str) -> None:
-    """Raise Broken for an optimizer, a schedule or an option that does not exist, or not on this engine."""
+    """Raise Broken if the optimizer, the schedule or an option does not exist, or the engine does not support it."""
     optimizer, schedule = job.optimizer or task.optimizer, job.schedule or task.schedule
     try:
         optimizer_options(optimizer, job.optimizer_options, job.momentum)
@@ -30,14 +30,14 @@ def check(job: Job, task: TaskFacts, engine: str) -> None:
         refuse(SCHEDULE_EXISTS, error.text, otherwise=f"{error.cure}.")
     implementation = job.optimizer_implementation
     if implementation != "auto" and (optimizer not in SEVERAL or engine == "ipu"):
-        found = f"optimizer is {optimizer}, engine is {engine}, optimizer_implementation is {implementation}"
-        refuse(IMPLEMENTED, found, otherwise=f"Leave out --optimizer-implementation, or take {' or '.join(SEVERAL)}.")
+        values = f"optimizer is {optimizer}, engine is {engine}, optimizer_implementation is {implementation}"
+        refuse(IMPLEMENTED, values, otherwise=f"Leave out --optimizer-implementation, or take {' or '.join(SEVERAL)}.")
     if implementation == "fused" and optimizer == "sgd" and job.allow_unused_parameters:
-        found = "allow_unused_parameters is true"
-        refuse(FUSED_STARTS, found, otherwise="Take --optimizer-implementation foreach, or --optimizer adamw.")
+        values = "allow_unused_parameters is true"
+        refuse(FUSED_STARTS, values, otherwise="Take --optimizer-implementation foreach, or --optimizer adamw.")
     if implementation == "fused" and ENGINES[engine].shards:
         refuse(FUSED, f"engine is {engine}", otherwise="Take --optimizer-implementation foreach.")
     able = ENGINES[engine].optimizers
     if able and optimizer not in able:
-        found = f"engine {engine} has {', '.join(able)}, and optimizer is {optimizer}"
-        refuse(OPTIMIZER_FITS, found, otherwise=f"Take --optimizer {' or '.join(able)}.")
+        values = f"engine {engine} has {', '.join(able)}, and optimizer is {optimizer}"
+        refuse(OPTIMIZER_FITS, values, otherwise=f"Take --optimizer {' or '.join(able)}.")

@@ -1,4 +1,4 @@
-"""A plan in plain text: host → instance → replica → devices, who takes which samples, and the steps of an update."""
+"""A plan as plain text: host → instance → replica → devices, the samples of each, and the steps of an update."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from trainjob.contract.batch import Batch, share
 from trainjob.plan.values import Host, Instance, Plan, Replica
 from trainjob.plan.words import number, quantity, span
 
-MOST_HOSTS = 6  # shown in full; of more, the first ones and the last
+MOST_HOSTS = 6  # shown in full; of more hosts, only the first ones and the last
 MOST_INSTANCES = 8
-MOST_REPLICAS = 4  # of more, one line says it of all
+MOST_REPLICAS = 4  # of more replicas, one line describes all
 
 Item = TypeVar("Item")
 
 
 def picture(plan: Plan) -> list[str]:
-    """Return the lines of the picture. Big plans are folded: the first few, how many more are alike, the last."""
-    lines = [_title(plan)]
+    """Return the lines of the picture. A big plan shows the first few hosts, the number left out, and the last."""
+    if plan.batch is None:
+        lines = ["the command runs in every instance"]
+    else:
+        samples = quantity(plan.batch.global_batch, "sample")
+        lines = [f"D: the {samples} of a global batch, new samples for every update"]
     for part in folded(plan.topology.hosts, MOST_HOSTS):
         if isinstance(part, int):
             lines.append(f"… {number(part)} more hosts like these")
         else:
             lines += _host(plan, part)
     return lines
-
-
-def _title(plan: Plan) -> str:
-    if plan.batch is None:
-        return "the command runs in every instance"
-    return f"D: the {quantity(plan.batch.global_batch, 'sample')} of a global batch, new samples for every update"
 
 
 def _host(plan: Plan, host: Host) -> Iterator[str]:
@@ -71,16 +69,16 @@ def _devices(device_word: str, devices: Sequence[int]) -> str:
 
 
 def folded(items: Sequence[Item], most: int) -> Iterable[Item | int]:
-    """Return the items, or of more than `most` the first few, the number left out, and the last."""
+    """Return all items if there are at most `most`; else the first few, the number left out, and the last."""
     if len(items) <= most:
         return items
     first = most // 2
     return [*items[:first], len(items) - first - 1, items[-1]]
 
 
-MOST_SHARES = 16  # listed in full; of more, the first ones and the last
+MOST_SHARES = 16  # listed in full; of more shares, only the first ones and the last
 
-# How an engine exchanges gradients: step 6.
+# How each engine exchanges gradients: step 6 of an update.
 _EXCHANGE = {
     "ddp": "all instances all-reduce the gradients to their {kind}, in buckets of {bucket} MB while backward runs",
     "naive": "all instances all-reduce the gradients to their {kind}, one parameter after the other",
@@ -108,22 +106,16 @@ def _steps(plan: Plan, job: Job, batch: Batch) -> Iterator[str]:
     yield "forward and backward, one micro batch after the other"
     summed = f"gradients are {'summed' if job.reduction == 'sum' else 'averaged'} over the replica's {size}"
     yield summed if batch.accumulation > 1 else "one micro batch: nothing to add"
-    yield _exchange(plan, job)
+    exchange = "nothing is exchanged: there is one replica"
+    if plan.topology.replicas > 1:
+        exchange = _EXCHANGE[plan.engine].format(bucket=job.bucket_mb, kind=job.reduction)
+    yield exchange
     again = f"; steps 3 to 7 run {batch.device_iterations} times before 8" if batch.device_iterations > 1 else ""
-    yield f"{_optimizer_step(plan.engine)}{again}"
+    step = "every replica takes the same optimizer step: W1 = step(W0, gradient)"
+    if plan.engine == "parameter-averaging":
+        step = "every instance steps by its own gradient; every fourth update all instances average their weights"
+    yield f"{step}{again}"
     yield "losses return to the host; rank 0 logs their mean over all instances"
-
-
-def _exchange(plan: Plan, job: Job) -> str:
-    if plan.topology.replicas == 1:
-        return "nothing is exchanged: there is one replica"
-    return _EXCHANGE[plan.engine].format(bucket=job.bucket_mb, kind=job.reduction)
-
-
-def _optimizer_step(engine: str) -> str:
-    if engine == "parameter-averaging":
-        return "every instance steps by its own gradient; every fourth update all instances average their weights"
-    return "every replica takes the same optimizer step: W1 = step(W0, gradient)"
 
 
 def _shares(plan: Plan, batch: Batch) -> Iterator[str]:

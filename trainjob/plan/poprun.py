@@ -1,9 +1,8 @@
-"""What can be asked of poprun: rules about a release's options, before anything is rendered."""
+"""Rules about poprun's options: those of each SDK release, and those that the plan sets itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster, ipu_place
@@ -11,14 +10,14 @@ from trainjob.cluster.place import IpuPlace
 from trainjob.plan import sdk
 from trainjob.plan.rules import refuse
 
-SDK_EXISTS = "an SDK release is one that has poprun"
+SDK_EXISTS = "an SDK release is one that includes poprun"
 RANGES = "poprun reads ranges of hosts from SDK 2.5 on"
-PLAN_DECIDES = "an option that the plan computes is set where the plan reads it"
-OPTION_OF_RELEASE = "--numa-aware is of SDKs before 3.0, --process-placement of those from 3.0 on"
-POPRUN_ONLY = "compiling ahead and poprun's options are for IPUs"
-TASK_COMPILES = "compiling first is for a task, which can compile without training"
+PLAN_DECIDES = "an option that the plan computes is set by the plan's own setting"
+OPTION_OF_RELEASE = "SDKs before 3.0 have --numa-aware, and from 3.0 on --process-placement"
+POPRUN_ONLY = "only IPU jobs compile ahead and take poprun's options"
+TASK_COMPILES = "only a task compiles first, because it can compile without training"
 
-# poprun's option -> where it is said instead.
+# poprun's option -> the setting or flag that replaces it.
 OURS = {
     "host": "hosts:, or --hosts",
     "num-replicas": "--replicas",
@@ -45,38 +44,34 @@ OURS = {
 
 
 def check(cluster: Cluster, job: Job) -> None:
-    """Raise Broken where what is asked of poprun can't be had."""
+    """Raise Broken if the cluster or its SDK release does not support the job's options of poprun."""
     place = ipu_place(cluster)
     if place is None:
-        _refuse_elsewhere(cluster, job)
+        _refuse_without_ipus(cluster, job)
         return
-    _known_release(place)
-    _host_list(place)
+    if place.sdk is not None:
+        _check_release(place.sdk.version, place.poprun.host_list)
     _options({**place.poprun.options, **job.poprun}, place)
     if job.compile_first and job.command is not None:
-        found = f"--compile-first and the command {job.command[0]}"
-        refuse(TASK_COMPILES, found, otherwise="Leave it out, or use --compile-only with a script that only compiles.")
+        values = f"--compile-first and the command {job.command[0]}"
+        refuse(TASK_COMPILES, values, otherwise="Leave it out, or use --compile-only with a script that only compiles.")
 
 
-def _refuse_elsewhere(cluster: Cluster, job: Job) -> None:
-    asked = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
-    given = next((flag for flag, value in asked.items() if value), None)
-    if given is not None:
-        refuse(
-            POPRUN_ONLY, f"{given} on a cluster of kind {cluster.kind}, which has no IPUs", otherwise="Leave it out."
-        )
+def _refuse_without_ipus(cluster: Cluster, job: Job) -> None:
+    flags = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
+    for flag, value in flags.items():
+        if value:
+            values = f"{flag} on a cluster of kind {cluster.kind}, which has no IPUs"
+            refuse(POPRUN_ONLY, values, otherwise="Leave it out.")
 
 
-def _known_release(cluster: IpuPlace) -> None:
-    if cluster.sdk is not None and not sdk.is_known(cluster.sdk.version):
-        found = f"sdk.version is {cluster.sdk.version}"
-        refuse(SDK_EXISTS, found, otherwise=f"Give the release that is on the hosts: {sdk.known()}.")
-
-
-def _host_list(cluster: IpuPlace) -> None:
-    if cluster.poprun.host_list == "range" and cluster.sdk and sdk.release(cluster.sdk.version) < sdk.RANGES_FROM:
-        found = f"poprun.host_list is range and sdk.version is {cluster.sdk.version}"
-        refuse(RANGES, found, otherwise="Write host_list: comma, or leave it out.")
+def _check_release(version: str, host_list: str) -> None:
+    if not sdk.is_known(version):
+        values = f"sdk.version is {version}"
+        refuse(SDK_EXISTS, values, otherwise=f"Give the release that is on the hosts: {sdk.known()}.")
+    if host_list == "range" and sdk.release(version) < sdk.RANGES_FROM:
+        values = f"poprun.host_list is range and sdk.version is {version}"
+        refuse(RANGES, values, otherwise="Write host_list: comma, or leave it out.")
 
 
 def _options(names: Iterable[str], cluster: IpuPlace) -> None:
@@ -85,12 +80,13 @@ def _options(names: Iterable[str], cluster: IpuPlace) -> None:
         if name in OURS:
             refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Give {OURS[name]} instead.")
         if release and name == ("numa-aware" if release >= sdk.PLACEMENT_FROM else "process-placement"):
-            found = f"poprun option {name} and sdk.version {cluster.sdk.version if cluster.sdk else '?'}"
-            refuse(OPTION_OF_RELEASE, found, otherwise="Say numa: spread or numa: disabled, which every release has.")
+            values = f"poprun option {name} and sdk.version {cluster.sdk.version if cluster.sdk else '?'}"
+            cure = "Write numa: spread or numa: disabled, which every release has."
+            refuse(OPTION_OF_RELEASE, values, otherwise=cure)
 
 
-def numa(setting: str, release: sdk.Release) -> tuple[str, Any]:
-    """Return the option by which a release places instances on NUMA nodes, and its value."""
+def numa(setting: str, release: sdk.Release) -> tuple[str, bool | str]:
+    """Return the option with which a release places instances on NUMA nodes, and its value."""
     if release < sdk.PLACEMENT_FROM:
         return "numa-aware", setting == "spread"
     return "process-placement", {"spread": "spreadnuma", "disabled": "disabled"}[setting]

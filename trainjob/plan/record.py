@@ -1,25 +1,25 @@
-"""A plan as job.json and --json have it: compact, whatever the number of hosts."""
+"""The record of a plan in job.json and in --json, compact for any number of hosts."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from trainjob.cluster import hostlist
-from trainjob.contract.batch import Batch
 from trainjob.contract.job import BatchRecord, EffectRecord, GroupRecord, PlanRecord, TopologyRecord, WarningRecord
 from trainjob.plan.values import Plan, Topology
 
 
 def as_record(plan: Plan) -> PlanRecord:
-    """Return the record of `plan`. Hosts are one text of ranges; what is alike is a count."""
+    """Return the record of `plan`. Hosts are one text of ranges; equal instances and replicas are counts."""
     effect = plan.learning_rate_effect
+    batch_fields = [field.name for field in dataclasses.fields(BatchRecord)]
     return PlanRecord(
         cluster=plan.cluster,
         kind=plan.kind,
         name=plan.name,
         engine=plan.engine,
         topology=_topology(plan.topology),
-        batch=None if plan.batch is None else _batch(plan.batch),
+        batch=None if plan.batch is None else BatchRecord(**{name: getattr(plan.batch, name) for name in batch_fields}),
         learning_rate_effect=None if effect is None else EffectRecord(effect.factor, effect.because),
         facts=dict(plan.facts),
         warnings=[WarningRecord(warning.code, warning.text, warning.cure) for warning in plan.warnings],
@@ -39,9 +39,5 @@ def _topology(topology: Topology) -> TopologyRecord:
         device=topology.device_word,
         ilds=topology.ilds,
         partition_ipus=topology.partition_ipus,
-        groups=[GroupRecord(one.name, one.hosts, one.instances_per_host) for one in topology.groups],
+        groups=[GroupRecord(group.name, group.hosts, group.instances_per_host) for group in topology.groups],
     )
-
-
-def _batch(batch: Batch) -> BatchRecord:
-    return BatchRecord(**{one.name: getattr(batch, one.name) for one in dataclasses.fields(BatchRecord)})

@@ -1,4 +1,4 @@
-"""The arithmetic as rows of two columns: what, and how it comes about."""
+"""The plan's arithmetic as rows of two columns: the quantity, and how it is computed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def arithmetic(plan: Plan) -> list[tuple[str, str]]:
 
 
 def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tuple[str, str]]:
-    """Yield further rows: what other tools call these numbers, and what each loader reads."""
+    """Yield rows about the partition, the samples of an instance, and the loader processes."""
     if topology.ilds is not None:
         used = f"{topology.devices} of {topology.partition_ipus} IPUs"
         yield "partition", f"{used}, {quantity(topology.ilds, 'IPU-Link domain')}"
-        yield "auto_select_ipus", _auto_select(topology)
+        product = f"{quantity(topology.replicas_per_instance, 'replica')} × "
+        product += quantity(topology.devices_per_replica, "IPU")
+        yield "auto_select_ipus", f"{auto_select_ipus(topology)} = {product} (TensorFlow, in each instance)"
     if batch is not None:
         size = batch.global_batch // topology.instances
         yield "samples per instance", f"{number(size)} of every global batch of {number(batch.global_batch)}"
@@ -41,7 +43,7 @@ def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tup
 
 
 def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the row of each instance's threads; `cpus` are an instance's own, none where only its host knows them."""
+    """Return the row about the threads of an instance; `cpus` is empty if only its host knows how many it gets."""
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None:
         return "threads", f"{chosen} in each instance: OMP_NUM_THREADS of the job's environment"
@@ -53,7 +55,7 @@ def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, s
 
 
 def cost(topology: Topology, time_limit: str | None, price: float | None) -> Iterator[tuple[str, str]]:
-    """Yield the row of device-hours, and of money where the cluster file has a price; `time_limit` as Slurm has it."""
+    """Yield the row of device-hours, and the price if the cluster file has one. `time_limit` is in Slurm's format."""
     if not topology.devices:
         return
     limit_s = None if time_limit is None else seconds(time_limit)
@@ -67,14 +69,8 @@ def cost(topology: Topology, time_limit: str | None, price: float | None) -> Ite
 
 
 def auto_select_ipus(topology: Topology) -> int:
-    """Return the IPUs of one instance: what TensorFlow's IPUConfig.auto_select_ipus would be set to."""
+    """Return the IPUs of one instance, the value for TensorFlow's IPUConfig.auto_select_ipus."""
     return topology.replicas_per_instance * topology.devices_per_replica
-
-
-def _auto_select(topology: Topology) -> str:
-    each = quantity(topology.devices_per_replica, "IPU")
-    product = f"{quantity(topology.replicas_per_instance, 'replica')} × {each}"
-    return f"{auto_select_ipus(topology)} = {product} (TensorFlow, in each instance)"
 
 
 def _topology(topology: Topology) -> Iterator[tuple[str, str]]:

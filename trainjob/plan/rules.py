@@ -1,6 +1,6 @@
-"""How a rule refuses: what it says, and the nearest settings that can run.
+"""How a broken rule becomes a refusal that names the nearest settings that can run.
 
-Those are found by trying them: what a refusal offers is known to be accepted.
+Each candidate is checked against all rules, so what a refusal offers is certain to be accepted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POSITIVE = "every count is at least 1"
 
 @dataclass(frozen=True)
 class Knob:
-    """A job setting that may cure a broken rule: its value now, and values worth trying beside those nearby."""
+    """A job setting that may cure a broken rule: its present value, and values to try besides those nearby."""
 
     setting: str
     now: int
@@ -37,7 +37,7 @@ class Knob:
 
 
 class Broken(Exception):  # noqa: N818 (a rule that is broken, not an error of ours)
-    """A rule that does not hold. What the user sees is a Refusal, once the nearest settings are found."""
+    """A rule that does not hold. `refusal` adds the nearest settings and makes it a Refusal, which the user sees."""
 
     def __init__(self, rule: str, values: str, knobs: tuple[Knob, ...], otherwise: str) -> None:
         super().__init__(f"{rule}: {values}")
@@ -48,12 +48,12 @@ class Broken(Exception):  # noqa: N818 (a rule that is broken, not an error of o
 
 
 def refuse(rule: str, values: str, *knobs: Knob, otherwise: str = "") -> NoReturn:
-    """Raise Broken. `otherwise` is a cure in words, for what no setting of the job cures."""
+    """Raise Broken. `otherwise` is a cure in words, besides or instead of the settings in `knobs`."""
     raise Broken(rule, values, knobs, otherwise)
 
 
 def counts_are_positive(job: Job) -> None:
-    """Raise Broken where something that is counted is asked to be 0 or less."""
+    """Raise Broken if a count in the job is 0 or less."""
     for setting in COUNTS:
         value = getattr(job, setting)
         if value is not None and value < 1:
@@ -68,11 +68,11 @@ POWERS = tuple(2**exponent for exponent in range(17))  # most IPU rules are abou
 
 
 def refusal(broken: Broken, job: Job, check: Check) -> Refusal:
-    """Return what the user sees of `broken`, with the settings nearest to the asked ones that `check` accepts."""
+    """Return the refusal for `broken`, with the settings nearest to the job's that `check` accepts."""
     accepted = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) is None))
     if accepted:
         return _refusal(broken, "Nearest that works: " + _in_words(accepted) + ".", accepted)
-    # Several rules are broken at once: offer what at least gets past this one.
+    # Several rules are broken at once: offer a setting that at least satisfies this one.
     first = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) != broken.rule))
     return _refusal(broken, f"To begin with: {_in_words(first)}." if first else "", first)
 
@@ -87,9 +87,9 @@ def _offers(broken: Broken, job: Job, passes: Callable[[Job], bool]) -> Iterator
     for knob in broken.knobs:
         for side in _sides(knob):
             changes = ({knob.setting: value} for value in side)
-            found = next((change for change in changes if passes(job.changed(**change))), None)
-            if found is not None:
-                yield found
+            offer = next((change for change in changes if passes(job.changed(**change))), None)
+            if offer is not None:
+                yield offer
 
 
 def _sides(knob: Knob) -> tuple[Iterable[int], Iterable[int]]:

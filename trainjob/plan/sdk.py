@@ -1,4 +1,4 @@
-"""Releases of the Poplar SDK: which there are, which torch each is made for, and what their poprun calls things."""
+"""Releases of the Poplar SDK: the torch and Python of each, and the options of its poprun."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Release = tuple[int, int]
 
 
 class Sdk(NamedTuple):
-    """What one release is made for."""
+    """The torch and Python that one release supports."""
 
     torch: str
     python: str  # of the Ubuntu that its hosts run
@@ -30,23 +30,23 @@ RELEASES: dict[Release, Sdk] = {
     (3, 4): Sdk("2.0.1", "3.8"),
 }
 
-RANGES_FROM: Release = (2, 5)  # the first whose --host reads host[0-2]
+RANGES_FROM: Release = (2, 5)  # the first whose --host accepts host[0-2]
 ALLOCATIONS_FROM: Release = (2, 6)  # before: --vipu-cluster
 PLACEMENT_FROM: Release = (3, 0)  # before: --numa-aware
 
 
 def release(version: str) -> Release:
-    """Return major and minor number of a version that a cluster file has: 3.3.0+1403 is (3, 3)."""
+    """Return the major and minor number of a version in a cluster file: (3, 3) for 3.3.0+1403."""
     major, minor = version.split(".")[:2]
     digits = len(minor) - len(minor.lstrip("0123456789"))
     return int(major), int(minor[:digits])
 
 
 def is_known(version: str) -> bool:
-    """Return whether there is such a release."""
+    """Return whether this version belongs to a release in the table."""
     return release(version) in RELEASES
 
 
 def known() -> str:
-    """Return all releases, as people read them, separated by commas."""
+    """Return the numbers of all releases, separated by commas, for a message."""
     return ", ".join(f"{major}.{minor}" for major, minor in RELEASES)

@@ -1,4 +1,4 @@
-"""What the arithmetic needs of a cluster, in one shape for all kinds."""
+"""The capacity of a cluster, in one form for all kinds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IPUS_PER_ILD = 64  # One rack is one IPU-Link domain: POD128 has 2, POD256 has 4
 
 @dataclass(frozen=True)
 class Site:
-    """What jobs may use. `slots` is how many of `device_word` one host has; None: the host sets no limit."""
+    """What jobs may use. `slots` is the number of `device_word`s on one host; None if the host sets no limit."""
 
     device_word: str  # "IPU" | "GPU" | "CPU"
     host_word: str
@@ -19,15 +19,15 @@ class Site:
     most_hosts: int  # hosts one job may have
     slots: int | None
     default_instances: int  # of one host
-    ipus: int | None = None  # IPUs a job may have; None where there are none
-    ilds: int | None = None  # IPU-Link domains, where the cluster file says
+    ipus: int | None = None  # IPUs that a job may have; None if the cluster has no IPUs
+    ilds: int | None = None  # IPU-Link domains, if the cluster file states them
     default_hosts: int = 1  # of a job that names neither hosts nor instances
-    spreads: bool = False  # instances are spread over hosts, rather than filling one after the other
-    groups: tuple[Nodes, ...] = ()  # where hosts differ: a job takes all of them
+    spreads: bool = False  # instances are spread over hosts instead of filling one host after the other
+    groups: tuple[Nodes, ...] = ()  # if hosts differ: a job takes all groups
 
 
 def site(cluster: Cluster) -> Site:
-    """Return what the arithmetic needs of `cluster`."""
+    """Return the capacity of `cluster`."""
     match cluster:
         case PodCluster():
             hosts = cluster.number_of_hosts
@@ -37,7 +37,8 @@ def site(cluster: Cluster) -> Site:
         case HostsCluster():
             return _hosts(cluster)
         case LocalCluster():
-            return _local(cluster)
+            limits = [limit for limit in (cluster.accelerators or None, cluster.max_instances) if limit is not None]
+            return Site(cluster.accelerator.upper(), "machine", 1, 1, min(limits, default=None), 1)
 
 
 def _slurm(cluster: SlurmCluster) -> Site:
@@ -62,19 +63,14 @@ def _groups(cluster: SlurmCluster) -> Site:
 def _hosts(cluster: HostsCluster) -> Site:
     hosts, gpus = cluster.number_of_hosts, cluster.nodes.accelerators
     if gpus:
-        # GPUs of one host reduce faster than those of two: a host is filled before the next.
+        # GPUs on one host exchange gradients faster than GPUs on two, so jobs fill one host before the next.
         return Site("GPU", "host", hosts, hosts, gpus, gpus, default_hosts=hosts)
     # On CPUs one instance takes a whole host.
     return Site("CPU", "host", hosts, hosts, cluster.nodes.cpus, 1, default_hosts=hosts, spreads=True)
 
 
-def _local(cluster: LocalCluster) -> Site:
-    limits = [limit for limit in (cluster.accelerators or None, cluster.max_instances) if limit is not None]
-    return Site(cluster.accelerator.upper(), "machine", 1, 1, min(limits, default=None), 1)
-
-
 def host_names(cluster: Cluster, count: int) -> tuple[str, ...]:
-    """Return the names of the first `count` hosts; host-1, host-2, … where the scheduler or the future decides."""
+    """Return the names of the first `count` hosts; host-1, host-2, … if they are not known before the job runs."""
     if isinstance(cluster, LocalCluster):
         return ("localhost",)
     names = cluster.host_names if isinstance(cluster, NamedHosts) else None

@@ -1,4 +1,4 @@
-"""What Slurm alone has: arrays, the CPUs of a rank, and the time limit within which a job trains and checkpoints."""
+"""Rules and rows that only Slurm jobs have: arrays, ranges of hosts, CPUs of a rank, and the time limit."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trainjob.plan.values import Topology
 from trainjob.plan.words import quantity
 
 ONLY_SLURM = "only Slurm starts the elements of an array"
-SLURM_CHOOSES = "only Slurm chooses how many hosts a job gets, and not those of poprun"
+SLURM_CHOOSES = "only Slurm chooses how many hosts a job gets, and poprun needs a fixed number"
 WITHIN_SITE = "a job's time limit stays within the site's max_time"
 LONGER_THAN_MARGIN = "a job trains before it is asked to checkpoint"
 BELOW_LIMIT = "the shortest time limit is below the time limit and above the margin of its signal"
 
 
 def check(cluster: Cluster, job: Job) -> None:
-    """Raise Broken where an array needs Slurm, or the time limit is above the site's or below the signal's margin."""
+    """Raise Broken if the job needs Slurm, or its time limit exceeds the site's or is within the signal's margin."""
     if job.least_hosts is not None:
         _refuse_range(cluster)
     if not isinstance(cluster, SlurmCluster):
@@ -28,14 +28,13 @@ def check(cluster: Cluster, job: Job) -> None:
             refuse(
                 ONLY_SLURM,
                 f"array is {job.array}, and the cluster is of kind {cluster.kind}",
-                otherwise="Leave --array and --sweep out and submit each setting by itself, or choose a cluster of "
-                "kind slurm.",
+                otherwise="Leave --array and --sweep out and submit each setting by itself, "
+                "or choose a cluster of kind slurm.",
             )
         return
     limit = job.time_limit or cluster.time_limit
     if limit is not None:
-        _within_site(limit, cluster.limits.max_time)
-        _longer_than_margin(limit, cluster.time_limit_signal.margin_s)
+        _check_limit(limit, cluster.limits.max_time, cluster.time_limit_signal.margin_s)
     if job.time_min is not None:
         _below_limit(job.time_min, limit, cluster.time_limit_signal.margin_s)
 
@@ -49,10 +48,10 @@ def facts(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def cpus_per_task(cluster: SlurmCluster, instances_per_host: int) -> int:
-    """Return one rank's share of a node's CPUs, at least 1; whole cores, where there are enough."""
-    given = cluster.directives.get("cpus-per-task")
-    if isinstance(given, int) and given > 0:
-        return int(given)
+    """Return one rank's share of a node's CPUs, at least 1; whole cores if there are enough."""
+    directive = cluster.directives.get("cpus-per-task")
+    if isinstance(directive, int) and directive > 0:
+        return int(directive)
     nodes = cluster.node
     share = nodes.cpus // threads_left_idle(cluster) // instances_per_host
     in_a_core = nodes.threads_per_core // threads_left_idle(cluster)
@@ -60,16 +59,16 @@ def cpus_per_task(cluster: SlurmCluster, instances_per_host: int) -> int:
 
 
 def own_cpus(cluster: Cluster, topology: Topology) -> tuple[int, ...]:
-    """Return the CPUs that Slurm gives an instance of each group; none where its host is asked when it starts."""
+    """Return the CPUs that Slurm gives an instance of each group; empty without Slurm, when only the host knows."""
     if not isinstance(cluster, SlurmCluster):
         return ()
     parts = zip(cluster.groups, topology.of_each_group(), strict=True)
-    each = (cpus_per_task(cluster.of_group(group), part.instances_per_host) for group, part in parts)
-    return tuple(dict.fromkeys(each))
+    numbers = (cpus_per_task(cluster.of_group(group), part.instances_per_host) for group, part in parts)
+    return tuple(dict.fromkeys(numbers))
 
 
 def threads_left_idle(cluster: SlurmCluster) -> int:
-    """Return how many CPUs of a node a rank takes for each that it uses: all of a core, where one thread has it."""
+    """Return the CPUs that a rank occupies for each one it uses: all threads of a core if only one may run on it."""
     options = cluster.directives
     has_core = options.get("hint") == "nomultithread" or str(options.get("threads-per-core")) == "1"
     return cluster.node.threads_per_core if has_core else 1
@@ -85,14 +84,10 @@ def _refuse_range(cluster: Cluster) -> None:
         )
 
 
-def _within_site(limit: str, most: str | None) -> None:
+def _check_limit(limit: str, most: str | None, margin_s: int) -> None:
     limit_s, most_s = seconds(limit), None if most is None else seconds(most)
     if most_s is not None and (limit_s is None or limit_s > most_s):
         refuse(WITHIN_SITE, f"time_limit is {limit}, max_time is {most}", otherwise=f"Take --time-limit {most}.")
-
-
-def _longer_than_margin(limit: str, margin_s: int) -> None:
-    limit_s = seconds(limit)
     if limit_s is not None and limit_s <= margin_s:
         refuse(
             LONGER_THAN_MARGIN,

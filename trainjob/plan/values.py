@@ -1,4 +1,4 @@
-"""What a plan is made of. Everything here is worked out; what was asked stays in the job."""
+"""The parts of a plan. They hold computed values; what the user requested stays in the job."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trainjob.contract.batch import Batch
 from trainjob.contract.errors import Problem, UserError
 
 
-class Refusal(UserError):  # noqa: N818 (an answer, by the design's own word)
-    """What was asked can't run: the rule, both numbers, and the cure.
+class Refusal(UserError):  # noqa: N818 (the design calls it a refusal)
+    """A job that can't run on its cluster: the rule, both numbers, and the cure.
 
-    Each of `nearest` is one change to the job that cures it; the cure says the same in words.
+    Each item of `nearest` is one change to the job that cures it; the cure says the same in words.
     """
 
     code = "refused"
@@ -44,7 +44,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Host:
-    """One machine and the instances on it. Names that are not known are host-1, host-2 and so on."""
+    """One machine and the instances on it. Hosts whose names are not known yet are host-1, host-2 and so on."""
 
     name: str
     instances: tuple[Instance, ...]
@@ -52,7 +52,7 @@ class Host:
 
 @dataclass(frozen=True)
 class HostGroup:
-    """Hosts that follow each other and have as many instances each."""
+    """Consecutive hosts with the same number of instances each."""
 
     name: str
     hosts: int
@@ -70,7 +70,7 @@ class Topology:
     device_word: str  # "IPU" | "GPU" | "CPU"
     ilds: int | None = None  # IPU-Link domains
     partition_ipus: int | None = None  # IPUs the job may choose from
-    groups: tuple[HostGroup, ...] = ()  # where hosts differ: all of them in order, group by group
+    groups: tuple[HostGroup, ...] = ()  # if hosts differ: all hosts in order, group by group
 
     @property
     def devices(self) -> int:
@@ -79,18 +79,18 @@ class Topology:
 
     @property
     def instances_per_host(self) -> int:
-        """Instances of one host: all hosts have as many. Of groups, those of a host of the fullest."""
+        """Instances on each host; with groups, those on a host of the fullest group."""
         if self.groups:
             return max(group.instances_per_host for group in self.groups)
         return self.instances // len(self.hosts)
 
     @property
     def replicas_per_instance(self) -> int:
-        """Replicas of one instance: all instances have as many."""
+        """Replicas of each instance."""
         return self.replicas // self.instances
 
     def of_each_group(self) -> tuple[Topology, ...]:
-        """Return each group's part by itself; of hosts that are all alike, the whole."""
+        """Return the topology of each group by itself; the whole topology if there are no groups."""
         if not self.groups:
             return (self,)
         ends = tuple(accumulate(group.hosts for group in self.groups))
@@ -105,7 +105,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class LearningRateEffect:
-    """What the reduction does to the step: `factor` times the gradient of a mean, and why."""
+    """The effect of the reduction on a step: `factor` times the gradient of a mean, and the reason."""
 
     factor: int
     because: str
@@ -113,15 +113,15 @@ class LearningRateEffect:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything worked out of one cluster and one job."""
+    """Everything computed from one cluster and one job."""
 
     cluster: str
     kind: str
     name: str
     engine: str  # single | ddp | ipu | command: a task's engine, or the user's own script
     topology: Topology
-    batch: Batch | None  # None for a command of the user's own
-    learning_rate: float | None  # of the schedule's peak, scaled where that was asked for
+    batch: Batch | None  # None for the user's own command
+    learning_rate: float | None  # at the schedule's peak, after scaling
     learning_rate_effect: LearningRateEffect | None
-    facts: tuple[tuple[str, str], ...]  # further rows of the arithmetic: what, value
+    facts: tuple[tuple[str, str], ...]  # further rows of the arithmetic: quantity, value
     warnings: tuple[Problem, ...]

@@ -1,25 +1,25 @@
-"""Numbers as people read them."""
+"""Numbers as text for people."""
 
 from __future__ import annotations
 
 
 def number(value: int) -> str:
-    """Return `value` with its thousands parted: 50,000."""
+    """Return `value` with thousands separators: 50,000."""
     return f"{value:,}"
 
 
 def quantity(value: int, word: str, plural: str = "") -> str:
-    """Return `value` and its word, in the plural where there is not exactly one: 1 host, 1,437 samples."""
+    """Return `value` and its word, in the plural unless `value` is 1: 1 host, 1,437 samples."""
     return f"{number(value)} {word if value == 1 else plural or word + 's'}"
 
 
 def span(first: int, last: int) -> str:
-    """Return a range of numbers, both ends included: 0-7, or 3 where they are one."""
+    """Return a range of numbers, both ends included: 0-7, or 3 if both ends are 3."""
     return str(first) if first == last else f"{first}-{last}"
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return `count` bytes with a decimal unit: 1.5 GB."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:

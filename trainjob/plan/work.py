@@ -1,4 +1,4 @@
-"""What the job runs: a task and its facts, or a command of the user's own."""
+"""What the job runs: a task and its facts, or the user's own command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASK_EXISTS = "a task is a built-in one or module:attribute of your own"
 COMMAND_DECIDES = "a command of your own decides batch, data and engine itself"
 SAMPLES_ARE_KNOWN = "samples is for a data set of your own"
 
-# Stated beside a command of the user's own, these would have no effect.
+# Beside the user's own command these settings would have no effect.
 TASK_ONLY = tuple(row.name for row in settings.rows().values() if row.facts.task_only)
 
 
@@ -26,28 +26,28 @@ def task_facts(job: Job) -> TaskFacts | None:
         _command_stands_alone(job)
         return None
     task = job.task if job.task is not None else DEFAULT_TASK
-    known = facts(task)
-    if known is None:
+    facts_of_task = facts(task)
+    if facts_of_task is None:
         close = [f"Did you mean {name}?" for name in (nearest(task, BUILT_IN),) if name]
         refuse(TASK_EXISTS, f"task is {task}", otherwise=" ".join([*close, f"Built in: {', '.join(BUILT_IN)}."]))
-    return known
+    return facts_of_task
 
 
 def task_stages(job: Job, task: TaskFacts | None) -> tuple[int, ...] | None:
-    """Return over how many IPUs the task can split its model, the usual first; None: only the user's code knows."""
+    """Return how many IPUs the task can split its model over, the usual number first; None for the user's own task."""
     return task.stages if task is not None and _is_built_in(job) else None
 
 
 def samples(job: Job, task: TaskFacts) -> int | None:
-    """Return the training samples of an epoch; None: known when it runs. Raises Broken.
+    """Return the training samples of an epoch; None if they are known only when the job runs. Raises Broken.
 
-    A built-in task on its own data set knows them. ffnet-toy makes its data, as many as `samples` says.
+    A built-in task on its own data set knows them. ffnet-toy generates as many samples as `samples` says.
     """
     if not _is_built_in(job) or job.data not in (None, task.data):
         return job.samples
     if task.data is not None and job.samples not in (None, task.samples):
-        found = f"samples is {number(job.samples)} and {task.data} has {number(task.samples or 0)} to train on"
-        refuse(SAMPLES_ARE_KNOWN, found, otherwise="Leave --samples out.")
+        values = f"samples is {number(job.samples)} and {task.data} has {number(task.samples or 0)} to train on"
+        refuse(SAMPLES_ARE_KNOWN, values, otherwise="Leave --samples out.")
     return job.samples if job.samples is not None else task.samples
 
 
@@ -56,7 +56,7 @@ def _is_built_in(job: Job) -> bool:
 
 
 def name(job: Job) -> str:
-    """Return the run's name: as asked, else the task's, else the command's script or program."""
+    """Return the run's name: the job's, else the task's, else that of the command's script or program."""
     if job.name is not None:
         return job.name
     if job.command is None:
@@ -66,14 +66,14 @@ def name(job: Job) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a name that a scheduler takes as it is, whatever a file is called."""
+    """Return `text` as a name that every scheduler accepts, even if it comes from an oddly named file."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")[:100] or "job"
 
 
 def _command_stands_alone(job: Job) -> None:
-    given = [name for name in TASK_ONLY if getattr(job, name) is not None]
-    if given:
-        first = given[0]
+    conflicts = [name for name in TASK_ONLY if getattr(job, name) is not None]
+    if conflicts:
+        first = conflicts[0]
         refuse(
             COMMAND_DECIDES,
             f"{settings.flag(first)} {getattr(job, first)} beside the command {job.command[0] if job.command else ''}",

@@ -12,7 +12,7 @@ from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
 
-# As Graphcore's own instructions have them, but for --privileged, which they don't need.
+# From Graphcore's own instructions, without --privileged, which is not needed.
 _IPU = ("--cap-add", "IPC_LOCK", "--ulimit", "memlock=-1:-1", "--device", "/dev/infiniband/")
 _IPU_NAMES = ("HOST", "PORT", "PARTITION_ID", "GCD_ID", "TIMEOUT")
 _DEVICES = {
@@ -22,20 +22,21 @@ _DEVICES = {
     ("podman", "ipu"): _IPU,
 }
 
-# accelerator -> the image of ours that is for it
+# accelerator -> our image for it
 _KINDS = {"cpu": "cpu", "gpu": "cuda", "ipu": "ipu"}
 
 
 class ContainerError(UserError):
-    """A job that can't run in containers as its cluster file asks."""
+    """A job that can't run in the containers that its cluster file requests."""
 
     code = "container"
 
 
 def container(request: Request) -> dict[str, Any] | None:
-    """Return what a template prints of the container; None when ranks run without one, or not under Docker or Podman.
+    """Return what a template prints of the container; None if ranks run without one.
 
-    `engine`, `image`, `flags` (words), `names` (of variables that are handed in from outside, by name alone).
+    The keys are `engine`, `image`, `flags` (words), and `names` of the variables that a rank gets from outside.
+    Raises ContainerError.
     """
     settings = request.cluster.container
     if settings.runtime == "none":
@@ -49,7 +50,7 @@ def container(request: Request) -> dict[str, Any] | None:
     accelerator = request.plan.topology.device_word.lower()
     if needs_mpirun(request.plan.engine):
         raise ContainerError(
-            f"engine {request.plan.engine} starts its ranks by mpirun, which starts none in containers of their own",
+            f"engine {request.plan.engine} starts its ranks by mpirun, which can't start each in its own container",
             f"give --engine ddp, or run everything in one container: trainjob container run {_KINDS[accelerator]} "
             f"-- submit --engine {request.plan.engine}",
         )
@@ -68,12 +69,12 @@ def container(request: Request) -> dict[str, Any] | None:
 
 
 def device_flags(runtime: str, accelerator: str) -> tuple[str, ...]:
-    """Return the words that let a container have its accelerators: none on CPUs."""
+    """Return the words that give a container access to its accelerators: none on CPUs."""
     return _DEVICES.get((runtime, accelerator), ())
 
 
 def variables(accelerator: str) -> Iterator[str]:
-    """Yield the names of the variables by which a rank finds its accelerators: no value stands on a command line."""
+    """Yield the names of the variables that tell a rank its accelerators. No value is on a command line."""
     if accelerator == "gpu":
         yield from ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
     if accelerator == "ipu":

@@ -1,4 +1,4 @@
-"""What a job template may print: every value ready, each with its origin. Templates never compute."""
+"""The context of a job template: finished values, each with its origin. Templates never compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainjob.render.request import DEFAULT, Request
 from trainjob.render.sourced import Sourced, SourcedShell, naming_its_option
 
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
-# kind of cluster -> the file of the shell library that its pages source, and how such a page is started by hand
+# kind of cluster -> the file of the shell library that its job scripts source, and how to start a script by hand
 _ENTRIES = {
     "local": ("local", "bash job.sh"),
     "ipu-pod": ("pod", "on the pod's launch host, bash job.sh"),
@@ -56,9 +56,9 @@ def context(request: Request) -> dict[str, Any]:
 
 
 def _about(request: Request) -> Iterator[SourcedShell]:
-    """Yield comments: what the job is, what its ranks run if that is a user's command, and how it is started by hand.
+    """Yield comments: what the job is, the user's command if there is one, and how to start the job by hand.
 
-    Finished shell, because a comment is not quoted; nothing in it can end the line.
+    They are finished shell, because comments are not quoted, and contain nothing that could end the line.
     """
     topology, plan = request.plan.topology, request.plan
     sizes = f"{quantity(topology.instances, 'instance')} on {quantity(len(topology.hosts), 'host')}"
@@ -67,17 +67,15 @@ def _about(request: Request) -> Iterator[SourcedShell]:
     yield _comment(f"Job {plan.name} on {plan.cluster}: {sizes}, engine {plan.engine}", request.origin("name"))
     if request.job.command:
         more = ", and further words for each element" if "arguments" in request.swept else ""
-        yield _comment(f"Ranks run, as job.json has it{more}: {_shown(request.job.command)}", request.origin("command"))
+        words = " ".join(quoting.word(quoting.visible(word)) for word in request.job.command)
+        if len(words) > _LONGEST_COMMAND:
+            words = f"{words[:_LONGEST_COMMAND]}… ({len(words)} characters)"
+        yield _comment(f"Ranks run, as job.json has it{more}: {words}", request.origin("command"))
     yield _comment(f"By hand: {_ENTRIES[request.cluster.kind][1]}", "every job of this kind")
 
 
 def _comment(text: str, origin: str) -> SourcedShell:
     return SourcedShell(Shell(f"# {quoting.visible(text)}"), origin)
-
-
-def _shown(command: list[str]) -> str:
-    words = " ".join(quoting.word(quoting.visible(word)) for word in command)
-    return words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}… ({len(words)} characters)"
 
 
 def _of_this_machine(request: Request, cluster: LocalCluster) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def _of_this_machine(request: Request, cluster: LocalCluster) -> dict[str, Any]:
     return {
         "container": container(request),
         "secrets_file": secrets,
-        # Where ranks meet is settled outside; a secret stays inside, where no `docker inspect` shows it.
+        # The launcher outside decides where ranks meet. Secrets stay inside, where `docker inspect` can't show them.
         "options_outside": [pair for pair in options if pair[0] not in _INSIDE],
         "options_inside": [pair for pair in options if pair[0] in (*_INSIDE, "--accelerator")],
     }
@@ -111,7 +109,7 @@ def _python(request: Request) -> SourcedShell:
 
 
 def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:
-    """Return mpirun's options; None where the launcher starts the ranks itself."""
+    """Return mpirun's options; None if the launcher starts the ranks itself."""
     if not needs_mpirun(request.plan.engine):
         return None
     return [(Shell("-np"), Sourced(request.plan.topology.instances, request.origin("instances")))]

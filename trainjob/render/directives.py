@@ -19,7 +19,7 @@ from trainjob.render.sourced import SourcedShell
 
 Value = str | int | bool
 _OURS = "every job of this kind"
-# What the plan and the run directory decide: another value would run another job than was planned.
+# What the plan and the run directory decide: another value would run a job that was not planned.
 _DECIDED = {
     "nodes": "--hosts of the job",
     "ntasks": "--instances of the job",
@@ -35,7 +35,7 @@ _DECIDED = {
     "signal": "time_limit_signal: of the cluster file",
     "wrap": "the job script",
 }
-# With these sbatch submits nothing, or does not return its job's id at once.
+# With these, sbatch submits nothing or does not return the job's id at once.
 _NOT_FOR_A_JOB = frozenset(("help", "parsable", "test-only", "usage", "version", "wait"))
 # The long options of sbatch, from Slurm 20.11 to 25.11, and those that Pyxis adds.
 _NAMES = """
@@ -60,24 +60,24 @@ _MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
 
 
 class DirectiveError(UserError):
-    """A directive of the cluster file that can't stand beside the plan."""
+    """A directive of the cluster file that contradicts the plan."""
 
     code = "directive"
 
 
 def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
-    """Return the finished `#SBATCH` lines. Raises DirectiveError, or QuotingError for what such a line can't carry."""
+    """Return the finished `#SBATCH` lines. Raises DirectiveError, and QuotingError if a line can't hold a value."""
     first, *others = of_each_group(request, cluster)
     hetjob = SourcedShell(Shell("#SBATCH hetjob"), request.cluster_origin)
     return [*_of_one(*first), *(line for group in others for line in (hetjob, *_of_one(*group, is_first=False)))]
 
 
-# Of several groups, the first has the job script.
+# With several groups of nodes, only the first group has these options, because the job script runs there.
 _OF_THE_SCRIPT = ("open-mode", "output", "export")
 
 
 def _of_one(request: Request, cluster: SlurmCluster, *, is_first: bool = True) -> list[SourcedShell]:
-    """Return the lines of one group of nodes, or of all nodes."""
+    """Return the lines for one group of nodes, or for all nodes if there are no groups."""
     for name in cluster.directives:
         _refuse_unfit(name, cluster)
     site = {name: (value, origin(request, name)) for name, value in cluster.directives.items()}
@@ -100,7 +100,7 @@ def origin(request: Request, name: str) -> str:
 
 
 def starter_of(request: Request, cluster: SlurmCluster) -> str:
-    """Return who starts the ranks: srun, or in the job script poprun or mpirun."""
+    """Return the program that starts the ranks: srun, poprun or mpirun."""
     if ipu_place(cluster) is not None:
         return "poprun"
     return "mpirun" if needs_mpirun(request.plan.engine) else "srun"
@@ -109,8 +109,9 @@ def starter_of(request: Request, cluster: SlurmCluster) -> str:
 def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     topology = request.plan.topology
     yield "job-name", request.plan.name, request.origin("name")
-    yield "nodes", _nodes(request), request.hosts_origin
-    # Told of one task a node, which is its default, Slurm 22.05 gives a range the fewest nodes, though more are free.
+    least, most = request.job.least_hosts, len(topology.hosts)
+    yield "nodes", most if least in (None, most) else f"{least}-{most}", request.hosts_origin
+    # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
     if topology.instances_per_host > 1 or request.job.least_hosts is None:
         yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
     yield "cpus-per-task", cpus_per_task(cluster, topology.instances_per_host), request.cluster_origin
@@ -123,25 +124,20 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "array", array.parse(request.job.array).text, request.origin("array")
     yield "signal", _signal(request, cluster), request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
     yield "requeue", True, _OURS
-    # sbatch would hand on the login node's limits, which srun hands on to the ranks.
+    # Otherwise sbatch passes the login node's limits to the job, and srun passes them to the ranks.
     yield "propagate", "NONE", _OURS
     yield "open-mode", "append", _OURS
     yield "output", "logs/scheduler.out", _OURS
     yield "export", "NONE", _OURS
 
 
-def _nodes(request: Request) -> Value:
-    least, most = request.job.least_hosts, len(request.plan.topology.hosts)
-    return most if least in (None, most) else f"{least}-{most}"
-
-
 def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
-    """Yield the memory of a node that the job takes; without it, Slurm gives the site's default for each CPU."""
+    """Yield the memory that the job takes of each node. Without it Slurm gives the site's default for each CPU."""
     if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
         return
     nodes, ranks = cluster.node, request.plan.topology.instances_per_host
     if cluster.directives.get("exclusive") is True:
-        yield "mem", 0, origin(request, "exclusive")  # all there is
+        yield "mem", 0, origin(request, "exclusive")  # all of the node's memory
     elif nodes.memory_gb is not None:
         cpus = min(nodes.cpus, cpus_per_task(cluster, ranks) * ranks * threads_left_idle(cluster))
         share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
@@ -149,10 +145,10 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
 
 
 def _signal(request: Request, cluster: SlurmCluster) -> str:
-    wanted = cluster.time_limit_signal
-    # Where the job script starts the ranks, the steps are none of ours, if there are any.
-    to_batch = wanted.to == "batch" or starter_of(request, cluster) != "srun"
-    return f"{'B:' if to_batch else ''}USR1@{wanted.margin_s}"
+    settings = cluster.time_limit_signal
+    # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
+    to_batch = settings.to == "batch" or starter_of(request, cluster) != "srun"
+    return f"{'B:' if to_batch else ''}USR1@{settings.margin_s}"
 
 
 def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
@@ -168,7 +164,7 @@ def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str
     }[cluster.request]
     if option in cluster.directives:
         raise DirectiveError(
-            f"directives.{option} and request: {cluster.request} both ask for accelerators",
+            f"directives.{option} and request: {cluster.request} both request accelerators",
             "take the directive out, or set request: none",
         )
     yield option, value, request.cluster_origin
@@ -183,11 +179,11 @@ def _refuse_unfit(name: str, cluster: SlurmCluster) -> None:
         )
     if name in _OPTIONS:
         return
-    # sbatch takes any unique beginning of an option's name, so another name could be one that is decided elsewhere.
+    # sbatch accepts any unique prefix of a name, so a short name could be an option that is decided elsewhere.
     whole = sorted(option for option in _OPTIONS if option.startswith(name))
     if whole:
         raise DirectiveError(
-            f"directives.{name} is the beginning of {' and '.join(whole)}, and options are given by their full names",
+            f"directives.{name} abbreviates {' and '.join(whole)}, and options are given by their full names",
             f"write {' or '.join(whole)}",
         )
     if name not in cluster.plugin_options:

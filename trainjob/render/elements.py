@@ -1,4 +1,4 @@
-"""From --array and --sweep to the elements of an array, each planned before anything is submitted."""
+"""The elements of an array, from --array and --sweep. Each is planned before anything is submitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainjob.render.request import Request
 
 
 class Elements(NamedTuple):
-    """An array: the job of all its elements, their numbers, and in what each differs."""
+    """An array: the job that its elements share, their numbers, and how each differs from that job."""
 
     job: Job
     numbers: tuple[int, ...]
@@ -43,7 +43,7 @@ class Elements(NamedTuple):
 
 
 def read(job: Job, folder: Path) -> Elements:
-    """Return the elements of the array of `job`, none without an array. Raises JobError.
+    """Return the elements of the array of `job`; no numbers if `job` is not an array. Raises JobError.
 
     The path of a sweep is relative to `folder`.
     """

@@ -1,4 +1,4 @@
-"""The one Jinja environment: strict, and quoting whatever a template prints."""
+"""The only Jinja environment: it is strict and quotes everything that a template prints."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from trainjob.render.sourced import marked, origin_of, reason
 if TYPE_CHECKING:
     from jinja2.bccache import Bucket
 
-# With these a template would print a value unquoted, or quoted for HTML.
+# With these filters a template would print a value unquoted, or quoted for HTML.
 _NOT_FOR_SHELL = ("safe", "forceescape", "escape", "e", "tojson", "xmlattr", "urlize", "striptags")
 
 _Printed = Callable[[object], object]
 
 
 class TemplateError(UserError):
-    """A template (most likely a site's own) can't be rendered."""
+    """A template, most likely a site's own, can't be rendered."""
 
     code = "template"
 
 
 class _CompiledTemplates(FileSystemBytecodeCache):
-    """Keeps compiled templates in the user's cache folder: parsing one takes longer than printing it.
+    """Keeps compiled templates in the user's cache folder: parsing a template takes longer than rendering it.
 
-    Jinja's own cache, which goes by a template's text. Our release is in the path: it decides how code is made.
+    Jinja's cache compares the template's text. Our release is in the path because it changes the compiled code.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def _nothing(*_arguments: object) -> Shell:
 
 
 def _when_printed(printed: _Printed) -> Callable[[EvalContext, object], object]:
-    # Without a context to pass, Jinja would print constants when it compiles, quoted for HTML.
+    # Jinja prints constants when it compiles, quoted for HTML, unless `finalize` takes a context.
     @pass_eval_context
     def finalize(_context: EvalContext, value: object) -> object:
         return printed(value)
@@ -124,14 +124,14 @@ class _ShellEnvironment(Environment):
 
 
 def _side_by_side(printed: _Printed, pieces: Sequence[object]) -> str:
-    """Return plain text of plain pieces; where one is finished shell, one finished word of them all."""
+    """Return the pieces as plain text; if one of them is finished shell, return all as one finished word."""
     if any(_is_finished(piece) for piece in pieces):
         return _joined(printed, pieces)
     return "".join(str(piece) for piece in pieces)
 
 
 def _joined(printed: _Printed, values: Iterable[object], separator: object = "") -> Shell:
-    """Return finished shell: every value a quoted word; a separator other than white space is quoted, too."""
+    """Return finished shell: each value is quoted, and so is a separator that is not white space."""
     between = str(separator)
     if between.strip():
         between = str(printed(separator))
@@ -157,15 +157,15 @@ def _explained(value: object) -> object:
 
 
 def refuse_unknown_blocks(environment: Environment, name: str) -> None:
-    """Raise TemplateError when template `name`, or one it extends, fills a block that its base does not have.
+    """Raise TemplateError if template `name`, or one it extends, fills a block that its base does not have.
 
-    Jinja drops such a block without a word.
+    Jinja drops this block silently.
     """
     seen = {name}
     parsed = _parsed(environment, name)
     while (base := _extended(parsed)) is not None and base not in seen:
         seen.add(base)
-        # Only a block at the top fills one of the base; those inside it are the template's own.
+        # Only top-level blocks fill blocks of the base. Nested blocks belong to the template itself.
         parsed_base = _parsed(environment, base)
         _refuse(
             name,
@@ -185,7 +185,7 @@ def _parsed(environment: Environment, name: str) -> nodes.Template:
 
 def _extended(template: nodes.Template) -> str | None:
     base = template.find(nodes.Extends)
-    # A name that is computed when the template is rendered can't be followed from here.
+    # A name that is computed during rendering can't be followed.
     return base.template.value if base and isinstance(base.template, nodes.Const) else None
 
 

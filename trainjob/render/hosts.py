@@ -1,4 +1,4 @@
-"""What the template of a job on hosts without a scheduler may print: one mpirun over all of its hosts."""
+"""The template context of a job on hosts without a scheduler: one mpirun over all hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainjob.render.sourced import Sourced
 
 
 def context(request: Request, cluster: HostsCluster) -> dict[str, Any]:
-    """Return the names that CONTRIBUTING.md lists for kind hosts. Raises UserError for what mpirun can't be asked."""
+    """Return the names that CONTRIBUTING.md lists for kind hosts. Raises UserError for what mpirun does not support."""
     _refuse_unfit(cluster)
     topology, origin = request.plan.topology, request.cluster_origin
     names = [host.name for host in topology.hosts]
@@ -38,7 +38,7 @@ def _refuse_unfit(cluster: HostsCluster) -> None:
     if cluster.container.runtime != "none":
         raise ContainerError(
             f"container.runtime is {cluster.container.runtime}, and on a cluster of kind hosts mpirun starts the "
-            "ranks, which starts none in containers of their own",
+            "ranks and can't start each in its own container",
             "take runtime: none",
         )
     interface = cluster.network.interface or ""

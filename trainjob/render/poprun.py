@@ -1,4 +1,4 @@
-"""What the poprun line says: every option ready, by the release of the SDK. Templates print it."""
+"""The options of the poprun line for a release of the SDK, ready for templates to print."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
-# Where the run's own partition gets its name: letters, digits and underscores of the run id.
+# The name of the run's own partition: the run id, with underscores for all but letters and digits.
 OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
-# All attempts of a run are one job, and so is each element of an array.
+# All attempts of a run share one Slurm job id, and each element of an array has its own.
 _OWN_UNDER_SLURM = "trainjob_%j"
 OWN_CACHE = Shell('"$TRAINJOB_RUN_DIR"/executables')
 
@@ -43,7 +43,7 @@ class _Launch(NamedTuple):
 
 
 def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
-    """Return what the templates of a pod may print, beside what all templates may."""
+    """Return the names that only templates of pods have."""
     launch = _Launch(request, cluster)
     topology = request.plan.topology
     return {
@@ -57,7 +57,7 @@ def context(request: Request, cluster: PodCluster) -> dict[str, Any]:
 
 
 def of_the_line(request: Request, cluster: PodCluster | SlurmCluster) -> dict[str, Any]:
-    """Return what the poprun line and the pieces beside it are printed from, wherever the line stands."""
+    """Return the names for the poprun line and the lines around it, in the script of a pod or of Slurm."""
     launch, interface = _Launch(request, cluster), cluster.network.interface
     return {
         "sdk_path": _path(launch, "sdk.path", cluster.sdk.path if cluster.sdk else None),
@@ -69,7 +69,7 @@ def of_the_line(request: Request, cluster: PodCluster | SlurmCluster) -> dict[st
         "mpi_interface": None if interface is None else Sourced(interface, launch.origin),
         "mpi_global_args": Sourced(" ".join(cluster.poprun.mpi_global_args), launch.origin),
         "mpi_local_args": Sourced(" ".join(cluster.poprun.mpi_local_args), launch.origin),
-        # On one host mpirun's children have its environment.
+        # On one host the ranks inherit mpirun's environment.
         "forwards": len(request.plan.topology.hosts) > 1,
         "forwarded": [Sourced(name, launch.origin) for name in (*environment(request), *cluster.poprun.forward)],
         "poprun_rows": [row for row in _rows(launch) if row],
@@ -105,12 +105,10 @@ def _cache(launch: _Launch) -> SourcedShell | None:
 
 
 def _rows(launch: _Launch) -> Iterator[list[Option]]:
-    """Yield lines of options: where and how many, which partition, what else the files say, what mpirun gets."""
+    """Yield lines of options: hosts and counts, the partition, further settings, mpirun's arguments."""
     yield [*_verbosity(launch), *_hosts(launch), *_topology(launch)]
     yield list(_vipu(launch))
-    job = launch.request.job
-    offline = [_option("offline-mode", True, launch.request.origin("compile_only"))] if job.compile_only else []
-    yield [*_cluster_file(launch), *offline]
+    yield list(_settings(launch))
     yield list(_of_mpirun(launch))
 
 
@@ -138,7 +136,7 @@ def _hosts(launch: _Launch) -> Iterator[Option]:
 
 
 def _hosts_of_pod(cluster: PodCluster, names: list[str], origin: str) -> Iterator[Option]:
-    # Without --host poprun stays on the host it is started on.
+    # Without --host poprun runs on the host where it is started.
     if cluster.host_names is None and len(names) == 1:
         return
     as_range = cluster.poprun.host_list == "range"
@@ -158,13 +156,12 @@ def _topology(launch: _Launch) -> Iterator[Option]:
 
 def _vipu(launch: _Launch) -> Iterator[Option]:
     vipu = launch.cluster.vipu
-    written = vipu.stated
     if vipu.server is not None:
         yield _option("vipu-server-host", vipu.server, launch.origin)
-    # poprun has the same defaults, so it is left to use them.
-    if "port" in written:
+    # poprun has the same defaults, so the line has only what the cluster file states.
+    if "port" in vipu.stated:
         yield _option("vipu-server-port", vipu.port, launch.origin)
-    if "timeout_s" in written:
+    if "timeout_s" in vipu.stated:
         yield _option("vipu-server-timeout", vipu.timeout_s, launch.origin)
     yield from _partition_options(launch)
 
@@ -175,7 +172,7 @@ def _partition_options(launch: _Launch) -> Iterator[Option]:
         yield Option(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
     release = launch.cluster.sdk
     is_old = release is not None and sdk.release(release.version) < sdk.ALLOCATIONS_FROM
-    # Under Slurm the job makes it, before poprun begins.
+    # Under Slurm the job script makes the partition before it starts poprun.
     if vipu.allocation is not None and not launch.under_slurm:
         yield _option("vipu-cluster" if is_old else "vipu-allocation", vipu.allocation, launch.origin)
     for name in ("update_partition", "reset_partition", "remove_partition"):
@@ -184,7 +181,7 @@ def _partition_options(launch: _Launch) -> Iterator[Option]:
             yield _option(name.replace("_", "-"), choice, launch.origin)
 
 
-def _cluster_file(launch: _Launch) -> Iterator[Option]:
+def _settings(launch: _Launch) -> Iterator[Option]:
     cluster, job = launch.cluster, launch.request.job
     if cluster.poprun.print_topology:
         yield _option("print-topology", True, "default")
@@ -194,6 +191,8 @@ def _cluster_file(launch: _Launch) -> Iterator[Option]:
         yield Option(Shell("--executable-cache-path"), Shell('"$POPTORCH_CACHE_DIR"'))
     for name, value in {**cluster.poprun.options, **job.poprun}.items():
         yield _option(name, value, launch.request.origin(f"poprun.{name}") if name in job.poprun else launch.origin)
+    if job.compile_only:
+        yield _option("offline-mode", True, launch.request.origin("compile_only"))
 
 
 def _option(name: str, value: object, origin: str) -> Option:

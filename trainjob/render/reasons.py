@@ -1,4 +1,4 @@
-"""Why an option stands in a script: the one sentence that `--explain` gives for each."""
+"""The reason for each option in a script: the sentence that `--explain` shows beside it."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ _OPTION = re.compile(r"(?:--?|#SBATCH )([a-z][a-z-]*)")
 _REASONS = {
     # sbatch
     "job-name": "The name under which squeue lists the job.",
-    "nodes": "As many nodes as the plan spreads the instances over.",
+    "nodes": "The nodes over which the plan spreads the instances.",
     "ntasks-per-node": "One Slurm task for each instance on a node.",
     "cpus-per-task": "An equal share of a node's CPUs for each instance.",
     "gres": "The devices that the instances on a node train on.",
     "gpus-per-node": "The devices that the instances on a node train on.",
     "ipus": "The devices that the job trains on.",
-    "mem": "The memory that the job takes of each node: its share by CPUs, or all of a node of its own.",
-    "propagate": "No resource limit of the login node (open files, locked memory, core files) holds on the nodes.",
+    "mem": "The memory that the job takes of each node: in proportion to its CPUs, or all of an exclusive node.",
+    "propagate": "The login node's resource limits (open files, locked memory, core files) do not apply on the nodes.",
     "time": "Slurm ends the job after this time.",
-    "array": "The elements of the array: each is a run of its own, with this script.",
+    "array": "The elements of the array: each is a separate run of this script.",
     "signal": "Slurm asks for a checkpoint this many seconds before the time limit.",
     "requeue": "Slurm may start the job again: it continues from its newest checkpoint.",
-    "no-requeue": "This site does not let jobs start again: a follow-up job is submitted instead.",
+    "no-requeue": "This site does not let jobs restart: a follow-up job is submitted instead.",
     "open-mode": "Each attempt appends to the log of the last one.",
-    "output": "Where the script's own output goes, below the run directory.",
+    "output": "The file below the run directory that gets the script's own output.",
     "hetjob": "The options of the next group of nodes follow.",
-    "export": "Nothing of the submitting shell's environment gets into the job.",
+    "export": "The job gets no variables of the submitting shell.",
     # launch
-    "instances": "How many ranks to start.",
+    "instances": "The number of ranks to start.",
     "accelerator": "The kind of device that each rank is given.",
     "working-folder": "The folder in the copied project in which the command was given.",
     "port": "The port at which ranks meet.",
     "interface": "The network interface on which ranks meet.",
     "data-interface": "The network interfaces that carry the ranks' data.",
     "binding": "Ranks are not bound to the CPUs next to their GPUs.",
-    "node-check": "A node with unsound GPUs, data folder, disk or clock is named, and the next attempt avoids it.",
-    "usage-every-s": "How often it is recorded what the ranks use.",
-    "grace-s": "How long ranks have for their checkpoint when they are told to end.",
+    "node-check": "Reports a node with a faulty GPU, data folder, disk or clock, and the next attempt avoids it.",
+    "usage-every-s": "How often the ranks' use of resources is recorded.",
+    "grace-s": "How long ranks may take to checkpoint when they are asked to stop.",
     "environment-of-job": "Names whose values an array element takes from its own job.json.",
-    "token": "Every host must see this run directory, and no other of the same path.",
-    "secrets-file": "NAME=VALUE lines that the launcher reads when ranks start, and that are never copied.",
-    "parent": "The ranks end with this script, however it ends.",
+    "token": "Proves that every host sees this run directory, and not another one at the same path.",
+    "secrets-file": "NAME=VALUE lines that the launcher reads when ranks start. They are never copied.",
+    "parent": "The ranks end when this script ends, for whatever reason.",
     # mpirun
-    "np": "How many ranks mpirun starts.",
-    "map-by": "How mpirun spreads them over the nodes.",
+    "np": "The number of ranks that mpirun starts.",
+    "map-by": "How mpirun spreads the ranks over the nodes.",
     # poprun
     "host": "The hosts that instances run on.",
     "num-instances": "How many processes train.",
@@ -63,14 +63,14 @@ _REASONS = {
     "process-placement": "How instances are placed on the host's NUMA nodes.",
     "executable-cache-path": "Where compiled executables are kept.",
     "offline-mode": "Compiles with no IPU attached.",
-    "verbose": "poprun says more.",
-    "vv": "poprun says most.",
-    "mpi-global-args": "Options of mpirun for all hosts.",
-    "mpi-local-args": "Options of mpirun for every rank.",
+    "verbose": "poprun logs more.",
+    "vv": "poprun logs everything.",
+    "mpi-global-args": "mpirun's global options.",
+    "mpi-local-args": "mpirun's options for every rank.",
 }
 
 
 def of_option(words: str) -> str:
     """Return why the option in `words`, such as "#SBATCH --nodes=2", is there."""
     option = _OPTION.search(words)
-    return _REASONS.get(option[1] if option else "", "The cluster file or the job asks for it.")
+    return _REASONS.get(option[1] if option else "", "The cluster file or the job requests it.")

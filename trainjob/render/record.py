@@ -1,4 +1,4 @@
-"""job.json: what was asked and what was worked out, as the runtime reads it."""
+"""job.json, which the runtime reads: the request, the plan, and the settings of the training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from trainjob.render.request import Request
 
 
 def job_record(request: Request) -> JobRecord:
-    """Return the record whose text is job.json: the same request gives the same text."""
+    """Return the record whose text is job.json. Equal requests give the same text."""
+    cluster_file = request.cluster.as_values(stated_only=True)
+    cluster = ClusterRecord(request.plan.cluster, cluster_file, request.cluster_origin)
     return JobRecord(
         name=request.plan.name,
-        request=_request(request),
+        request=RequestRecord(cluster, request.job.given(), dict(sorted(request.origins.items()))),
         plan=as_record(request.plan),
         train=None if request.plan.batch is None else _settings(request, request.plan.batch),
         command=request.job.command,
@@ -32,12 +34,6 @@ def job_record(request: Request) -> JobRecord:
 def environment(request: Request) -> dict[str, str]:
     """Return the environment of every rank: the job's over the cluster file's, sorted by name."""
     return dict(sorted({**request.cluster.env, **request.job.env}.items()))
-
-
-def _request(request: Request) -> RequestRecord:
-    file = request.cluster.as_values(stated_only=True)
-    cluster = ClusterRecord(request.plan.cluster, file, request.cluster_origin)
-    return RequestRecord(cluster, request.job.given(), dict(sorted(request.origins.items())))
 
 
 def _settings(request: Request, batch: Batch) -> TrainSettings:

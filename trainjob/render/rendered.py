@@ -1,4 +1,4 @@
-"""Plan → Rendered: the bytes of a run's own files, before anything is written."""
+"""Plan → Rendered: the bytes of a run's files, before anything is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainjob.render.environment import TemplateError, refuse_unknown_blocks
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
-# kind of cluster -> template, and the name of the script it makes
+# kind of cluster -> template, and the name of the script that it renders
 JOBS = {
     "local": ("jobs/local.sh.j2", "job.sh"),
     "slurm": ("jobs/sbatch.sh.j2", "job.sbatch"),
@@ -36,10 +36,10 @@ class File:
 
 @dataclass(frozen=True)
 class Rendered:
-    """Relative path → bytes and mode. The same request gives the same value on any machine."""
+    """Relative path → bytes and mode. A request gives the same value on every machine."""
 
     files: Mapping[str, File]
-    script: str  # which of the files is the job script
+    script: str  # the job script's key in `files`
 
     @property
     def digest(self) -> str:
@@ -53,7 +53,7 @@ class Rendered:
 def render(request: Request, ours: Path, site: Sequence[Path] = ()) -> Rendered:
     """Return the job script and job.json of `request`.
 
-    Raises TemplateError when a template is at fault, QuotingError when a value can't be carried.
+    Raises TemplateError if a template is faulty, and QuotingError if a script can't hold a value.
     """
     template, name = JOBS[request.cluster.kind]
     script = _script(request, template, ours, site)
@@ -72,7 +72,7 @@ def _record(request: Request) -> File:
 
 
 def explained(request: Request, ours: Path, site: Sequence[Path] = ()) -> str:
-    """Return the job script with origin marks in it, for `explain.beside` to take apart."""
+    """Return the job script with the notes that `sourced.beside` splits off."""
     return _script(request, JOBS[request.cluster.kind][0], ours, site, explain=True)
 
 
@@ -85,7 +85,7 @@ def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *
         return made.get_template(template).render(values)
     except UserError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a template raises, the template is at fault
+    except Exception as error:  # noqa: BLE001 - a template can raise anything, and is at fault then
         raise TemplateError(_fault(error, template)) from None
 
 
@@ -95,7 +95,7 @@ def _fault(error: Exception, template: str) -> str:
     if isinstance(error, TemplateSyntaxError):
         return f"template {error.name}, line {error.lineno}: {error.message}"
     if isinstance(error, TemplateNotFound):
-        return f"template {error.name} is not there; it was named by {template} or one it extends"
+        return f"template {error.name} does not exist; {template} or a template it extends names it"
     if isinstance(error, RecursionError):
-        return f"template {template} extends or includes itself: ours is called trainjob/{template}"
+        return f"template {template} extends or includes itself: to extend ours, name trainjob/{template}"
     return f"template {template}: {type(error).__name__}: {error}"

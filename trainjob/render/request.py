@@ -1,4 +1,4 @@
-"""What one rendering is made from, and where each of its values came from."""
+"""The input of a rendering: cluster, job and plan, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from trainjob.plan.values import Plan
 from trainjob.render.sourced import SourcedShell
 
 DEFAULT = "default"
-# A key of the cluster that may come from the run itself: `origins` then says so.
+# A key of the cluster that a run may derive from its own checkpoints; `origins` has an entry for it then.
 MARGIN = "time_limit_signal.margin_s"
 
 
 class PlaceError(UserError):
-    """A path that means something else where the script runs."""
+    """A path that would mean another place where the script runs."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A plan, the job and cluster it was made for, and where each value of the job came from.
+    """A plan, the job and cluster it was made for, and the origin of each value of the job.
 
-    `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a key that is missing is a default. It has
-    MARGIN where that follows from the run's own checkpoints.
-    `project_folder` is where in the copied project a user's command starts, relative: "." for its top.
-    `elements` are those of an array by number, each with a job and a plan of its own; `swept` is what they differ
-    in. `runtime` is the module of ours that ranks run when there is no command, and its arguments before RUN_DIR.
+    `origins` maps a job's key to "flag --instances" or "job file x.yaml"; a missing key has its default. It has MARGIN
+    if the run's own checkpoints decide the margin.
+    `project_folder` is the folder in the copied project in which a user's command starts, relative: "." for its top.
+    `elements` are those of an array by number, each with its own job and plan; `swept` names the settings in which
+    they differ. `runtime` is our module that ranks run if there is no command, and its arguments before RUN_DIR.
     """
 
     cluster: Cluster
@@ -48,18 +48,18 @@ class Request:
         return self.origins.get(key, DEFAULT)
 
     def cluster_key(self, key: str) -> str:
-        """Return where the cluster's `key` came from: a file says only what is written in it."""
+        """Return where the cluster's `key` came from: its file, or a default if the file does not state it."""
         return self.cluster_origin if key in self.cluster.stated else DEFAULT
 
     @property
     def hosts_origin(self) -> str:
-        """Where the number of hosts came from: as few as hold the instances, unless the job says."""
+        """Where the number of hosts came from: the job, or else its instances and the cluster."""
         if self.job.hosts is not None:
             return self.origin("hosts")
         return f"{self.origin('instances')}, {self.cluster_origin}"
 
     def path(self, key: str, path: str) -> SourcedShell:
-        """Return the cluster file's `path` as a shell word. Raises PlaceError for one that is not whole."""
+        """Return the cluster file's `path` as a shell word. Raises PlaceError if it is relative."""
         if not path.startswith(("/", "~/", f"{USER_DATA}/")):
             raise PlaceError(
                 f"{key} is {path} in {self.cluster_origin}, and a script runs in its run directory",

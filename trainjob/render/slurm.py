@@ -1,4 +1,4 @@
-"""What the templates of a Slurm job may print, beside what all templates may."""
+"""The names that only templates of Slurm jobs have."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
-# The update that a task begins with; a command of the user's own may count nothing.
+# The update that a task begins with. A user's own command need not count updates.
 _BEGINNING = "update-00000000"
-# These need a daemon or a user's own storage on each host, and what starts them does not start other hosts.
+# These need a daemon or the user's own storage on each host, and can't start containers on other hosts.
 _ONE_HOST = ("docker", "podman")
-# Docker renumbers the GPUs that it gives.
+# Docker renumbers the GPUs that it passes to a container from 0, so the variables of the host are wrong inside.
 _GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _SPLITS_MOUNTS = ',"\n'
 
 
 def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm can't be asked."""
+    """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm does not support."""
     starter, port = starter_of(request, cluster), cluster.network.port
     origin = request.cluster_origin
     return {
@@ -54,12 +54,12 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
 
 
 def _step(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return the options of srun for one group of nodes, or for all nodes."""
+    """Return srun's options for one group of nodes, or for all nodes if there are no groups."""
     cpus = cpus_per_task(cluster, request.plan.topology.instances_per_host)
     return {"cpus_per_task": Sourced(cpus, request.cluster_origin), "srun_options": _srun_options(request, cluster)}
 
 
-# What the page itself says to srun, or what would take the ranks' output and place away from the launcher.
+# Options that the job script sets, and options that would take the ranks' output or placement from the launcher.
 _DECIDED = frozenset(
     [
         *("export", "kill-on-bad-exit", "cpus-per-task", "nodes", "ntasks", "ntasks-per-node", "nodelist", "exclude"),
@@ -70,19 +70,19 @@ _DECIDED = frozenset(
 
 
 def _srun_options(request: Request, cluster: SlurmCluster) -> list[Sourced | SourcedShell]:
-    """Return the site's options of srun, each one word. Raises UserError for those that the page decides."""
+    """Return the site's options of srun, one word each. Raises UserError for those that the job script decides."""
     for name in cluster.srun:
         if name in _DECIDED:
             raise UserError(
                 f"srun.{name} is decided by the job script, as the plan and the launcher need it", "take it out"
             )
     words = {name: f"--{name}" if value is True else f"--{name}={value}" for name, value in cluster.srun.items()}
-    listed = [Sourced(word, request.cluster_origin) for name, word in words.items() if cluster.srun[name] is not False]
-    return [*_hint(request, cluster), *listed, *_of_range(request)]
+    options = [Sourced(word, request.cluster_origin) for name, word in words.items() if cluster.srun[name] is not False]
+    return [*_hint(request, cluster), *options, *_of_range(request)]
 
 
 def _of_range(request: Request) -> list[SourcedShell]:
-    """Return the number of ranks on the hosts that Slurm has given, which releases work out in different ways."""
+    """Return the number of ranks on the hosts that Slurm gives. Without it, the default depends on the release."""
     if request.job.least_hosts is None:
         return []
     per_node = request.plan.topology.instances_per_host
@@ -91,10 +91,10 @@ def _of_range(request: Request) -> list[SourcedShell]:
 
 
 def _hint(request: Request, cluster: SlurmCluster) -> list[Sourced]:
-    """Return the job's hint for srun, which does not take it over from sbatch. Raises UserError."""
+    """Return the job's hint for srun, because srun does not inherit it from sbatch. Raises UserError."""
     hint = cluster.directives.get("hint")
     other = next((name for name in _INSTEAD_OF_HINT if name in cluster.srun), None)
-    # A cluster file that has both means its hint for sbatch alone.
+    # If the cluster file has both, its hint is for sbatch only.
     if not hint or "hint" in cluster.srun or (other and not request.job.hint):
         return []
     if other is not None:
@@ -105,7 +105,7 @@ def _hint(request: Request, cluster: SlurmCluster) -> list[Sourced]:
     return [Sourced(f"--hint={hint}", directives.origin(request, "hint"))]
 
 
-# What srun takes no hint beside.
+# Options that srun does not accept together with a hint.
 _INSTEAD_OF_HINT = ("cpu-bind", "threads-per-core", "ntasks-per-core")
 
 
@@ -122,7 +122,7 @@ def _interface(request: Request, cluster: SlurmCluster) -> Sourced | None:
 
 
 def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return what is printed of the container; `container` is its runtime, or None. Raises ContainerError."""
+    """Return the names for ranks that srun starts: those of their container, if any. Raises ContainerError."""
     settings, origin = cluster.container, request.cluster_origin
     if settings.runtime == "none" or settings.image is None:
         return {}
@@ -164,10 +164,10 @@ def _refuse_unmountable(key: str, path: str, runtime: str) -> None:
 
 
 def _mpirun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return what is printed where the ranks meet through MPI: one mpirun in the job script, over all its nodes."""
+    """Return the names for ranks that mpirun starts: one mpirun in the job script, over all nodes of the job."""
     if cluster.container.runtime != "none":
         raise ContainerError(
-            f"engine {request.plan.engine} starts its ranks by mpirun, which starts none in containers of their own, "
+            f"engine {request.plan.engine} starts its ranks by mpirun, which can't start each in its own container, "
             f"and container.runtime is {cluster.container.runtime}",
             "give --engine ddp",
         )
@@ -184,11 +184,11 @@ def _mpirun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
 
 
 def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return what is printed where poprun starts the ranks, which may make a partition of its own for them."""
+    """Return the names for ranks that poprun starts, perhaps in the job's own partition. Raises ContainerError."""
     if cluster.container.runtime != "none":
         raise ContainerError(
             f"container.runtime is {cluster.container.runtime} and nodes.accelerator is ipu: poprun starts ranks by "
-            "the mpirun of the SDK, which starts none in containers of their own",
+            "the SDK's mpirun, which can't start each in its own container",
             "Take runtime: none, and sdk.venv",
         )
     topology, origin = request.plan.topology, request.cluster_origin
@@ -203,12 +203,12 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
 
 
 def _allocation(request: Request, cluster: SlurmCluster) -> SourcedShell | None:
-    """Return where the job makes its partition; None where it makes none, as when it only compiles."""
+    """Return the allocation in which the job makes its partition; None if it makes none or only compiles."""
     name = cluster.vipu.allocation
     if name is None or request.job.compile_only:
         return None
     return SourcedShell(quoting.with_job_id(name), request.cluster_origin)
 
 
-# Who starts the ranks -> what its part of the script prints.
+# Program that starts the ranks -> the names that only its part of the script has.
 _STARTERS = {"srun": _srun, "mpirun": _mpirun, "poprun": _poprun}

@@ -1,4 +1,4 @@
-"""Values that remember where they came from, and what `--explain` shows beside each line of a script."""
+"""Values that carry their origin, and the notes that `--explain` shows beside each line of a script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from trainjob.contract import quoting
 from trainjob.contract.quoting import Shell
 
-# Stands on both sides of a note in an explained rendering: the one character that no script can hold.
+# Encloses a note in an explained rendering: the only character that no script can contain.
 _MARK = "\0"
 _ORIGIN, _REASON = "=", "?"
 _NOTE = re.compile(f"{_MARK}([{_ORIGIN}{_REASON}])([^{_MARK}]*){_MARK}")
@@ -28,7 +28,7 @@ class Sourced(str):
         return made
 
     def __html__(self) -> str:
-        """Return the text quoted: Jinja asks this when a template adds it to what a macro or a block has printed."""
+        """Return the quoted text. Jinja calls this when a template adds it to the output of a macro or a block."""
         return quoting.word(self)
 
 
@@ -52,18 +52,18 @@ def naming_its_option(flag: str, value: Sourced | SourcedShell) -> Sourced | Sou
 
 
 def origin_of(value: object) -> str | None:
-    """Return where `value` came from; None when it does not say."""
+    """Return the origin of `value`; None if it carries none."""
     return value.origin if isinstance(value, Sourced | SourcedShell) else None
 
 
 def marked(printed: str, origin: str) -> str:
-    """Return what was printed with a note of its origin at the end of each of its lines."""
+    """Return the printed text with a note of its origin at the end of each line."""
     note = _note(_ORIGIN, origin)
     return printed.replace("\n", f"{note}\n") + note
 
 
 def reason(sentence: str, *origins: object) -> Shell:
-    """Return the note that says why a line is there; the `origins` are texts, or values that know theirs."""
+    """Return the note that says why a line is there; `origins` are texts, or values that carry their origin."""
     named = [origin_of(origin) or str(origin) for origin in origins]
     return Shell("".join(_note(_ORIGIN, name) for name in named) + _note(_REASON, sentence))
 
@@ -89,7 +89,7 @@ def beside(explained: str) -> Iterator[Explained]:
         origins = [text for kind, text in notes if kind == _ORIGIN]
         reasons = [text for kind, text in notes if kind == _REASON]
         pending.append((line, origins))
-        # A value may span lines: what its last line says holds for all of them.
+        # A value may span several lines: the reason on its last line is the reason for all of them.
         if reasons or not origins:
             yield from _explained(pending, " ".join(dict.fromkeys(reasons)))
             pending = []

@@ -46,7 +46,7 @@ def test_warned(cluster: Any, job: dict[str, Any], code: str, expected: bool) ->
 
 def test_texts_have_both_numbers_and_a_cure() -> None:
     (warning,) = planned(local(numa_nodes=2), instances=3).warnings
-    assert warning.text == "3 instances on a host of 2 NUMA nodes: some will share one"
+    assert warning.text == "3 instances on a host of 2 NUMA nodes: some instances will share a node"
     assert warning.cure == "use at most 2 instances per host"
     (warning,) = planned(local(), instances=2, reduction="sum", learning_rate=0.02).warnings
     assert warning.text == "learning rate 0.02 acts as 0.04: sum over 1 accumulation × 2 replicas"

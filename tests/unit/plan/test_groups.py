@@ -91,7 +91,7 @@ def test_job_json_says_which_ranks_are_in_which_group() -> None:
             "multiple. Nearest that works: --instances 4, or --instances 8",
         ),
         (groups(), {"instances": 20}, "20 instances, and all nodes together have 16 places"),
-        (groups(), {"hosts": 2}, "every node of each: 2 nodes asked for, groups big and small have 3"),
+        (groups(), {"hosts": 2}, "every node of every group: 2 nodes requested, groups big and small have 3"),
         (groups(limits={"max_nodes": 2}), {}, "groups big and small have 3 nodes, max_nodes is 2"),
         (groups(), {"hosts": 3, "least_hosts": 2}, "a range of hosts, and nodes has groups big and small"),
         (groups(), {"array": "1-4"}, "array is given, and nodes has groups big and small: Slurm makes no array"),

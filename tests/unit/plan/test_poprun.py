@@ -64,7 +64,7 @@ def test_an_option_that_the_plan_works_out(option: str) -> None:
 @pytest.mark.parametrize("job", [{"compile_first": True}, {"compile_only": True}, {"poprun": {"sync-type": "x"}}])
 def test_what_is_poprun_s_alone(job: dict[str, Any]) -> None:
     found = refused(local(), **job)
-    assert found.rule == "compiling ahead and poprun's options are for IPUs"
+    assert found.rule == "only IPU jobs compile ahead and take poprun's options"
     assert found.values.endswith("on a cluster of kind local, which has no IPUs")
 
 

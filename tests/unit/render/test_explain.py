@@ -62,7 +62,7 @@ def test_every_line_has_an_origin_and_says_why_it_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", REQUESTS)
 def test_every_option_of_ours_has_a_reason_of_its_own(name: str) -> None:
     users = ("--partition", "--account", "--constraint", "--exclusive", "--nice", "--sync-type")
-    general = [line for line, _, why in beside(explained_script(REQUESTS[name])) if "or the job asks for it" in why]
+    general = [line for line, _, why in beside(explained_script(REQUESTS[name])) if "or the job requests it" in why]
     assert [line for line in general if not any(option in line for option in users)] == []
 
 
