@@ -1,4 +1,4 @@
-"""Everything that is verified before a job is queued: one list of checks, whatever the kind of cluster."""
+"""The list of all checks before a job is queued, for every kind of cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from trainjob.check import memory, pod, project, slurm, software, storage, wanted
+from trainjob.check import memory, pod, project, requirements, slurm, software, storage
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract.errors import Problem, UserError, of_error
@@ -15,15 +15,15 @@ from trainjob.submit import containers
 
 
 class Where(enum.Enum):
-    """What a check looks at."""
+    """What a check examines."""
 
-    HERE = "the job, its project and the cluster file: no machine is asked"
-    HOSTS = "what every host, or the container that its ranks would run in, answers to one probe"
-    SCHEDULER = "what the scheduler says of itself"
+    FILES = "the job, its project and the cluster file: no machine is contacted"
+    HOSTS = "the answer of every host, or of the container that its ranks would run in, to one probe"
+    SCHEDULER = "the scheduler's own state and limits"
 
 
 class Check(NamedTuple):
-    """One row of the list. `before_submit` False: only `trainjob check` takes the time."""
+    """One row of the list. Checks without `before_submit` are slow, and only `trainjob check` runs them."""
 
     name: str
     find: Callable[[Context], Iterable[Problem]]
@@ -42,17 +42,17 @@ def _is_command(context: Context) -> bool:
 
 # In the order in which a job would fail.
 CHECKS = (
-    Check("facts", project.missing_facts, Where.HERE),
-    Check("directives", project.refused, Where.HERE),
-    Check("limits", slurm.limits, Where.HERE, _is(SlurmCluster)),
-    Check("arguments", project.too_long, Where.HERE, _is_command),
-    Check("script", project.missing_script, Where.HERE, _is_command),
-    Check("own-program", project.own_program, Where.HERE, _is_command),
-    Check("left-behind", project.left_behind, Where.HERE, _is_command),
-    Check("syntax", project.syntax, Where.HERE),
-    Check("memory", memory.too_little, Where.HERE),
-    Check("port", storage.port, Where.HERE, _is(LocalCluster)),
-    Check("container", software.container, Where.HERE, lambda context: containers.find(context.request) is not None),
+    Check("facts", project.missing_facts, Where.FILES),
+    Check("directives", project.refused, Where.FILES),
+    Check("limits", slurm.limits, Where.FILES, _is(SlurmCluster)),
+    Check("arguments", project.too_long, Where.FILES, _is_command),
+    Check("script", project.missing_script, Where.FILES, _is_command),
+    Check("own-program", project.own_program, Where.FILES, _is_command),
+    Check("left-behind", project.left_behind, Where.FILES, _is_command),
+    Check("syntax", project.syntax, Where.FILES),
+    Check("memory", memory.too_little, Where.FILES),
+    Check("port", storage.port, Where.FILES, _is(LocalCluster)),
+    Check("container", software.container, Where.FILES, lambda context: containers.find(context.request) is not None),
     Check("unreachable", software.unreachable, Where.HOSTS),
     Check("ssh", software.ssh_between_hosts, Where.HOSTS),
     Check("sdk", pod.sdk, Where.HOSTS, _is(PodCluster)),
@@ -76,7 +76,7 @@ CHECKS = (
     Check("init-from", storage.first_weights, Where.HOSTS),
     Check("secrets", storage.secrets, Where.HOSTS),
     Check("cache", pod.cache, Where.HOSTS, _is(PodCluster)),
-    # Whether a limit matters can't be told from outside: it keeps no run from starting.
+    # Nobody can tell in advance whether a limit matters, and no limit keeps a run from starting.
     Check("memlock", pod.memlock, Where.HOSTS, _is(PodCluster), before_submit=False),
     Check("limits", software.limits, Where.HOSTS, _is(HostsCluster), before_submit=False),
     Check("different", software.different, Where.HOSTS),
@@ -86,16 +86,16 @@ CHECKS = (
 
 
 def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
-    """Return what is wrong with a job, in the order in which it would fail; nothing is started or changed."""
+    """Return the problems of a job in the order in which they would make it fail. Starts and changes nothing."""
     return list(_problems(context, depth or Depth()))
 
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
     rows = [row for row in CHECKS if (row.before_submit or depth.thorough) and row.applies(context)]
     for row in rows:
-        if row.where is Where.HERE:
+        if row.where is Where.FILES:
             yield from _run(row, context)
-    if not wanted.is_reachable(context.request):
+    if not requirements.is_reachable(context.request):
         return
     try:
         for row in rows:

@@ -1,4 +1,4 @@
-"""What checks look at: the job, and what every machine that matters answered to one probe."""
+"""What checks examine: the job, and the answers of its machines to one probe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Kind = TypeVar("_Kind", LocalCluster, PodCluster, SlurmCluster)
 
 @dataclass(frozen=True)
 class Depth:
-    """How far a check goes. `thorough`: whole data sets are read; `scheduler`: the scheduler is asked, too."""
+    """How deep a check goes. `thorough`: it reads whole data sets; `scheduler`: it queries the scheduler too."""
 
     thorough: bool = False
     scheduler: bool = False
@@ -32,9 +32,9 @@ class Depth:
 
 @dataclass(frozen=True)
 class Context:
-    """A job that is about to be handed over on `machine`.
+    """A job that is about to be submitted on `machine`.
 
-    `script` is what would run; None where nobody rendered it, or where `refused` says why it can't be rendered.
+    `script` is the job script; None if it was not rendered, or can't be rendered, as `refused` says.
     """
 
     request: Request
@@ -46,12 +46,12 @@ class Context:
 
     @functools.cached_property
     def answers(self) -> tuple[Answer, ...]:
-        """What each host answered, asked once, when a check first needs it. Raises SshError for an unreachable one."""
+        """The answer of each host to a probe, which runs once, on first use. Raises SshError without a connection."""
         return probe.ask_hosts(self.request, self.machine, self.project, self.selection)
 
     @functools.cached_property
     def interpreters(self) -> tuple[Answer, ...]:
-        """The answers from where the ranks' interpreter is: the hosts, or the one container that stands for all."""
+        """The answers of the ranks' interpreters: on the hosts, or in one container, which represents all."""
         if containers.find(self.request) is None:
             return self.answers
         if self.container_fault is not None:
@@ -60,7 +60,7 @@ class Context:
 
     @functools.cached_property
     def container_fault(self) -> Problem | None:
-        """What keeps this machine's engine from running the job's image; None where nothing does."""
+        """The problem that keeps this machine's engine from running the job's image; None if there is none."""
         container = containers.find(self.request)
         if container is None:
             return None
@@ -76,20 +76,20 @@ class Context:
             f"Run: trainjob container build {kind} --name {image}, or {container.runtime} pull {image}",
         )
 
-    def where(self, is_meant: Callable[[Mapping[str, str]], bool], *, interpreter: bool = False) -> str | None:
-        """Return the machines whose facts are meant, as messages call them; None where there are none."""
-        among = self.interpreters if interpreter else self.answers
-        meant = [answer for answer in among if answer.why is None and is_meant(answer.facts)]
-        return probe.listed(meant) if meant else None
+    def where(self, condition: Callable[[Mapping[str, str]], bool], *, interpreter: bool = False) -> str | None:
+        """Return the names of the machines whose facts fulfil `condition`, for a message; None if there are none."""
+        answers = self.interpreters if interpreter else self.answers
+        matching = [answer for answer in answers if answer.why is None and condition(answer.facts)]
+        return probe.listed(matching) if matching else None
 
     def by_value(self, fact: str, *, interpreter: bool = False) -> Iterator[tuple[str, str]]:
-        """Yield each value of a fact, with the machines that have it."""
-        among = self.interpreters if interpreter else self.answers
-        values = dict.fromkeys(answer.facts[fact] for answer in among if fact in answer.facts)
+        """Yield each value of a fact, with the names of the machines that have this value."""
+        answers = self.interpreters if interpreter else self.answers
+        values = dict.fromkeys(answer.facts[fact] for answer in answers if fact in answer.facts)
         for value in values:
-            yield value, probe.listed([answer for answer in among if answer.facts.get(fact) == value])
+            yield value, probe.listed([answer for answer in answers if answer.facts.get(fact) == value])
 
     def cluster(self, kind: type[_Kind]) -> _Kind:
-        """Return the cluster, which the row of the check says is of this kind."""
+        """Return the cluster, which is of this kind according to the check's row."""
         assert isinstance(self.request.cluster, kind)  # noqa: S101 - see the table of checks
         return self.request.cluster

@@ -1,8 +1,7 @@
-"""Runs in the interpreter that would train, and says what it has: lines `name value` on standard output.
+"""Runs in the interpreter that would train, and reports its facts: lines `name value` on standard output.
 
-It is sent as text (`python -c`), and stays on what the oldest interpreters of a cluster can read. Nothing but the
-user's own task is imported, and torch only if that task does: looking for torch takes milliseconds, importing it
-seconds.
+It is sent as text (`python -c`) and uses only syntax that the oldest interpreters of a cluster accept. It imports only
+the user's own task, and torch only if that task does: finding torch takes milliseconds, importing it takes seconds.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-# What a user's module prints as it is imported is none of our facts.
+# Whatever a user's module prints while it is imported goes to standard error, not among the facts.
 _facts = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
 
 def fact(name: str, value: object) -> None:
-    """Print one fact; it is out even if the interpreter crashes later."""
+    """Print one fact and flush it, so that it survives a crash of the interpreter."""
     _facts.write("%s %s\n" % (name, " ".join(str(value).split())))
     _facts.flush()
 
 
 def version(package: str) -> Optional[str]:
-    """Return the installed version of a package; None where there is none."""
+    """Return the installed version of a package; None if it is not installed."""
     try:
         from importlib.metadata import PackageNotFoundError
         from importlib.metadata import version as installed
@@ -43,13 +42,13 @@ def version(package: str) -> Optional[str]:
 
 
 def folder_of(module: str) -> Optional[str]:
-    """Return the folder of an importable package; None where there is none."""
+    """Return the folder of an importable package; None if it can't be imported."""
     spec = importlib.util.find_spec(module)
     return None if spec is None else os.path.dirname(spec.origin or "")
 
 
 def look_at_torch() -> None:
-    """Print torch's version, and what it was built for besides CPUs."""
+    """Print torch's version, and the accelerators that it was built for."""
     folder, torch = folder_of("torch"), version("torch")
     if folder is None and torch is None:
         return
@@ -63,8 +62,8 @@ def look_at_torch() -> None:
 
 
 def look_at_task(entry: str, options: Any, shards: bool) -> None:
-    """Import the task as a rank would, and build it with its options; if it `shards`, look for the model's units."""
-    # By name: this file lies in a package of the command line, which never imports the runtime.
+    """Import the task and build it with its options, as a rank would; if the job `shards`, find the model's units."""
+    # Imported by name, because packages of the command line must not import the runtime.
     load = importlib.import_module("trainjob.train.tasks.loading").load
     from trainjob.contract.errors import UserError
 
@@ -81,7 +80,7 @@ def look_at_task(entry: str, options: Any, shards: bool) -> None:
 
 
 def look_at_units(task: Any) -> None:
-    """Look for what is sharded or recomputed as one, in a model without memory."""
+    """Find the units that are sharded or recomputed together, in a model that takes no memory."""
     units_of = importlib.import_module("trainjob.train.engines.units").units_of
     torch = importlib.import_module("torch")
     from trainjob.contract.errors import UserError
@@ -91,7 +90,7 @@ def look_at_units(task: Any) -> None:
             units_of(task, task.build_model())
     except UserError as error:
         fact("units-refused", error)
-    except Exception:  # noqa: BLE001, S110 - what can't be built without memory is seen when it runs
+    except Exception:  # noqa: BLE001, S110 - a model that can't be built without memory is checked when it runs
         pass
 
 
@@ -109,20 +108,20 @@ def look_at_optimizer(entry: str) -> None:
 
 
 def look_at_compiler(names: Any) -> None:
-    """Print whether torch.compile would find a compiler: the variable's, or one of those it looks for."""
+    """Print the compiler that torch.compile would find: the variable's, or one of the usual ones."""
     variable, *usual = names
     candidates = [os.environ[variable]] if os.environ.get(variable) else usual
     fact("compiler", next((name for name in candidates if shutil.which(name.split()[0])), "no"))
 
 
 def main(questions: Any) -> None:
-    """Answer all questions."""
+    """Print the answer to every question."""
     fact("python", "%d.%d.%d" % sys.version_info[:3])
     fact("executable", sys.executable)
     look_at_torch()
     if version("poptorch") is not None:
         fact("poptorch", version("poptorch"))
-    # The module that pip builds: where torch was missing, Horovod was installed without it.
+    # Without torch at build time, pip installs Horovod without this module.
     if questions.get("horovod"):
         folder = folder_of("horovod")
         built = glob.glob(os.path.join(folder, "torch", "mpi_lib*")) if folder else []

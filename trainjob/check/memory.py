@@ -1,4 +1,4 @@
-"""Whether the job fits its devices' memory, measured by this Python's torch in a process of its own."""
+"""Whether the job fits its devices' memory, measured with this Python's torch in a separate process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_S = 300.0
 
 
 def layout(request: Request) -> Layout:
-    """Return how the job uses its devices."""
+    """Return the job's use of its devices, as far as memory depends on it."""
     job, plan = request.job, request.plan
     assert plan.batch is not None  # noqa: S101 - a task has one
     return Layout(
@@ -36,10 +36,10 @@ def layout(request: Request) -> Layout:
 
 
 def measured(request: Request, project: Path) -> MemoryFigures:
-    """Return what training the job's task holds. Raises UserError where this Python has no torch, or the task fails."""
+    """Return the memory that training the job's task takes. Raises UserError without torch, or if the task fails."""
     if request.job.command or request.plan.engine == "ipu":
-        what = "a command of your own" if request.job.command else "engine ipu"
-        raise UserError(f"memory is planned for tasks on CPUs and GPUs, and this job runs {what}", "Leave --memory out")
+        work = "a command of your own" if request.job.command else "engine ipu"
+        raise UserError(f"memory is planned for tasks on CPUs and GPUs, and this job runs {work}", "Leave --memory out")
     settings = json.dumps(typed.to_json(job_record(request).train)).encode()
     words = [sys.executable, "-m", "trainjob.train.measure.memory", str(project)]
     ended = process.run(words, timeout_s=_MOST_S, stdin=settings, check=False)
@@ -53,19 +53,19 @@ def measured(request: Request, project: Path) -> MemoryFigures:
 
 
 def too_little(context: Context) -> Iterator[Problem]:
-    """Yield a job whose instances hold more than a device has, with what would fit."""
+    """Yield a problem if an instance needs more memory than a device has, with the settings that would fit."""
     request, limit_gb = context.request, context.request.cluster.device_memory_gb
     if limit_gb is None or request.job.command or request.plan.engine == "ipu":
         return
     try:
         figures = measured(request, context.project.top)
-    except UserError:  # which `plan --memory` shows: a machine without torch may submit
+    except UserError:  # `plan --memory` shows the error; a machine without torch may still submit
         return
     how = layout(request)
     held = memory(figures, how.micro_batch, how)
     if held.total > limit_gb * GB:
-        where = site(request.cluster)
-        most = (where.slots or how.instances) * where.most_hosts
+        capacity = site(request.cluster)
+        most = (capacity.slots or how.instances) * capacity.most_hosts
         offers = what_fits(figures, how, most, limit_gb)
         yield Problem(
             "too-little-memory",

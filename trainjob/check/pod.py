@@ -1,4 +1,4 @@
-"""What only a pod can lack: a Poplar SDK, poptorch, room for executables, a V-IPU partition."""
+"""Checks of a pod: Poplar SDK, poptorch, space for executables, V-IPU partition."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _SIZE = re.compile(r"\bsize\b\W*(\d+)", re.IGNORECASE)
 
 
 def sdk(context: Context) -> Iterator[Problem]:
-    """Yield hosts without the SDK, with another release, or with an SDK that brings no poprun."""
-    wanted = context.cluster(PodCluster).sdk
-    if wanted is None:
+    """Yield hosts without the SDK, with a different release, or with an SDK that lacks poprun."""
+    stated = context.cluster(PodCluster).sdk
+    if stated is None:
         return
-    where = context.where(lambda facts: "sdk" not in facts) if wanted.path else None
+    where = context.where(lambda facts: "sdk" not in facts) if stated.path else None
     if where:
-        text = f"there is no Poplar SDK in {wanted.path} on {where}: no poplar-*/enable.sh"
+        text = f"there is no Poplar SDK in {stated.path} on {where}: no poplar-*/enable.sh"
         yield Problem("sdk", text, "Set sdk.path to the unpacked SDK, or install it: trainjob provision")
     for folder, hosts in context.by_value("sdk"):
         # poplar-ubuntu_20_04-3.3.0+7857-b67b751185: the first number with two dots is the SDK's.
         named = re.search(r"(\d+\.\d+)\.\d+", folder)
-        if named is not None and releases.release(named[1]) != releases.release(wanted.version):
-            text = f"the SDK in {wanted.path} on {hosts} is {folder}, and sdk.version is {wanted.version}"
-            yield Problem("sdk-version", text, "Correct whichever is wrong: the release decides poprun's options")
-    where = context.where(lambda facts: facts.get("poprun") == "no" and ("sdk" in facts or not wanted.path))
+        if named is not None and releases.release(named[1]) != releases.release(stated.version):
+            text = f"the SDK in {stated.path} on {hosts} is {folder}, and sdk.version is {stated.version}"
+            yield Problem("sdk-version", text, "Correct the wrong one: the release decides poprun's options")
+    where = context.where(lambda facts: facts.get("poprun") == "no" and ("sdk" in facts or not stated.path))
     if where:
         text = f"there is no poprun on the PATH of {where}, even with the SDK enabled"
-        yield Problem("poprun", text, "Set sdk.path to a whole SDK: poprun is a part of poplar")
+        yield Problem("poprun", text, "Set sdk.path to a complete SDK: poprun is a part of poplar")
 
 
 def poptorch(context: Context) -> Iterator[Problem]:
-    """Yield virtualenvs without poptorch, or with a torch that it was not made for."""
-    wanted = context.cluster(PodCluster).sdk
-    if wanted is None or not wanted.venv or context.request.job.command:
+    """Yield virtualenvs without poptorch, or with a torch that their poptorch does not support."""
+    stated = context.cluster(PodCluster).sdk
+    if stated is None or not stated.venv or context.request.job.command:
         return
     where = context.where(lambda facts: "torch" in facts and "poptorch" not in facts)
     if where:
-        text = f"the virtualenv {wanted.venv} of {where} has no poptorch"
+        text = f"the virtualenv {stated.venv} of {where} has no poptorch"
         yield Problem("poptorch", text, "Install the SDK's own wheel there: trainjob provision")
     for answer in context.answers:
         made_with, torch = answer.facts.get("poptorch"), answer.facts.get("torch")
@@ -67,7 +67,7 @@ def cache(context: Context) -> Iterator[Problem]:
 
 
 def memlock(context: Context) -> Iterator[Problem]:
-    """Yield hosts where a process may not lock all of its memory."""
+    """Yield hosts that limit the memory that a process may lock."""
     for kilobytes, where in context.by_value("memlock"):
         if kilobytes != "unlimited":
             text = f"a process may lock {kilobytes} kB of memory on {where}, and IPU-Fabric locks all that it uses"
@@ -75,7 +75,7 @@ def memlock(context: Context) -> Iterator[Problem]:
 
 
 def partition(context: Context) -> Iterator[Problem]:
-    """Yield what keeps the V-IPU server from giving the job its partition."""
+    """Yield the problems that keep the job from its partition on the V-IPU server."""
     vipu = context.cluster(PodCluster).vipu
     if vipu.server is None:
         return
@@ -96,7 +96,9 @@ def partition(context: Context) -> Iterator[Problem]:
 
 def _unanswered(server: str, why: str) -> Problem:
     return Problem(
-        "vipu-server", f"the V-IPU server {server} does not answer: {why}", "Check vipu.server, and that it is up"
+        "vipu-server",
+        f"the V-IPU server {server} does not answer: {why}",
+        "Check vipu.server, and that the server is up",
     )
 
 

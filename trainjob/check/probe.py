@@ -1,4 +1,4 @@
-"""Asks machines for facts: one command a machine, whatever is asked, and every host of a cluster that names them."""
+"""Asks machines for facts, with one command for all questions: every host if the cluster file names its hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainjob.check import wanted
+from trainjob.check import requirements
 from trainjob.cluster.models import LocalCluster, PodCluster
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _SDK = package.program(str(package.folder() / "launch" / "main.py"), "shell/sdk.sh")
 _PROBE = package.program(__file__, "probe.sh")
-# Importing torch from a busy file server takes its time.
+# Importing torch from a busy file server can take minutes.
 _ANSWER_S, _IMPORT_S = 120.0, 300.0
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Target:
-    """One machine to ask. `hop`: it is a host that `machine` reaches by ssh; `prefix`: what starts the shell there."""
+    """One machine to ask. `hop`: `machine` reaches it by ssh; `prefix`: the words that start a shell on it."""
 
     name: str
     machine: Machine
@@ -41,7 +41,7 @@ class Target:
     prefix: tuple[str, ...] = ("bash",)
 
     def run(self, words: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Completed:
-        """Return what a shell with these words left there; the exit code is the caller's to read."""
+        """Return the result of a shell with these words on the machine; callers check the exit code."""
         line = [*self.prefix, *words]
         if self.hop:
             line = onward.command(self.name, line)
@@ -50,19 +50,19 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one machine answered. `why`: why it did not; `unreachable`: because ssh failed."""
+    """The answer of one machine. `why`: the reason if it gave none; `unreachable`: ssh failed."""
 
     target: Target
     facts: Mapping[str, str] = field(default_factory=dict)
-    cannot_reach: tuple[str, ...] = ()  # hosts it can't log in to, each with the reason
+    cannot_reach: tuple[str, ...] = ()  # hosts that the machine can't log in to, each with the reason
     why: str | None = None
     unreachable: bool = False
 
 
 def targets(request: Request, machine: Machine) -> list[Target]:
-    """Return the hosts that the cluster names; else the machine that jobs are handed over on."""
-    names = wanted.host_names(request)
-    # One host of a pod is the one that jobs are handed over on.
+    """Return the hosts that the cluster file names; else the machine on which jobs are submitted."""
+    names = requirements.host_names(request)
+    # The only host of a pod is the machine on which jobs are submitted.
     if not names or (len(names) == 1 and isinstance(request.cluster, PodCluster)):
         is_local = isinstance(request.cluster, LocalCluster)
         path = f"PATH={path_of_ranks(is_command=bool(request.job.command))}"
@@ -72,7 +72,7 @@ def targets(request: Request, machine: Machine) -> list[Target]:
 
 
 def listed(answers: Sequence[Answer]) -> str:
-    """Return machines as messages call them: "this machine", "login", "hosts h1, h2"."""
+    """Return the names of machines for a message: "this machine", "login", "hosts h1, h2"."""
     names = ", ".join(answer.target.name for answer in answers)
     if not answers[0].target.hop:
         return names
@@ -80,32 +80,32 @@ def listed(answers: Sequence[Answer]) -> str:
 
 
 def ask_hosts(request: Request, machine: Machine, project: Project, selection: Selection | None) -> tuple[Answer, ...]:
-    """Return what every host answers. A host behind `machine` that is down is an answer, too.
+    """Return the answer of every host. For a host that is down, the answer says so.
 
-    Raises SshError when `machine` itself can't be reached.
+    Raises SshError if `machine` itself can't be reached.
     """
     hosts = targets(request, machine)
     logins = [f"ssh={target.name}" for target in hosts if target.hop]
-    facts = [*logins, *_words(wanted.of_machine(request))]
+    facts = [*logins, *_words(requirements.of_machine(request))]
     has_interpreter = containers.find(request) is None
-    first = wanted.of_interpreter(request, imports_task=True) if has_interpreter else {}
-    # One host imports the task for all: the virtualenvs of the others are compared by version.
-    others = wanted.of_interpreter(request, imports_task=False) if has_interpreter else {}
+    first = requirements.of_interpreter(request, imports_task=True) if has_interpreter else {}
+    # Only the first host imports the task. The other hosts' virtualenvs are compared with its versions.
+    others = requirements.of_interpreter(request, imports_task=False) if has_interpreter else {}
     stdin = _packed(first, project, selection)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         pending = [pool.submit(_ask, hosts[0], [*facts, *_words(first)], stdin)]
         pending += [pool.submit(_ask, target, [*facts, *_words(others)]) for target in hosts[1:]]
-        return tuple(one.result() for one in pending)
+        return tuple(future.result() for future in pending)
 
 
 def ask_container(request: Request, machine: Machine, project: Project, selection: Selection | None) -> Answer:
-    """Return what the image's interpreter answers, in a container that is removed afterwards."""
+    """Return the answer of the image's interpreter, in a container that is removed afterwards."""
     container = request.cluster.container
     flags = ("--rm", "--interactive", "--network", "none", "--pull", "never", "--entrypoint", "sh")
     target = Target(
         f"image {container.image}", machine, prefix=(container.runtime, "run", *flags, str(container.image))
     )
-    questions = wanted.of_interpreter(request, imports_task=True)
+    questions = requirements.of_interpreter(request, imports_task=True)
     return _ask(target, _words(questions), _packed(questions, project, selection))
 
 
@@ -114,7 +114,7 @@ def _words(questions: Mapping[str, str]) -> list[str]:
 
 
 def _packed(questions: Mapping[str, str], project: Project, selection: Selection | None) -> bytes:
-    """Return the runtime and the project's files, as a run would have them below code/; nothing without a task."""
+    """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task."""
     if questions.get("unpack") != "yes":
         return b""
     stream = io.BytesIO()
@@ -131,9 +131,9 @@ def _source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _ask(target: Target, words: Sequence[str], stdin: bytes = b"") -> Answer:
-    """Return what a machine answers. Raises SshError when the one that jobs are handed over on can't be reached."""
+    """Return a machine's answer. Raises SshError if the machine on which jobs are submitted can't be reached."""
     try:
-        # A container has no SDK of its own to enable, and perhaps no bash.
+        # A container has no SDK to enable, and perhaps no bash.
         program = _PROBE if target.prefix != ("bash",) else f"{_SDK}\n{_PROBE}"
         ended = target.run(["-c", program, "sh", *words], stdin=stdin, timeout_s=_IMPORT_S if stdin else _ANSWER_S)
     except SshError:

@@ -1,4 +1,4 @@
-"""The cluster file, the user's project and the script, looked at where trainjob is called; no machine is asked."""
+"""Checks of the cluster file, the project and the script on this machine. They contact no other machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainjob.cluster.site import refuse_missing_facts
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines import process
 
-_OF_A_WORD = 9  # the byte that ends it, and a pointer to it
-_MOST_BYTES = 1_900_000  # of 2 MiB, which the environment shares
+_BYTES_PER_WORD = 9  # beside the word itself: its final NUL and a pointer to it
+_MOST_BYTES = 1_900_000  # of 2 MiB; the environment takes the rest
 
 
 def missing_facts(context: Context) -> Iterator[Problem]:
-    """Yield the site's facts that the cluster file lacks."""
+    """Yield the facts about the site that the cluster file lacks."""
     try:
         refuse_missing_facts(context.request.plan.cluster, context.request.cluster)
     except UserError as error:
@@ -24,22 +24,22 @@ def missing_facts(context: Context) -> Iterator[Problem]:
 
 
 def refused(context: Context) -> Iterator[Problem]:
-    """Yield what the job script can't carry: a directive, or a value of one."""
+    """Yield the reason why the job script can't be rendered, such as a directive."""
     if context.refused is not None:
         yield context.refused
 
 
 def missing_script(context: Context) -> Iterator[Problem]:
-    """Yield the command's script that does not exist: an interpreter's first word that ends like a script."""
+    """Yield a script that does not exist: the second word of the command, if it ends in .py or .sh."""
     command, folder = context.request.job.command or (), context.project.top / context.project.start
     if len(command) > 1 and command[1].endswith((".py", ".sh")) and not os.path.exists(folder / command[1]):
         text = f"{command[1]} does not exist in {folder}"
-        yield Problem("script", text, "Give its path from the folder that you are in")
+        yield Problem("script", text, "Give its path relative to your current folder")
 
 
 def too_long(context: Context) -> Iterator[Problem]:
-    """Yield a command that no program can be started with: the kernel takes words and environment of 2 MB together."""
-    size = sum(len(os.fsencode(word)) + _OF_A_WORD for word in context.request.job.command or ())
+    """Yield a command that is too long: the kernel accepts 2 MiB of words and environment together."""
+    size = sum(len(os.fsencode(word)) + _BYTES_PER_WORD for word in context.request.job.command or ())
     if size > _MOST_BYTES:
         yield Problem(
             "arguments",
@@ -54,7 +54,7 @@ def own_program(context: Context) -> Iterator[Problem]:
     folder = context.project.top / context.project.start
     if "/" not in first or first.startswith(("/", "~/")):
         return
-    if shutil.which(folder / first) is None:  # a folder is no program
+    if shutil.which(folder / first) is None:  # a folder is not a program
         yield Problem(
             "command",
             f"command {first!r} is not an executable file in {folder}",
@@ -63,7 +63,7 @@ def own_program(context: Context) -> Iterator[Problem]:
 
 
 def left_behind(context: Context) -> Iterator[Problem]:
-    """Yield files that the command names, that exist, and that the run would not have."""
+    """Yield existing files that the command names but that would not be copied into the run."""
     project, selection = context.project, context.selection
     copied = frozenset(selection.files if selection else ())
     reasons = dict(selection.left_out if selection else ())
@@ -74,14 +74,14 @@ def left_behind(context: Context) -> Iterator[Problem]:
         if name in reasons:
             cure = "Give its absolute path, or read it from TRAINJOB_DATA_DIR"
             yield Problem("left-out", f"{word} is not copied into the run: {reasons[name]}", cure)
-        # A file that the command writes, such as a log, may well exist from last time: that is no mistake.
+        # Later words may name files that the command writes, such as a log of the last run.
         elif number < 2 or word.endswith((".py", ".sh")):
             cure = f"Run: git add {word}, or give --untracked"
             yield Problem("untracked", f"{word} is not copied into the run: git does not track it", cure)
 
 
 def syntax(context: Context) -> Iterator[Problem]:
-    """Yield what bash can't read: first the prologue by itself, then the whole script with the site's templates."""
+    """Yield syntax errors of bash: first those of the prologue, then those of the whole script."""
     prologue = context.request.cluster.prologue
     why = _syntax_error("\n".join(prologue).encode()) if prologue else None
     if why is not None:

@@ -1,4 +1,4 @@
-"""A Slurm job beside the limits that the cluster file states, and beside what the live cluster says of itself."""
+"""Checks of a Slurm job against the limits in the cluster file, and against the live cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainjob.plan.slurm import cpus_per_task, threads_left_idle
 from trainjob.render.groups import of_each_group
 from trainjob.render.request import Request
 
-# sbatch reads a bare number as megabytes.
+# sbatch reads a number without a unit as megabytes.
 _UNITS_MB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
 _MEMORY = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
 _ACCELERATORS = ("gres", "gpus-per-node")
@@ -29,7 +29,7 @@ _START = re.compile(r"to start at (\S+)")
 
 
 def limits(context: Context) -> Iterator[Problem]:
-    """Yield what the cluster file says that the site would refuse."""
+    """Yield requests that exceed the node's memory or accelerators in the cluster file."""
     for request, cluster in of_each_group(context.request, context.cluster(SlurmCluster)):
         yield from _limits(request, cluster)
 
@@ -37,24 +37,24 @@ def limits(context: Context) -> Iterator[Problem]:
 def _limits(request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
     requested, most_gb = _memory(request, cluster), cluster.node.memory_gb
     if requested is not None and most_gb is not None and requested[1] > most_gb * 1024:
-        option, wanted_mb = requested
+        option, size_mb = requested
         ranks = request.plan.topology.instances_per_host
         yield Problem(
             "memory",
-            f"directives.{option} {cluster.directives[option]} is {wanted_mb / 1024:g} GB a node "
-            f"({wanted_mb / 1024 / ranks:g} GB for each of {ranks} ranks), and nodes.memory_gb is {most_gb}",
+            f"directives.{option} {cluster.directives[option]} is {size_mb / 1024:g} GB a node "
+            f"({size_mb / 1024 / ranks:g} GB for each of {ranks} ranks), and nodes.memory_gb is {most_gb}",
             f"Nearest that works: directives.mem {most_gb}G ({most_gb / ranks:g} GB a rank), or fewer instances a node",
         )
     most = cluster.node.accelerators
     for option in _ACCELERATORS:
         last = str(cluster.directives.get(option, "")).rpartition(":")[2]
         if last.isdigit() and int(last) > most:
-            text = f"directives.{option} asks for {last} accelerators of a node, and nodes.accelerators is {most}"
+            text = f"directives.{option} requests {last} accelerators of a node, and nodes.accelerators is {most}"
             yield Problem("accelerators", text, f"Nearest that works: {most}, or remove the directive")
 
 
 def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None:
-    """Return which directive asks for a node's memory, and how much that is in MB; None where none does."""
+    """Return the directive that requests memory, and its size for one node in MB; None if there is none."""
     ranks = request.plan.topology.instances_per_host
     factors = {
         "mem": 1,
@@ -72,9 +72,9 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
 
 
 def live(context: Context) -> Iterator[Problem]:
-    """Yield what the live partition would refuse. Raises UserError where Slurm gives no answer."""
+    """Yield requests that the live partition would refuse. Raises UserError if Slurm does not answer."""
     machine = context.machine
-    by_name = {one.name: one for one in partitions.partitions(machine)}
+    by_name = {partition.name: partition for partition in partitions.partitions(machine)}
     yield from _array(machine, context.request)
     for request, cluster in of_each_group(context.request, context.cluster(SlurmCluster)):
         yield from _of_partitions(by_name, machine, request, cluster)
@@ -112,8 +112,8 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     if not partition.is_up:
         yield Problem("partition", f"{where} is down or takes no jobs now", "Wait, or take another partition")
     time = request.job.time_limit or cluster.time_limit
-    wanted_s, most_s = seconds(time) if time else 0, seconds(partition.max_time)
-    if most_s is not None and (wanted_s is None or wanted_s > most_s):
+    time_s, most_s = seconds(time) if time else 0, seconds(partition.max_time)
+    if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
         yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)
     hosts = len(request.plan.topology.hosts)
@@ -125,28 +125,28 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
 
 def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
     kind, topology = cluster.node.accelerator, request.plan.topology
-    wanted = topology.devices // len(topology.hosts)
-    most = max((one.accelerators(kind) for one in partition.nodes), default=0)
-    if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and wanted > most:
-        text = f"the job takes {wanted} of {kind} on a node, and a node of {where} has {most}"
+    per_node = topology.devices // len(topology.hosts)
+    most = max((node.accelerators(kind) for node in partition.nodes), default=0)
+    if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and per_node > most:
+        text = f"the job takes {per_node} of {kind} on a node, and a node of {where} has {most}"
         yield Problem("accelerators", text, f"Nearest that works: nodes.accelerators {most} in the cluster file")
     memory = _memory(request, cluster)
-    most_mb = max((one.memory_mb for one in partition.nodes), default=0)
+    most_mb = max((node.memory_mb for node in partition.nodes), default=0)
     if memory is not None and memory[1] > most_mb:
-        text = f"directives.{memory[0]} comes to {memory[1]:.0f} MB a node, and a node of {where} has {most_mb}"
+        text = f"directives.{memory[0]} amounts to {memory[1]:.0f} MB a node, and a node of {where} has {most_mb}"
         yield Problem("memory", text, f"Nearest that works: directives.mem {most_mb}")
     yield from _of_cores(partition, where, cluster)
     taken = cpus_per_task(cluster, topology.instances_per_host) * threads_left_idle(cluster)
     cpus = taken * topology.instances_per_host
-    most_cpus = max((one.cpus for one in partition.nodes), default=0)
+    most_cpus = max((node.cpus for node in partition.nodes), default=0)
     if cpus > most_cpus:
         text = f"the job takes {cpus} CPUs of a node, and a node of {where} has {most_cpus}"
         yield Problem("cpus", text, f"Nearest that works: nodes.cpus {most_cpus} in the cluster file")
 
 
 def _of_cores(partition: Partition, where: str, cluster: SlurmCluster) -> Iterator[Problem]:
-    """Yield a problem where the threads of a core are counted wrongly, and the job wants to count them."""
-    threads = {one.threads_per_core for one in partition.nodes}
+    """Yield a problem if the cluster file has a wrong number of threads per core, and the job depends on it."""
+    threads = {node.threads_per_core for node in partition.nodes}
     stated = cluster.node.threads_per_core
     if cluster.directives.get("hint") == "nomultithread" and stated not in threads:
         shown = " or ".join(str(number) for number in sorted(threads))
@@ -155,7 +155,7 @@ def _of_cores(partition: Partition, where: str, cluster: SlurmCluster) -> Iterat
 
 
 def test_only(machine: Machine, script: bytes) -> str | Problem:
-    """Return when Slurm would start the job, or why it would not take it. It uses up a job id."""
+    """Return when Slurm would start the job, or the reason why it would refuse it. This uses up a job id."""
     try:
         answer = commands.call(machine, ["sbatch", "--test-only"], stdin=script)
     except UserError as error:

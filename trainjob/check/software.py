@@ -1,4 +1,4 @@
-"""Programs on the machines: whether they can be reached, and have what starts and trains the job."""
+"""Checks of the machines' software: ssh, interpreter, torch, the task, mpirun, Horovod, and limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainjob.check import probe, wanted
+from trainjob.check import probe, requirements
 from trainjob.check.context import Context
 from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, ipu_place
 from trainjob.contract import tasks
@@ -15,7 +15,7 @@ from trainjob.contract.errors import Problem
 from trainjob.contract.software import OLDEST_FOR_COMPILE, OLDEST_FOR_FSDP, is_older
 from trainjob.machines.ssh.failures import SshError
 
-_FEWEST_FILES = 1024  # what most systems give a process that asks for nothing
+_FEWEST_FILES = 1024  # the default of most systems
 _SSH_CURE = "mpirun needs ssh between all hosts, with known host keys and no questions: trainjob provision sets it up"
 _COMMAND_CURE = "Give a program and its arguments after --, as in: -- python train.py"
 
@@ -28,11 +28,11 @@ def unreachable(context: Context) -> Iterator[Problem]:
             text = f"{host} can't be reached from {context.machine.name}: {answer.why}"
             yield Problem("unreachable", text, _SSH_CURE)
         elif answer.why is not None:
-            yield Problem("no-answer", f"{host} can't be checked: {answer.why}", "Log in there and look")
+            yield Problem("no-answer", f"{host} can't be checked: {answer.why}", "Log in to it and look")
 
 
 def different(context: Context) -> Iterator[Problem]:
-    """Yield what differs between hosts and must not."""
+    """Yield software and folders that differ between hosts although they must not."""
     if len(context.answers) < 2:
         return
     for fact, (word, cure) in _SAME.items():
@@ -49,7 +49,7 @@ _SAME = {
     "sdk": ("SDK", "Install one SDK at the same path on all of them: trainjob provision"),
     "torch": ("torch", "Give every host the same virtualenv: trainjob provision"),
     "poptorch": ("poptorch", "Give every host the same virtualenv: trainjob provision"),
-    "data": ("data set", "Prepare it anew on the hosts that differ: trainjob data prepare"),
+    "data": ("data set", "Prepare it again on the hosts that differ: trainjob data prepare"),
     "runs-dir": ("runs_dir", "Set runs_dir to a folder on storage that all hosts share"),
 }
 
@@ -67,24 +67,24 @@ def ssh_between_hosts(context: Context) -> Iterator[Problem]:
 
 
 def container(context: Context) -> Iterator[Problem]:
-    """Yield what keeps this machine's engine from running the image."""
+    """Yield the problem that keeps this machine's engine from running the image."""
     if context.container_fault is not None:
         yield context.container_fault
 
 
 def image_file(context: Context) -> Iterator[Problem]:
-    """Yield an image that is a file and not there."""
+    """Yield an image file that does not exist."""
     where = context.where(lambda facts: facts.get("image") == "no")
     if where:
-        image = wanted.image_file(context.request)
+        image = requirements.image_file(context.request)
         yield Problem(
             "image", f"container.image {image} is not on {where}", "Copy it there, or correct container.image"
         )
 
 
 def interpreter(context: Context) -> Iterator[Problem]:
-    """Yield machines without the interpreter that trains."""
-    python = wanted.interpreter_of(context.request)
+    """Yield machines without the interpreter that would train."""
+    python = requirements.interpreter_of(context.request)
     where = context.where(
         lambda facts: facts.get("interpreter") == "no" or ("interpreter-exit" in facts and "python" not in facts),
         interpreter=True,
@@ -98,7 +98,7 @@ def interpreter(context: Context) -> Iterator[Problem]:
 
 
 class Interpreter(NamedTuple):
-    """An interpreter that was found, and where."""
+    """An interpreter, and the machines that have it."""
 
     machines: str
     executable: str
@@ -111,24 +111,24 @@ class Interpreter(NamedTuple):
 
 
 def interpreters(context: Context) -> list[Interpreter]:
-    """Return the interpreters that ranks would run, as far as they can be asked for, machines that agree together."""
-    together: dict[tuple[str, str, str | None], list[probe.Answer]] = {}
+    """Return the ranks' interpreters as far as they are known; machines with equal ones are listed together."""
+    by_facts: dict[tuple[str, str, str | None], list[probe.Answer]] = {}
     try:
-        answers_of_all = context.interpreters
-    except SshError:  # which is a problem of its own
+        all_answers = context.interpreters
+    except SshError:  # the check "unreachable" reports it
         return []
-    for answer in answers_of_all:
+    for answer in all_answers:
         if "executable" in answer.facts:
             facts = answer.facts
-            together.setdefault((facts["executable"], facts["python"], facts.get("torch")), []).append(answer)
-    return [Interpreter(probe.listed(answers), *facts) for facts, answers in together.items()]
+            by_facts.setdefault((facts["executable"], facts["python"], facts.get("torch")), []).append(answer)
+    return [Interpreter(probe.listed(answers), *facts) for facts, answers in by_facts.items()]
 
 
 def torch(context: Context) -> Iterator[Problem]:
-    """Yield interpreters without torch, and those whose torch has no GPU support where the job trains on GPUs."""
+    """Yield interpreters without torch, with a torch that is too old, or without GPU support for a job on GPUs."""
     if context.request.job.command:
         return
-    python = wanted.interpreter_of(context.request)
+    python = requirements.interpreter_of(context.request)
     cure = f"Install it there (pip install 'trainjob[train]'), or name another interpreter ({_key(context)})"
     where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
     if where:
@@ -162,7 +162,7 @@ def _too_old(context: Context, python: str | None, what: str, oldest: str, other
 def _no_compiler(context: Context) -> Iterator[Problem]:
     where = context.where(lambda facts: facts.get("compiler") == "no", interpreter=True)
     if where:
-        variable, *usual = wanted.compilers(context.request)
+        variable, *usual = requirements.compilers(context.request)
         yield Problem(
             "compiler",
             f"--compile needs a C++ compiler, and {where} has none of {', '.join(usual)} on its PATH",
@@ -171,10 +171,10 @@ def _no_compiler(context: Context) -> Iterator[Problem]:
 
 
 def task(context: Context) -> Iterator[Problem]:
-    """Yield why the task can't be imported and built with its options."""
-    name, entry = context.request.job.task or tasks.DEFAULT_TASK, wanted.task_entry(context.request)
-    python, top = wanted.interpreter_of(context.request), context.project.top
-    # The first host imports it for all.
+    """Yield the reason why the task can't be imported and built with its options."""
+    name, entry = context.request.job.task or tasks.DEFAULT_TASK, requirements.task_entry(context.request)
+    python, top = requirements.interpreter_of(context.request), context.project.top
+    # Only the first host imports the task.
     for answer in context.interpreters[:1]:
         facts = answer.facts
         if "python" not in facts or "torch" not in facts or entry is None:
@@ -184,17 +184,17 @@ def task(context: Context) -> Iterator[Problem]:
             why = f"the interpreter ended with exit code {facts['interpreter-exit']}"
         if refusal is None and why is None:
             continue
-        # It was unpacked in a folder that is gone: the user knows the project.
+        # The probe unpacked the project in a temporary folder; the message names the user's folder instead.
         text = re.sub(r"/\S*/project/(?=\S)", "", refusal or why or "").replace("project project", f"project {top}")
         if refusal is not None and f"task {entry}" in refusal:
             yield Problem("task", text.replace(f"task {entry}", f"task {name}"))
             continue
-        cure = "" if refusal else "Correct it, and see that its files are part of the project (git add)"
+        cure = "" if refusal else "Correct it, and make sure that its files are part of the project (git add)"
         yield Problem("task", f"task {name} can't be imported by {python} on {answer.target.name}: {text}", cure)
 
 
 def units(context: Context) -> Iterator[Problem]:
-    """Yield why the task's model can't be sharded or recomputed unit by unit."""
+    """Yield the reason why the task's model can't be sharded or recomputed by units."""
     for answer in context.interpreters[:1]:
         refusal = answer.facts.get("units-refused")
         if refusal is not None:
@@ -202,20 +202,20 @@ def units(context: Context) -> Iterator[Problem]:
 
 
 def optimizer(context: Context) -> Iterator[Problem]:
-    """Yield why the class of the job's own optimizer can't be imported."""
+    """Yield the reason why the class of the job's own optimizer can't be imported."""
     for answer in context.interpreters[:1]:
         refusal = answer.facts.get("optimizer-refused")
         if refusal is not None:
             text = re.sub(r"/\S*/project(?=[\s:])", str(context.project.top), refusal)
-            name, python = context.request.job.optimizer, wanted.interpreter_of(context.request)
+            name, python = context.request.job.optimizer, requirements.interpreter_of(context.request)
             yield Problem(
                 "optimizer", f"optimizer {name} can't be imported by {python} on {answer.target.name}: {text}"
             )
 
 
 def module(context: Context) -> Iterator[Problem]:
-    """Yield the module of `python -m` that neither the interpreter nor the project has."""
-    name, command = wanted.module(context.request), context.request.job.command
+    """Yield a module of `python -m` that neither the interpreter nor the project has."""
+    name, command = requirements.module(context.request), context.request.job.command
     if name is None or command is None:
         return
     folder = context.project.top / context.project.start
@@ -225,7 +225,7 @@ def module(context: Context) -> Iterator[Problem]:
     if where:
         yield Problem(
             "module",
-            f"{command[0]} on {where} has no module {name}, and neither has the folder that the command starts in",
+            f"{command[0]} on {where} has no module {name}, and neither has the folder in which the command starts",
             f"Install it there, or add {name}.py (or {name}/) to the project, in the folder where you call trainjob",
         )
 
@@ -234,7 +234,7 @@ def program(context: Context) -> Iterator[Problem]:
     """Yield machines without the command's program."""
     where = context.where(lambda facts: facts.get("program") == "no")
     if where:
-        name = wanted.program(context.request)
+        name = requirements.program(context.request)
         yield Problem("command", f"command {name!r} is not a program that can be started on {where}", _COMMAND_CURE)
 
 
@@ -242,7 +242,7 @@ def mpirun(context: Context) -> Iterator[Problem]:
     """Yield machines without Open MPI's mpirun."""
     where = context.where(lambda facts: "mpirun" in facts and "Open MPI" not in facts["mpirun"])
     if where:
-        is_engines = wanted.needs_horovod(context.request)
+        is_engines = requirements.needs_horovod(context.request)
         why = (
             f"engine {context.request.plan.engine}" if is_engines else f"a cluster of kind {context.request.plan.kind}"
         )
@@ -255,7 +255,7 @@ def horovod(context: Context) -> Iterator[Problem]:
     """Yield interpreters without a Horovod that was built for torch."""
     where = context.where(lambda facts: facts.get("horovod") == "no", interpreter=True)
     if where:
-        python, engine = wanted.interpreter_of(context.request), context.request.plan.engine
+        python, engine = requirements.interpreter_of(context.request), context.request.plan.engine
         yield Problem(
             "horovod",
             f"{python} on {where} has no Horovod built for torch, which engine {engine} needs",
@@ -265,7 +265,7 @@ def horovod(context: Context) -> Iterator[Problem]:
 
 
 def _key(context: Context) -> str:
-    """Return where the cluster file names the interpreter."""
+    """Return the key of the cluster file that names the interpreter."""
     cluster = context.request.cluster
     if isinstance(cluster, PodCluster):
         return "sdk.venv:"
@@ -273,12 +273,14 @@ def _key(context: Context) -> str:
 
 
 def limits(context: Context) -> Iterator[Problem]:
-    """Yield hosts whose limits on processes may spoil a training."""
+    """Yield hosts whose limits on processes may break a training."""
     where = context.where(lambda facts: facts.get("memlock") != "unlimited" and facts.get("infiniband") == "yes")
     if where:
-        text = f"a process may not lock all of its memory on {where}, and InfiniBand locks all that it sends from"
+        text = (
+            f"a process may not lock all of its memory on {where}, and InfiniBand locks all memory that it sends from"
+        )
         yield Problem("memlock", text, "Have memlock raised to unlimited there (/etc/security/limits.d)")
     for files, machines in context.by_value("nofile"):
         if files.isdigit() and int(files) < _FEWEST_FILES:
-            text = f"a process may open {files} files on {machines}, and data loaders and sockets take more"
+            text = f"a process may open {files} files on {machines}, and data loaders and sockets need more"
             yield Problem("nofile", text, f"Have nofile raised to at least {_FEWEST_FILES} there")

@@ -1,24 +1,24 @@
-"""Files and folders on the machines: data set, run directories, secrets, initial weights."""
+"""Checks of files and folders on the machines: data set, run directories, secrets, initial weights."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
 
-from trainjob.check import probe, wanted
+from trainjob.check import probe, requirements
 from trainjob.check.context import Context
 from trainjob.contract import manifest, package, ports
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.data.prepare import WAYS
 
-# Reading a whole data set takes its time.
+# Reading a whole data set takes long.
 _READ_S = 1800.0
 _SUMS = package.program(__file__, "sums.sh")
 
 
 def data(context: Context) -> Iterator[Problem]:
     """Yield machines that lack the data set."""
-    name, folder = wanted.data_name(context.request), context.request.cluster.data_dir
+    name, folder = requirements.data_name(context.request), context.request.cluster.data_dir
     cluster = context.request.plan.cluster
     if name is not None and folder is None:
         text = f"the task reads data set {name}, and cluster {cluster} has no data_dir"
@@ -26,7 +26,7 @@ def data(context: Context) -> Iterator[Problem]:
         return
     where = context.where(lambda facts: facts.get("data") == "no")
     if where and name is not None:
-        text = f"data set {name} is not prepared on {where}: there is no {wanted.manifest_path(context.request)}"
+        text = f"data set {name} is not prepared on {where}: there is no {requirements.manifest_path(context.request)}"
         yield Problem("data", text, _prepare(name, str(folder), where, cluster))
 
 
@@ -39,8 +39,8 @@ def _prepare(name: str, folder: str, where: str, cluster: str) -> str:
 
 
 def damaged_data(context: Context) -> Iterator[Problem]:
-    """Yield files of the data set that are not what was prepared; reads all of it on every host."""
-    name = wanted.data_name(context.request)
+    """Yield files of the data set that differ from those prepared. Reads the whole data set on every host."""
+    name = requirements.data_name(context.request)
     folder = f"{context.request.cluster.data_dir}/{name}"
     for answer in context.answers:
         if answer.facts.get("data", "no") == "no":
@@ -51,8 +51,8 @@ def damaged_data(context: Context) -> Iterator[Problem]:
         except UserError as error:
             yield of_error("data", error)
             continue
-        facts = [one for split in files for one in split.files.values()]
-        sums = "".join(dict.fromkeys(f"{one.sha256}  {one.file}\n" for one in facts))
+        facts = [fact for split in files for fact in split.files.values()]
+        sums = "".join(dict.fromkeys(f"{fact.sha256}  {fact.file}\n" for fact in facts))
         ended = answer.target.run(["-c", _SUMS, "sh", "sums", folder], stdin=sums.encode(), timeout_s=_READ_S)
         for line in ended.text.splitlines():
             if line.endswith(("FAILED", "FAILED open or read")):
@@ -63,13 +63,13 @@ def damaged_data(context: Context) -> Iterator[Problem]:
 
 
 def runs_dir(context: Context) -> Iterator[Problem]:
-    """Yield machines where run directories can't be made."""
+    """Yield machines on which run directories can't be created."""
     folder = context.request.cluster.runs_dir
-    is_named = bool(wanted.host_names(context.request))
+    is_named = bool(requirements.host_names(context.request))
     for fact, where in context.by_value("runs-dir"):
         state, _, at = fact.partition(" ")
         if state == "file":
-            yield Problem("runs-dir", f"runs_dir {folder} on {where}: {at} is not a folder", "Set runs_dir to one")
+            yield Problem("runs-dir", f"runs_dir {folder} on {where}: {at} is not a folder", "Set runs_dir to a folder")
         elif state == "read-only":
             cure = "Set runs_dir to a folder that you may write, on storage that all nodes share"
             yield Problem("runs-dir", f"runs_dir {folder} on {where}: you have no permission to write in {at}", cure)
@@ -82,15 +82,17 @@ def runs_dir(context: Context) -> Iterator[Problem]:
 
 
 def open_runs_dir(context: Context) -> Iterator[Problem]:
-    """Yield machines where anybody can replace a run directory by one of their own."""
+    """Yield machines on which anybody can replace a run directory."""
     for folder, where in context.by_value("runs-dir-open"):
         text = f"runs_dir {context.request.cluster.runs_dir} on {where}: anybody can replace what is in {folder}"
         at = shlex.quote(folder)
-        yield Problem("runs-dir-open", text, f"Run: chmod +t {at} (or o-w), or set runs_dir to a folder of yours")
+        yield Problem(
+            "runs-dir-open", text, f"Run: chmod +t {at} (or o-w), or set runs_dir to a folder that only you can write"
+        )
 
 
 def secrets(context: Context) -> Iterator[Problem]:
-    """Yield machines where ranks could not use the secrets file; no value of it is ever read here."""
+    """Yield machines on which ranks could not use the secrets file. The check reads no value of it."""
     path = context.request.cluster.secrets_file
     for state, where in context.by_value("secrets"):
         name = f"secrets_file {path} on {where}"
@@ -100,7 +102,7 @@ def secrets(context: Context) -> Iterator[Problem]:
         elif state == "folder":
             yield Problem("secrets", f"{name} is not a file", "Give the path of a file with NAME=VALUE lines")
         elif state == "unreadable":
-            yield Problem("secrets", f"{name} can't be read", "Make it a file of yours that you can read")
+            yield Problem("secrets", f"{name} can't be read", "Make it a file that you own and can read")
         elif not state.endswith("------"):
             bits = "".join("0" if letter == "-" else "1" for letter in state[1:10])
             text = f"{name} has mode 0{int(bits, 2):03o}: others can read it, and it must have mode 0600"
@@ -113,9 +115,9 @@ def secrets(context: Context) -> Iterator[Problem]:
 
 
 def staging_disk(context: Context) -> Iterator[Problem]:
-    """Yield machines where the data set can't be staged."""
+    """Yield machines on which the data set can't be staged."""
     for state, where in context.by_value("stage"):
-        wrong = "is no folder" if state == "absent" else "is a folder that you may not write"
+        wrong = "is not a folder" if state == "absent" else "is a folder that you may not write"
         text = f"stage: {context.request.job.stage} {wrong} on {where}"
         yield Problem("stage", text, "Give a folder on a disk of every host, or leave out --stage")
 
@@ -129,7 +131,7 @@ def first_weights(context: Context) -> Iterator[Problem]:
 
 
 def network(context: Context) -> Iterator[Problem]:
-    """Yield machines without the network that ranks meet on."""
+    """Yield machines without the network on which ranks meet."""
     where = context.where(lambda facts: facts.get("network") == "")
     if where:
         text = f"there is no network {context.request.cluster.network.interface} on {where}"
@@ -137,7 +139,7 @@ def network(context: Context) -> Iterator[Problem]:
 
 
 def port(context: Context) -> Iterator[Problem]:
-    """Yield a port of this machine that another program has."""
+    """Yield the job's port if another program on this machine uses it."""
     number = context.request.cluster.network.port
     if number and not ports.is_free(number):
         yield Problem(

@@ -36,7 +36,7 @@ def check(
     as_json: show.AsJson = False,
 ) -> None:
     """Find problems before a job is queued."""
-    from trainjob.check import wanted
+    from trainjob.check import requirements
     from trainjob.check.context import Depth
     from trainjob.check.software import interpreters
     from trainjob.requests.prepared import prepare
@@ -49,7 +49,7 @@ def check(
     if ask_controller and not found:
         script = prepared.render()
         start, found = _start(prepared, script.files[script.script].content)
-    _say(found, start, interpreters(context) if wanted.is_reachable(prepared.request) else [], as_json=as_json)
+    _say(found, start, interpreters(context) if requirements.is_reachable(prepared.request) else [], as_json=as_json)
     if found:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trainjob.contract.errors import RuleError
 
-# Slurm's own bound on MaxArraySize; a site's is lower as a rule (1001), and is asked of it.
+# Slurm's upper bound of MaxArraySize. A site's is usually lower (1001) and is read from its Slurm.
 LARGEST = 4_000_000
 MOST_ELEMENTS = 10_000
 _RANGE = re.compile(r"(?P<first>[0-9]+)(?:-(?P<last>[0-9]+)(?::(?P<step>[0-9]+))?)?")
@@ -25,19 +25,19 @@ class Array(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The shortest way to write it."""
+        """The array in its shortest form."""
         return f"{ranges(self.numbers)}{'' if self.at_once is None else f'%{self.at_once}'}"
 
 
 def parse(text: str) -> Array:
     """Return the array that `text` means. Raises RuleError."""
-    elements, percent, most = text.partition("%")
-    found = [_RANGE.fullmatch(part) for part in elements.split(",")]
-    if not all(found) or (percent and not most.isdecimal()):
+    tasks, percent, most = text.partition("%")
+    matches = [_RANGE.fullmatch(part) for part in tasks.split(",")]
+    if not all(matches) or (percent and not most.isdecimal()):
         raise RuleError(f'read "{text}", {_EXPECTED}', _FORMS)
     if percent and int(most) == 0:
         raise RuleError(f'read "{text}", which lets no element run', "leave %0 out, or give at least %1")
-    numbers = sorted({number for match in found if match for number in _numbers(match)})
+    numbers = sorted({number for match in matches if match for number in _numbers(match)})
     if len(numbers) > MOST_ELEMENTS:
         raise RuleError(f"has {len(numbers)} elements, and an array may have {MOST_ELEMENTS}", "submit it in parts")
     return Array(tuple(numbers), int(most) if percent else None)

@@ -1,4 +1,4 @@
-"""Pieces that several kinds of cluster share: types of text and number, and the keys that every kind has."""
+"""What several kinds of cluster share: types of text and numbers, and sections of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SLURM_TIME = r"^([0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|U
 _VERSION = r"^[0-9]+\.[0-9]+(\.[0-9]+)?([+-][A-Za-z0-9.+-]+)?$"
 JOB_NAME = r"^[^\x00-\x1f\x7f/]{1,200}$"
 
-# What an error says was expected, in the place of the expression.
+# What an error says was expected, instead of the regular expression.
 WORDS_OF_PATTERN = {
     _PLAIN: "text without the character NUL",
     _LINE: "one line of text that is not empty",
@@ -34,8 +34,8 @@ WORDS_OF_PATTERN = {
 }
 
 _OUR_PREFIX = "TRAINJOB_"
-# Tried with bash 5.2: an assignment to each of these ends the script, is lost, computes, or changes how the
-# rest of the script reads (IFS, POSIXLY_CORRECT). The others in bash's manual arrive unchanged.
+# Tried with bash 5.2: assigning to one of these ends the script, is lost, evaluates the value, or changes how bash
+# reads the rest of the script (IFS, POSIXLY_CORRECT). The other names in bash's manual reach the ranks unchanged.
 _BASH_PREFIXES = ("BASH", "COMP_", "READLINE_")
 _BASH_NAMES = frozenset(
     [
@@ -66,19 +66,19 @@ _BASH_NAMES = frozenset(
 
 
 def refuse_name(name: str) -> None:
-    """Raise RuleError for a name that can't be set for a rank."""
+    """Raise RuleError for a variable that can't be set for a rank."""
     if name in RANK_NAMES:
-        raise RuleError(f"{name} is set by the launcher, for each rank its own", "take it out")
+        raise RuleError(f"{name} is set by the launcher, to a different value for each rank", "take it out")
     if name.startswith(_OUR_PREFIX):
-        text = f"{name} begins with {_OUR_PREFIX}, and those names are trainjob's own"
+        text = f"{name} begins with {_OUR_PREFIX}, and these names are reserved for trainjob"
         raise RuleError(text, TRY_ON_CPUS if name == "TRAINJOB_DEVICE" else "choose another name")
     if name.startswith(("SLURM_", "SLURMD_", "SBATCH_")):
         raise RuleError(
-            f"{name} belongs to Slurm, which tells a job by it where it runs",
-            "take it out, or export in prologue: what srun itself should read",
+            f"{name} belongs to Slurm, which tells jobs through it where they run",
+            "take it out, or export it in prologue: if srun itself should read it",
         )
     if name in _BASH_NAMES or name.startswith(_BASH_PREFIXES):
-        raise RuleError(f"{name} is a name of bash's own, which a job script can't hand on", "choose another name")
+        raise RuleError(f"{name} is one of bash's own names, which a job script can't pass on", "choose another name")
 
 
 def _interface_or_cidr(text: str) -> None:
@@ -91,8 +91,8 @@ def _check_cidr(text: str) -> None:
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
-        what = f'read "{text}", expected an address and its bits, or the name of an interface'
-        raise RuleError(what, "write it as 10.5.0.0/16, or as eno1") from None
+        problem = f'read "{text}", expected an address with its prefix length, or the name of an interface'
+        raise RuleError(problem, "write it as 10.5.0.0/16, or as eno1") from None
 
 
 PlainText = Annotated[str, Rule(_PLAIN)]
@@ -104,7 +104,7 @@ Interface = Annotated[str, Rule(_INTERFACE, check=_interface_or_cidr)]
 SlurmTime = Annotated[str, Rule(_SLURM_TIME)]
 Version = Annotated[str, Rule(_VERSION)]
 EnvironmentName = Annotated[str, Rule(_NAME, check=refuse_name)]
-# The reader hands numbers over as they are written (3.10 stays "3.10"), so a file may hold them unquoted.
+# The reader keeps numbers as they are written (3.10 stays "3.10"), so a file need not quote them.
 WrittenText = Annotated[str, Rule(_PLAIN, json_type=("string", "number"))]
 Environment = dict[EnvironmentName, WrittenText]
 Number = Annotated[int, Rule(at_least=0)]
@@ -116,10 +116,10 @@ Price = Annotated[float, Rule(at_least=0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Ssh(Strict):
-    """How to reach the host that launches. The system's ssh and the user's own configuration are used."""
+    """How to reach the host that launches jobs, with the system's ssh and the user's ssh configuration."""
 
-    host: Word = required("Host name, or an alias of ~/.ssh/config.")
-    user: Word | None = key(None, "User there. Absent: as ssh decides.")
+    host: Word = required("Host name, or an alias from ~/.ssh/config.")
+    user: Word | None = key(None, "User name on that host. Absent: as ssh decides.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class Network(Strict):
     interface: Interface | None = key(None, "Interface name (eno1) or, on a pod, a CIDR (10.5.0.0/16).")
     data_interface: Interface | None = key(
         None,
-        "Interfaces for data, where they are others: ib0,ib1, or a pattern of NCCL's, such as ^docker,lo. "
+        "Interfaces for data, if they differ from interface: ib0,ib1, or a pattern for NCCL such as ^docker,lo. "
         "Absent: interface.",
     )
     port: FreePort | None = key(None, "Fixed rendezvous port, 1024 to 65535. Absent: a free one is chosen.")
@@ -140,7 +140,7 @@ class Container(Strict):
     """The container that ranks run in."""
 
     runtime: Literal["none", "apptainer", "pyxis", "docker", "podman"] = key(
-        "none", "Which program starts the container."
+        "none", "The program that starts the container."
     )
     image: Line | None = key(None, "Image file or reference; needed unless runtime is none.")
     mounts: list[Line] = key(

@@ -1,4 +1,4 @@
-"""A YAML text as values, with the line of every key and all that is wrong with it as YAML."""
+"""A YAML text as values, with the line of every key and every problem of the YAML."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from trainjob.cluster import traps
 
 KeyPath = tuple[str | int, ...]
 
-# What is a text in the end, whatever it looks like: 3.10 stays "3.10".
+# The values below these keys are always text: 3.10 stays "3.10".
 AS_WRITTEN = ("env", "command", "arguments")
 
 
 class Mistake(NamedTuple):
-    """One thing to mend: line and column (from 1; column 0: the whole line), key path, what is wrong, and the cure."""
+    """One mistake: line and column (from 1; column 0: the whole line), key path, what is wrong, and the cure."""
 
     line: int
     column: int
@@ -29,45 +29,45 @@ class Mistake(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it, and 1e-3, which every other reader takes for a number."""
+    """YAML 1.1 as PyYAML reads it, but with 1e-3 as a number, as in every other YAML reader."""
 
 
 class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml may be missing
-    """The same by libyaml, fifty times as fast; it has other words for what is wrong, and no limit to nesting."""
+    """The same in libyaml, fifty times as fast. Its messages differ, and it does not limit nesting."""
 
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+\Z")
 for _kind in (_Loader, _FastLoader):
     _kind.add_implicit_resolver(traps.FLOAT, _EXPONENT, list("-+0123456789"))
-# Nesting in a text of this size can't use up the stack.
+# A text of at most this many characters can't be nested deeply enough to overflow the stack.
 _FAST_UP_TO = 8192
 
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a mapping, the nodes they come from, and the problems met; `values` is empty when unreadable."""
+    """The values of a mapping, the nodes they come from, and the problems; `values` is empty if it can't be read."""
 
     values: dict[str, object]
     root: yaml.Node | None
     problems: tuple[Mistake, ...]
 
     def line(self, path: Sequence[str | int]) -> int:
-        """Return the line (from 1) of the deepest part of `path` that is written."""
+        """Return the line (from 1) of the deepest part of `path` that the text contains."""
         return _find(self.root, path)[0]
 
     def written(self, path: Sequence[str | int]) -> str | None:
-        """Return the plain, unquoted text at `path`; None where something else stands there."""
+        """Return the plain, unquoted text at `path`; None if the value there is not plain text."""
         node = _find(self.root, path)[1]
         return node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
 
 
 def load(text: str) -> Document:
-    """Return `text` as a document. Never raises: what is wrong stands in its problems."""
+    """Return `text` as a document. Never raises: the document lists its problems."""
     return _read(text, lambda loader, root: [_document(loader, root)])[0]
 
 
 def load_list(text: str) -> list[Document]:
-    """Return each item of a list as a document. Never raises: of a text that is no list, one tells what is wrong."""
+    """Return each item of a list as a document. Never raises: if `text` is no list, one document has the problem."""
     return _read(text, _items)
 
 
@@ -102,7 +102,9 @@ def _read_slowly(text: str, documents: Callable[[_Loader, yaml.Node | None], lis
 
 def _document(loader: _Loader, root: yaml.Node | None) -> Document:
     if not isinstance(root, yaml.MappingNode):
-        return Document({}, None, (_no_mapping(root),))
+        content = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
+        text = f"{content}: expected keys with values, such as kind: local or instances: 2"
+        return Document({}, None, (Mistake(1 if root is None else root.start_mark.line + 1, 0, (), text),))
     _keep_as_written(root)
     checker = _Checker(loader)
     checker.check(root, ())
@@ -118,18 +120,12 @@ def _not_yaml(error: yaml.MarkedYAMLError) -> Mistake:
     return Mistake(line, column, (), f"this is not YAML:{context + ',' if context else ''} {error.problem}")
 
 
-def _no_mapping(root: yaml.Node | None) -> Mistake:
-    found = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
-    line = 1 if root is None else root.start_mark.line + 1
-    return Mistake(line, 0, (), f"{found}: expected keys with values, such as kind: local or instances: 2")
-
-
 def _kind_of(node: yaml.Node) -> str:
     return "a list" if isinstance(node, yaml.SequenceNode) else "one value"
 
 
 def _find(node: yaml.Node | None, path: Sequence[str | int]) -> tuple[int, yaml.Node | None]:
-    """Return the line of the last key of `path` that is there, and the node at `path` if all of it is."""
+    """Return the line of the last key of `path` that exists, and the node at `path` if all of its keys exist."""
     line = node.start_mark.line + 1 if node else 1
     for step in path:
         match = _child(node, step)
@@ -141,7 +137,7 @@ def _find(node: yaml.Node | None, path: Sequence[str | int]) -> tuple[int, yaml.
 
 def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        # Merged keys stand first once values are constructed, and the last one counts.
+        # Once values are constructed, merged keys come first; of equal keys the last one counts.
         for key, value in reversed(node.value):
             if key.value == step:
                 return key.start_mark.line + 1, value
@@ -162,7 +158,7 @@ def _keep_as_written(root: yaml.MappingNode) -> None:
 
 
 class _Checker:
-    """Walks all nodes once, notes what is wrong, and makes each wrong node a text so that values can be had."""
+    """Visits all nodes once, notes problems, and turns each faulty node into text so that values can be constructed."""
 
     def __init__(self, loader: _Loader) -> None:
         self.loader = loader
@@ -170,7 +166,7 @@ class _Checker:
         self._seen: set[int] = set()
 
     def check(self, node: yaml.Node, path: KeyPath) -> None:
-        """Note the problems of `node` and of all below it."""
+        """Note the problems of `node` and of all nodes below it."""
         if id(node) in self._seen:
             return
         self._seen.add(id(node))

@@ -1,4 +1,4 @@
-"""What is refused here: cluster files and job files that the user can mend."""
+"""Errors in cluster files, job files and flags, which the user can correct."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from trainjob.contract.errors import UserError
 
 
 class ClusterError(UserError):
-    """A cluster that can't be found, read or used as it stands."""
+    """A cluster that can't be found, read or used."""
 
     code = "cluster"
 

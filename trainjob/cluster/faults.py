@@ -1,4 +1,4 @@
-"""What pydantic refuses, in our words: what was read, what is expected, the cure."""
+"""pydantic's errors in our words: what was read, what is expected, and the cure."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _EXPECTED = {
     "literal_error": "{expected}",
 }
 _LONGEST_SHOWN = 60
-_MOST_FAULTS = 200  # nobody reads more, and each is compared with every known key
+_MOST_FAULTS = 200  # nobody reads more, and comparing each one with every key takes time
 
 
 class Fault(NamedTuple):
-    """One thing that a model refuses, where, and what to do about it."""
+    """One value that a model refuses: its key path, what is wrong, and the cure."""
 
     path: KeyPath
     text: str
@@ -51,30 +51,30 @@ class Fault(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The key path with a colon, to be followed by the text; empty where no key is at fault."""
+        """The key path with a colon, which precedes the text; empty if no key is at fault."""
         return f"{dotted(self.path)}: " if self.path else ""
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """Return a key path as people write it: nodes.cpus, hosts[1]."""
+    """Return a key path as text: nodes.cpus, hosts[1]."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
 def faults(kind: type[Strict], values: Mapping[str, object], error: ValidationError, written: Written) -> list[Fault]:
-    """Return what `kind` refuses in `values`, one fault a key path, in the order of the kind's keys.
+    """Return what `kind` refuses in `values`, one fault for each key path, in the order of the kind's keys.
 
-    `written` gives the unquoted text that stands at a path, so that a value is shown as it was typed.
+    `written` returns the unquoted text at a path, so that a value is shown as it was typed.
     """
     grouped: dict[KeyPath, list[Any]] = {}
     for detail in error.errors(include_url=False)[:_MOST_FAULTS]:
         grouped.setdefault(_path(detail, values), []).append(detail)
-    found = [Fault(path, *_describe(kind, path, details, written)) for path, details in grouped.items()]
-    return _without_echoes(kind, found, grouped)
+    all_faults = [Fault(path, *_describe(kind, path, details, written)) for path, details in grouped.items()]
+    return _without_echoes(kind, all_faults, grouped)
 
 
 def _path(detail: Any, values: object) -> KeyPath:
-    """Return pydantic's location without what it adds of its own: the branches of a union, "[key]"."""
+    """Return pydantic's location without the parts that are no keys: the branches of a union, "[key]"."""
     path: list[str | int] = []
     for step in detail["loc"]:
         if (isinstance(values, dict) and step in values) or (isinstance(values, list) and isinstance(step, int)):
@@ -88,7 +88,7 @@ def _path(detail: Any, values: object) -> KeyPath:
 
 
 def _without_echoes(kind: type[Strict], faults: list[Fault], grouped: Mapping[KeyPath, list[Any]]) -> list[Fault]:
-    """Drop a key that is missing only because it is misspelt, and "expected text" for a list with a wrong item."""
+    """Drop keys that are missing only because they are misspelt, and "expected text" for a list with a wrong item."""
     meant = {
         (*path[:-1], nearest(str(path[-1]), _known_keys(kind, path[:-1])))
         for path, details in grouped.items()
@@ -108,13 +108,17 @@ def _describe(kind: type[Strict], path: KeyPath, details: list[Any], written: Wr
     detail = details[0]
     match detail["type"]:
         case "extra_forbidden":
-            return _unknown_key(path, _known_keys(kind, path[:-1]))
+            keys = _known_keys(kind, path[:-1])
+            close = nearest(str(path[-1]), keys)
+            return "is not a key", f"is {close} meant?" if close else f"known here are {', '.join(keys)}"
         case "missing":
-            return "is missing", f"add it. {_described(kind, path)}"
+            parent = _kind_at(kind, path[:-1])
+            missing = keys_of(parent).get(str(path[-1])) if parent else None
+            return "is missing", f"add it. {missing.what if missing else 'Give it a value'}"
         case "value_error":
             error = detail["ctx"]["error"]
             return (error.text, error.cure) if isinstance(error, RuleError) else (str(error), "")
-    # Of a union's branches, the one that took the type says more than those that didn't.
+    # If one branch of a union accepts the type of the value, its errors are more precise than those of the others.
     closest = [each for each in details if not each["type"].endswith("_type")]
     if all(each["type"] == "literal_error" for each in closest):
         closest = details
@@ -123,17 +127,12 @@ def _describe(kind: type[Strict], path: KeyPath, details: list[Any], written: Wr
     return f"read {_shown(value, written(path))}, expected {expected}", _cure(details, value, written(path))
 
 
-def _unknown_key(path: KeyPath, keys: Iterable[str]) -> tuple[str, str]:
-    close = nearest(str(path[-1]), keys)
-    return "is not a key", f"is {close} meant?" if close else f"the keys are {', '.join(keys)}"
-
-
 def _expected(detail: Any) -> str:
     context = detail.get("ctx", {})
     if detail["type"] == "string_pattern_mismatch":
         return WORDS_OF_PATTERN.get(context["pattern"], f"text that matches {context['pattern']}")
-    known = _EXPECTED.get(detail["type"])
-    return known.format(**context) if known else str(detail["msg"])
+    template = _EXPECTED.get(detail["type"])
+    return template.format(**context) if template else str(detail["msg"])
 
 
 def _shown(value: object, written: str | None) -> str:
@@ -146,13 +145,13 @@ def _shown(value: object, written: str | None) -> str:
 
 
 def _cure(details: list[Any], value: object, written: str | None) -> str:
-    wanted = {detail["type"] for detail in details}
+    types = {detail["type"] for detail in details}
     if value is None:
         return "give a value, or take the key out"
-    took_the_type = "greater_than_equal" in wanted  # by another branch of a union
-    if wanted & {"string_type", "literal_error"} and not took_the_type and written and not isinstance(value, str):
+    is_accepted_type = "greater_than_equal" in types  # in another branch of a union
+    if types & {"string_type", "literal_error"} and not is_accepted_type and written and not isinstance(value, str):
         return f'quote it, "{written}"'
-    if wanted & {"int_type", "float_type"} and isinstance(value, str) and _is_a_number(value):
+    if types & {"int_type", "float_type"} and isinstance(value, str) and _is_a_number(value):
         return f"take the quotes away, {value}"
     return ""
 
@@ -170,20 +169,14 @@ def _known_keys(kind: type[Strict], path: KeyPath) -> list[str]:
     return list(keys_of(parent)) if parent else []
 
 
-def _described(kind: type[Strict], path: KeyPath) -> str:
-    parent = _kind_at(kind, path[:-1])
-    one = keys_of(parent).get(str(path[-1])) if parent else None
-    return one.what if one else "Give it a value"
-
-
 def _kind_at(kind: type[Strict], path: KeyPath) -> type[Strict] | None:
-    """Return the kind of value that has the keys at `path`; None where free keys stand (env, directives)."""
+    """Return the kind of value that has the keys at `path`; None if any key is allowed there (env, directives)."""
     current: type[Strict] | None = kind
     for step in path:
-        if isinstance(step, int):  # an item of a list has the keys that the list is of
+        if isinstance(step, int):  # an item of a list has the keys of the list's type
             continue
-        one = keys_of(current).get(step) if current else None
-        branches = (one.annotation, *get_args(one.annotation)) if one else ()
+        key = keys_of(current).get(step) if current else None
+        branches = (key.annotation, *get_args(key.annotation)) if key else ()
         parts = [part for branch in branches for part in (branch, *get_args(branch))]
         current = next((part for part in parts if isinstance(part, type) and issubclass(part, Strict)), None)
     return current

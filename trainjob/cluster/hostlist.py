@@ -1,7 +1,7 @@
 """Host lists as Slurm writes them: pod-host[1-4], n[01-12], r[1-2]n[1-3], a[1,3-5],b.
 
-What Slurm reads, this reads alike. Two things Slurm passes over are refused, for they are slips: a name
-given twice and an empty entry. Text behind a bracket (n[1-2].example.org) is read as well.
+This module expands every list as Slurm does, but refuses two mistakes that Slurm ignores: a repeated name and an empty
+entry. Text after a bracket (n[1-2].example.org) is accepted too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainjob.contract.errors import RuleError
 
 MOST_HOSTS = 65_536
 
-# A name begins with no dash: it becomes an argument of ssh, mpirun and poprun.
+# A name must not begin with a dash, because it becomes an argument of ssh, mpirun and poprun.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 _PIECE = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
@@ -28,7 +28,7 @@ class HostlistError(RuleError):
 
 
 def expand(hosts: str | Sequence[str]) -> tuple[str, ...]:
-    """Return every host name of `hosts`, in order: a list, a text with ranges, or a list of such texts.
+    """Return every host name of `hosts`, in order. `hosts` is a text with ranges, or a list of these texts.
 
     Raises HostlistError.
     """
@@ -43,16 +43,17 @@ def expand(hosts: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return the short text, in the same order, of which `expand` and Slurm make `names`.
+    """Return the shortest text that `expand` and Slurm expand to `names`, in the same order.
 
-    Raises HostlistError where a name is none, or comes twice.
+    Raises HostlistError for an invalid or repeated name.
     """
     runs: list[_Run] = []
     listed = list(names)
     for name in listed:
         _check_name(name, name)
-        stem, number = _stem_and_number(name)
-        if runs and runs[-1].goes_on_with(stem, number):
+        match = _NUMBERED.fullmatch(name)
+        stem, number = (match[1], match[2]) if match else (name, "")
+        if runs and runs[-1].is_followed_by(stem, number):
             runs[-1] = runs[-1]._replace(last=number)
         else:
             runs.append(_Run(stem, number, number))
@@ -64,7 +65,7 @@ def compress(names: Iterable[str]) -> str:
 def _split(text: str) -> list[str]:
     """Return the entries of `text` at the commas outside of brackets."""
     if re.search(r"\s", text):
-        raise HostlistError(f"{text!r} holds a space", "separate hosts by a comma alone, or write them as a list")
+        raise HostlistError(f"{text!r} holds a space", "separate hosts by commas only, or write them as a list")
     entries, depth = [""], 0
     for part in re.split(r"([,\[\]])", text):
         depth = max(0, depth + {"[": 1, "]": -1}.get(part, 0))
@@ -80,8 +81,8 @@ def _split(text: str) -> list[str]:
 def _expand_entry(entry: str, most: int) -> Iterator[str]:
     _check_brackets(entry)
     pieces = [(piece[1], _ranges(piece[2], entry)) for piece in _PIECE.finditer(entry)]
-    wanted = math.prod(sum(last - first + 1 for first, last, _ in ranges) for _, ranges in pieces if ranges)
-    if wanted > most:
+    size = math.prod(sum(last - first + 1 for first, last, _ in ranges) for _, ranges in pieces if ranges)
+    if size > most:
         raise HostlistError(f"{entry!r} makes more than {MOST_HOSTS:,} hosts, the most there may be", "shorten it")
     choices = [[text + number for number in _numbers(ranges)] for text, ranges in pieces]
     for parts in itertools.product(*choices):
@@ -100,7 +101,7 @@ def _check_brackets(entry: str) -> None:
         elif sign == "]":
             if opened is None:
                 raise HostlistError(
-                    f"{entry!r} closes a ] at character {position + 1} that none opened", "write [ first"
+                    f"{entry!r} has a ] at character {position + 1} without a [ before it", "write [ first"
                 )
             opened = None
     if opened is not None:
@@ -111,7 +112,7 @@ Range = tuple[int, int, int]  # first, last, digits of the first as written
 
 
 def _ranges(inner: str | None, entry: str) -> list[Range]:
-    """Return the ranges of one bracket; none where a piece of the entry has no bracket."""
+    """Return the ranges of one bracket; none if this piece of the entry has no bracket."""
     return [] if inner is None else [_range(part, entry) for part in inner.split(",")]
 
 
@@ -138,7 +139,7 @@ def _check_name(name: str, entry: str) -> None:
     if not _NAME.fullmatch(name):
         raise HostlistError(
             f"{entry!r} gives the host name {name!r}: a name has letters, digits, dots, dashes and underscores, "
-            "begins with no dash or dot, and is at most 253 long",
+            "begins with no dash or dot, and has at most 253 characters",
             "correct the name",
         )
 
@@ -152,20 +153,15 @@ def _refuse_duplicates(names: list[str]) -> None:
 
 
 class _Run(NamedTuple):
-    """A stretch of names that differ by one in their last number; "" where a name ends in no number."""
+    """Names whose last numbers follow each other; the numbers are "" for a name that does not end in one."""
 
     stem: str
     first: str
     last: str
 
-    def goes_on_with(self, stem: str, number: str) -> bool:
-        """Return whether `stem` + `number` is the next name, padded as the first one is."""
+    def is_followed_by(self, stem: str, number: str) -> bool:
+        """Return whether `stem` + `number` is the next name, padded like the first one."""
         return bool(self.last) and stem == self.stem and number == str(int(self.last) + 1).zfill(len(self.first))
-
-
-def _stem_and_number(name: str) -> tuple[str, str]:
-    match = _NUMBERED.fullmatch(name)
-    return (match[1], match[2]) if match else (name, "")
 
 
 def _write(stem: str, runs: list[_Run]) -> str:

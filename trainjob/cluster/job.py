@@ -1,4 +1,4 @@
-"""What to run: a task of our runtime, or a command of the user's own, and its settings."""
+"""What to run: a task of our runtime or the user's own command, and its settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainjob.contract.profile import parse_ranks, parse_updates
 from trainjob.contract.setting_row import Row
 from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, names, rows
 
-# What the rows call a form of text or mapping.
+# The types behind the names that rows give to forms of text and mappings.
 FORMS: dict[str, Any] = {
     "line": Line,
     "job-name": Annotated[str, Rule(JOB_NAME)],
@@ -35,7 +35,7 @@ FORMS: dict[str, Any] = {
     "directives": dict[DirectiveName, Line | int | bool],
     "environment": Environment,
     "slurm-time": SlurmTime,
-    # A range is spelled out before anything is checked.
+    # `spelled_out` turns a range into two numbers before anything is checked.
     "host-count": Annotated[int, Rule(json_type=("integer", "string"))],
     "update-range": Annotated[str, Rule(check=parse_updates)],
     "ranks": Annotated[str, Rule(check=parse_ranks)],
@@ -46,7 +46,7 @@ FORMS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Job(JobSettings, Strict):
-    """A job: every key is a flag as well."""
+    """A job: every key is also a flag."""
 
     @classmethod
     def keys(cls) -> Mapping[str, Key]:
@@ -56,25 +56,25 @@ class Job(JobSettings, Strict):
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
-        """Return the job that states `values`, checked. Raises InvalidError."""
+        """Return the job with the settings in `values`, checked. Raises InvalidError."""
         return validated(cls, values)
 
     @classmethod
     def spelled_out(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Return `values` with a range of hosts as two numbers: 2-8 is hosts 8, least_hosts 2."""
+        """Return `values` with a range of hosts as two numbers: 2-8 becomes hosts 8 and least_hosts 2."""
         match = HOST_RANGE.fullmatch(str(values.get("hosts")))
         if match is None:
             return values
         return {**values, "hosts": int(match["most"]), "least_hosts": int(match["least"])}
 
     def enforce_rules(self) -> None:
-        """Raise BreachError for two settings that exclude each other."""
+        """Raise BreachError if two settings exclude each other."""
         for first, second in EXCLUSIVE:
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise BreachError(second, f"is given, and {first} is given too", "take one of them out")
 
     def given(self) -> dict[str, Any]:
-        """Return what the job states, by setting; what it leaves to defaults is not in it."""
+        """Return the settings that the job states, by name, without those left at their defaults."""
         return {
             name: value
             for name in names(type(self))

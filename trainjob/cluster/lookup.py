@@ -1,4 +1,4 @@
-"""Finds the cluster that --cluster names: ./clusters, then the user's configuration folder, then the catalog."""
+"""Finds the cluster that --cluster names: in ./clusters, the user's configuration folder, then the catalog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path("clusters")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cluster file that a name stands for, not yet read. `shown` is what an error calls the file."""
+    """A cluster file with its name, not yet read. Errors call the file `shown`."""
 
     name: str
     path: Path
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class NamedCluster:
-    """A cluster and where it comes from. `origin_word` holds nothing of this machine, so it may be rendered."""
+    """A cluster and its origin. `origin_word` holds no path of this machine, so scripts may contain it."""
 
     name: str
     path: Path
@@ -44,25 +44,25 @@ class NamedCluster:
 def find(value: str) -> NamedCluster:
     """Return the cluster that --cluster `value` means: a path with a slash or ending in .yaml, else a name.
 
-    Raises ClusterError: an unknown name, with the nearest and all known ones; a file that can't be read.
+    Raises ClusterError for an unknown name, with the nearest and all known names, and for a file that can't be read.
     """
     if "/" in value or value.endswith(".yaml"):
         return _at_path(value).read()
-    listed = candidates()
-    for candidate in listed:
+    all_candidates = candidates()
+    for candidate in all_candidates:
         if candidate.name == value:
             return candidate.read()
-    raise ClusterError(f'no cluster is called "{value}"', _known(value, listed))
+    raise ClusterError(f'no cluster is called "{value}"', _known(value, all_candidates))
 
 
 def candidates() -> tuple[Candidate, ...]:
-    """Return every name there is, once: the file that it stands for here and now. Reads none of them."""
-    by_name: dict[str, Candidate] = {}
-    of_this_folder = (Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
-    of_the_user = (
+    """Return one candidate for every name: the file that `find` would read. Reads no file."""
+    here = (Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
+    users = (
         Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
     )
-    for candidate in (*of_this_folder, *of_the_user, *catalog()):
+    by_name: dict[str, Candidate] = {}
+    for candidate in (*here, *users, *catalog()):
         by_name.setdefault(candidate.name, candidate)
     return tuple(by_name.values())
 
@@ -89,21 +89,18 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def _at_path(value: str) -> Candidate:
     path = Path(value)
     if not path.exists():
-        raise ClusterError(f"{value}: there is no such file", _is_a_name_meant(path.stem))
-    # An absolute path is this machine's own: only the file's name may be rendered.
+        by_name = {candidate.name: candidate for candidate in candidates()}
+        close = nearest(path.stem, by_name)
+        cure = f"is --cluster {close} meant ({by_name[close].origin_word})?" if close else "correct the path"
+        raise ClusterError(f"{value}: there is no such file", cure)
+    # An absolute path exists only on this machine, so scripts contain only the file's name.
     return Candidate(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
 
 
-def _is_a_name_meant(stem: str) -> str:
-    by_name = {candidate.name: candidate for candidate in candidates()}
-    close = nearest(stem, by_name)
-    return f"is --cluster {close} meant ({by_name[close].origin_word})?" if close else "correct the path"
-
-
-def _known(value: str, listed: tuple[Candidate, ...]) -> str:
-    close = nearest(value, [candidate.name for candidate in listed])
+def _known(value: str, clusters: tuple[Candidate, ...]) -> str:
+    close = nearest(value, [candidate.name for candidate in clusters])
     meant = f"is {close} meant? Known" if close else "known"
-    ready = [candidate.name for candidate in listed if candidate.path.parent == CATALOG]
-    others = [f"{candidate.name} ({candidate.origin_word})" for candidate in listed if candidate.name not in ready]
+    ready = [candidate.name for candidate in clusters if candidate.path.parent == CATALOG]
+    others = [f"{candidate.name} ({candidate.origin_word})" for candidate in clusters if candidate.name not in ready]
     names = ", ".join([*others, f"and in the catalog {', '.join(ready)}"] if others else ready)
     return f"{meant} are {names}. A file is given as a path that ends in .yaml"

@@ -1,4 +1,4 @@
-"""A job from its file and from the flags that override it, with where each setting came from."""
+"""A job from its file and the flags that override it, with the origin of each setting."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trainjob.cluster.validation import InvalidError
 from trainjob.contract import settings
 from trainjob.contract.errors import Problem
 
-# These hold names of their own: flags and file are merged name by name.
+# These settings are mappings: flags and file are merged name by name.
 _NAMED = tuple(row.name for row in settings.rows().values() if row.is_mapping)
 _PARTNER = {one: other for pair in settings.EXCLUSIVE for one, other in (pair, pair[::-1])}
 
 
 @dataclass(frozen=True)
 class MergedJob:
-    """A job, and for each setting that was given its origin: "flag --hosts", "job file mine.yaml".
+    """A job, and the origin of each setting that was given: "flag --hosts", "job file mine.yaml".
 
-    Keys of `origins` are those of the job, and set.NAME and env.NAME. What is not in it is a default.
+    Keys of `origins` are the job's keys, set.NAME and env.NAME. Settings without an origin have their defaults.
     """
 
     job: Job
@@ -32,24 +32,27 @@ class MergedJob:
 
 
 def merge_job(file: Path | None, flags: Mapping[str, object]) -> MergedJob:
-    """Return the job that `file` and `flags` describe; a flag that is None or empty was not given.
+    """Return the job that `file` and `flags` describe; flags that are None or empty were not given.
 
     A flag overrides the same key of the file, and the key that excludes it: --global-batch overrides accumulation.
-    Raises JobError, naming the flag, or the file and line.
+    Raises JobError, which names the flag, or the file and line.
     """
-    given = {key: _plain(value) for key, value in flags.items() if value is not None and not _holds_nothing(value)}
-    given = dict(Job.spelled_out(given))
-    _check_flags(given)
-    in_file = _from_file(file)
-    merged = overridden(in_file, given)
+    from_flags = dict(Job.spelled_out({key: _plain(value) for key, value in flags.items() if not _is_empty(value)}))
+    try:
+        Job.of(from_flags)
+    except InvalidError as refused:
+        raise JobError.of_all([_of_a_flag(fault) for fault in refused.faults]) from None
+    from_file = read_job(file).given() if file is not None else {}
+    in_file = {key: value for key, value in from_file.items() if value is not None}
+    merged = overridden(in_file, from_flags)
     origins = dict.fromkeys(by_setting(in_file), f"job file {file.name}" if file else "")
-    origins |= {setting: f"flag {_flag(setting)}" for setting in by_setting(given)}
+    origins |= {setting: f"flag {_flag(setting)}" for setting in by_setting(from_flags)}
     kept = {setting: origin for setting, origin in origins.items() if setting.partition(".")[0] in merged}
     return MergedJob(Job.of(merged), kept)
 
 
 def overridden(settings_below: Mapping[str, object], settings_above: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings below with those above over them; a key removes the one that it excludes."""
+    """Return both settings merged: those above override those below, and remove the settings that they exclude."""
     merged = dict(settings_below)
     if "hosts" in settings_above:
         merged.pop("least_hosts", None)  # a range of hosts is one value
@@ -59,12 +62,12 @@ def overridden(settings_below: Mapping[str, object], settings_above: Mapping[str
     return merged
 
 
-def _holds_nothing(value: object) -> bool:
-    return isinstance(value, list | tuple | Mapping) and not value
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, list | tuple | Mapping) and not value)
 
 
 def _plain(value: object) -> object:
-    """Return lists and dictionaries where a command line has tuples and other mappings."""
+    """Return a tuple as a list and any mapping as a dictionary, the types that a file has."""
     if isinstance(value, tuple):
         return list(value)
     return dict(value) if isinstance(value, Mapping) else value
@@ -74,24 +77,11 @@ def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _from_file(file: Path | None) -> dict[str, object]:
-    if file is None:
-        return {}
-    return {key: value for key, value in read_job(file).given().items() if value is not None}
-
-
 def by_setting(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of every setting in `values`, with one for each name in set, env and poprun: set.width."""
+    """Return every setting in `values`, with the names in set, env and poprun as separate settings: set.width."""
     plain = {key: value for key, value in values.items() if key not in _NAMED}
     named = {f"{key}.{name}": value for key in _NAMED for name, value in _mapping(values.get(key)).items()}
     return plain | named
-
-
-def _check_flags(flags: dict[str, object]) -> None:
-    try:
-        Job.of(flags)
-    except InvalidError as refused:
-        raise JobError.of_all([_of_a_flag(fault) for fault in refused.faults]) from None
 
 
 def _of_a_flag(fault: Fault) -> Problem:
@@ -104,7 +94,7 @@ def _of_a_flag(fault: Fault) -> Problem:
 
 
 def _flag(setting: str) -> str:
-    """Return how a setting is written on the command line."""
+    """Return the flag that states a setting on the command line."""
     if setting == "command":
         return "-- command"
     key, _, name = setting.partition(".")

@@ -1,4 +1,4 @@
-"""The keys that every kind of cluster has, and what it takes to launch on IPUs: V-IPU, the SDK, poprun."""
+"""The keys that every kind of cluster has, and those for launching on IPUs: V-IPU, the SDK, poprun."""
 
 from __future__ import annotations
 
@@ -31,42 +31,38 @@ Verbosity = Annotated[int, Rule(at_least=0, at_most=2)]
 class Place(Strict):
     """Keys that every kind of cluster has."""
 
-    ssh: Ssh | None = key(None, "How to reach it. Absent: already there.")
+    ssh: Ssh | None = key(None, "How to reach the cluster. Absent: trainjob runs on it.")
     network: Network = key(Network(), "The network that ranks meet on.")
     runs_dir: Line | None = key(
         None,
-        "Folder of run directories, on storage all hosts share. Absent on local: the user's data folder.",
+        "Folder of run directories, on storage that all hosts share. Absent on local: the user's data folder.",
     )
     share: Literal["none", "group", "all"] = key(
-        "none", "Who else may read run directories: none (mode 0700), group (0750) or all (0755)."
+        "none", "Who besides the user may read run directories: none (mode 0700), group (0750) or all (0755)."
     )
     data_dir: Line | None = key(None, "Folder of prepared data sets on every host.")
     env: Environment = key({}, "Environment of every rank: names and text values.")
-    secrets_file: Line | None = key(
-        None, "File of NAME=VALUE lines, mode 0600, read when ranks start and never before."
-    )
-    prologue: list[PlainText] = key([], "Lines of shell run before the job: the one place that holds shell.")
+    secrets_file: Line | None = key(None, "File of NAME=VALUE lines, mode 0600, which is read only when ranks start.")
+    prologue: list[PlainText] = key([], "Lines of shell that run before the job: the only key that holds shell.")
     container: Container = key(Container(), "The container that ranks run in.")
     same_packages: Literal["warn", "required"] = key(
         "warn",
-        "Hosts with other versions of Python, torch, CUDA, NCCL or driver: warn about them, or refuse them.",
+        "Hosts with different versions of Python, torch, CUDA, NCCL or driver: warn about them, or refuse them.",
     )
     binding: Literal["numa", "none"] = key(
-        "numa", "numa: bind each rank to the CPUs next to its GPU, where the machine says which they are."
+        "numa", "numa: bind each rank to the CPUs next to its GPU, if the machine reports which they are."
     )
-    grace_s: Count = key(
-        30, "Seconds that ranks have between TERM and KILL when a run is told to end: a checkpoint's time."
-    )
+    grace_s: Count = key(30, "Seconds between TERM and KILL when a run is asked to stop: the time of a checkpoint.")
     node_check: bool | None = key(
         None,
         "Before ranks start, check GPUs, data folder, disk and clock of each node, and an all-reduce of all ranks. "
-        "Absent: where there are GPUs.",
+        "Absent: only on GPUs.",
     )
     usage_every_s: Number = key(
-        30, "Seconds between two samples of what ranks use (`trainjob usage`); 0: none but the first."
+        30, "Seconds between two samples of what ranks use (`trainjob usage`); 0: only the first sample."
     )
     price_per_device_hour: Price | None = key(
-        None, "What one device costs for an hour, in your currency; `plan` then shows money, too."
+        None, "Price of one device for an hour, in your currency; `plan` then shows prices."
     )
     device_memory_gb: Count | None = key(
         None, "Memory of one device in GB; a task that does not fit is then refused before it is queued."
@@ -75,25 +71,25 @@ class Place(Strict):
         None, "Mean hours between two failures of one host, which `checkpoint_every: auto` follows."
     )
     numa_nodes: Count | None = key(None, "NUMA nodes of one host; more instances than these earn a warning.")
-    provision: Provision | None = key(None, "What `trainjob provision` puts on the hosts.")
+    provision: Provision | None = key(None, "What `trainjob provision` installs on the hosts.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vipu(Strict):
-    """The V-IPU controller and what is asked of it (reference: poprun's --vipu options)."""
+    """The V-IPU controller and the partition (reference: poprun's --vipu options)."""
 
     server: Word | None = key(None, "Host of the V-IPU controller.")
     port: Port = key(8090, "Its port; 8090 is poprun's own default.")
     partition: Word | None = key(
-        None, "Partition to use, or to create where poprun may; under Slurm %j stands for the job's id."
+        None, "Partition to use, or to create if poprun may; under Slurm %j stands for the job's id."
     )
     allocation: Word | None = key(
         None, "Allocation to create a partition in (a V-IPU cluster before SDK 2.6); %j as in partition."
     )
-    timeout_s: Count = key(120, "Seconds a request may take; 120 is poprun's own default.")
-    update_partition: bool | None = key(None, "Let poprun change a partition to fit. Absent: as poprun.")
-    reset_partition: bool | None = key(None, "Reset it before the run. Absent: as poprun decides.")
-    remove_partition: bool | None = key(None, "Remove at the end what poprun made. Absent: as poprun, which does.")
+    timeout_s: Count = key(120, "Seconds that a request may take; 120 is poprun's own default.")
+    update_partition: bool | None = key(None, "Let poprun change a partition to fit. Absent: poprun decides.")
+    reset_partition: bool | None = key(None, "Reset the partition before the run. Absent: poprun decides.")
+    remove_partition: bool | None = key(None, "At the end, remove a partition that poprun made. Absent: it does.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,26 +102,26 @@ class Sdk(Strict):
 
     @property
     def python(self) -> str | None:
-        """The virtualenv's interpreter; None where the file names no virtualenv."""
+        """The virtualenv's interpreter; None if the file names no virtualenv."""
         return None if self.venv is None else f"{self.venv.rstrip('/')}/bin/python"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Poprun(Strict):
-    """How poprun is started: what is absent is left to poprun."""
+    """How poprun is started. poprun decides whatever is absent."""
 
     host_list: Literal["comma", "range"] = key(
-        "comma", "How hosts are written for poprun: a,b or a[1-2]; ranges from SDK 2.5 on."
+        "comma", "How hosts are listed for poprun: a,b or a[1-2]; ranges from SDK 2.5 on."
     )
     numa: Literal["spread", "disabled"] | None = key(
-        None, "Bind instances to NUMA nodes: --numa-aware before SDK 3, --process-placement from there."
+        None, "Bind instances to NUMA nodes: --numa-aware before SDK 3.0, --process-placement from 3.0 on."
     )
     print_topology: bool = key(True, "Print hosts, ILDs, instances and replicas as a table.")
-    verbosity: Verbosity = key(0, "0: as poprun; 1: --verbose; 2: --vv.")
+    verbosity: Verbosity = key(0, "0: poprun's default; 1: --verbose; 2: --vv.")
     executable_cache: Line | None = key(None, "Folder of compiled executables, on every host.")
     mpi_global_args: list[Line] = key([], "Options for mpirun as a whole: --mca plm_rsh_num_concurrent 4")
     mpi_local_args: list[Line] = key([], "Options for every instance: -x NAME=VALUE")
-    forward: list[EnvironmentName] = key([], "Further environment names handed to other hosts.")
+    forward: list[EnvironmentName] = key([], "Further environment variables to pass to other hosts, by name.")
     options: dict[DirectiveName, Line | int | bool] = key(
         {}, "Any poprun option by its long name; true is yes, false is no."
     )

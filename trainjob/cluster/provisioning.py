@@ -1,4 +1,4 @@
-"""The section `provision:` of a cluster file: what `trainjob provision` puts on the hosts."""
+"""The section `provision:` of a cluster file: what `trainjob provision` installs on the hosts."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ Hosts = Annotated[str | list[str], Rule(check=hostlist.expand)]
 
 @dataclass(frozen=True, kw_only=True)
 class Venv(Strict):
-    """The virtualenv that jobs use; its path is the cluster's sdk.venv, or the one that python: lies in."""
+    """The virtualenv that jobs use. Its path is the cluster's sdk.venv, or that of the cluster's python."""
 
-    kind: Literal["poplar", "cuda", "cpu"] = required("What torch is for.")
-    python: Line = key("python3", "Interpreter on the hosts that the virtualenv is made with.")
-    torch: Line | None = key(None, "Release of torch. Absent: ours; with poplar what the SDK needs.")
+    kind: Literal["poplar", "cuda", "cpu"] = required("The devices that torch is built for.")
+    python: Line = key("python3", "Interpreter on the hosts that creates the virtualenv.")
+    torch: Line | None = key(None, "Release of torch. Absent: ours; with poplar the one that the SDK needs.")
     archive: Line | None = key(
         None, "The Poplar SDK's tar file: an address, a path on the hosts, or a path on this machine."
     )
     sha256: Sha256 | None = key(None, "SHA-256 of the archive.")
     requirements: Line | None = key(None, "Requirements file with hashes, on this machine.")
     wheelhouse: Line | None = key(None, "Folder of wheels on the hosts, for sites without an index.")
-    index_url: Line | None = key(None, "A package index other than pip's own.")
-    shared: bool = key(False, "It lies on storage the hosts share: one host builds, all check.")
-    needs_gpu: bool = key(True, "With cuda: it is checked on a GPU. false where it is made on a host without.")
+    index_url: Line | None = key(None, "A package index other than pip's default.")
+    shared: bool = key(False, "The virtualenv is on storage that the hosts share: one host builds it, all check it.")
+    needs_gpu: bool = key(True, "With cuda: check it on a GPU. false: it is built on a host without one.")
 
     def enforce_rules(self) -> None:
         """Raise BreachError for Poplar without its archive."""
         if self.kind == "poplar" and (self.archive is None or self.sha256 is None):
             missing = "archive" if self.archive is None else "sha256"
             raise BreachError(
-                missing, "is missing, and kind poplar is made from the SDK's tar file", "give its path and its SHA-256"
+                missing, "is missing, and kind poplar is built from the SDK's tar file", "give its path and its SHA-256"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet(Strict):
-    """One data set, as `trainjob data prepare` makes it."""
+    """One data set, as `trainjob data prepare` writes it."""
 
     name: Word = required("digits, cifar10 or synthetic.")
     archive: Line | None = key(None, "An address, a path on the hosts, or a path on this machine.")
-    host: Word | None = key(None, "The host that has the archive; the others get it from there.")
+    host: Word | None = key(None, "The host that has the archive; the others copy it from there.")
     sha256: Sha256 | None = key(None, "SHA-256 of the archive.")
     samples: Count | None = key(None, "Of synthetic: training images.")
     held_out: Count | None = key(None, "Of synthetic: held-out images.")
@@ -60,25 +60,25 @@ class DataSet(Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class PodHosts(Strict):
-    """What poprun over several hosts needs of them: ssh from each to each, and memory that may be locked."""
+    """What poprun over several hosts needs: ssh from each host to each, and permission to lock memory."""
 
-    user: Word | None = key(None, "User that launches jobs. Absent: the one who provisions.")
+    user: Word | None = key(None, "User that launches jobs. Absent: the user that provisions.")
     port: Port = key(22, "Port of the hosts' ssh servers.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provision(Strict):
-    """What the hosts get."""
+    """What provisioning installs on the hosts."""
 
-    hosts: Hosts | None = key(None, "Hosts, where the cluster's own are not meant: gpu[1-4].")
-    interpreter: Line | None = key(None, "Python that Ansible runs on the hosts. Absent: it looks.")
+    hosts: Hosts | None = key(None, "Hosts to provision, if not those of the cluster: gpu[1-4].")
+    interpreter: Line | None = key(None, "Python that Ansible runs on the hosts. Absent: Ansible finds one.")
     venv: Venv | None = key(None, "The virtualenv that jobs use.")
     horovod: bool = key(False, "Horovod in the virtualenv, built once for all hosts.")
     data_sets: list[DataSet] = key([], "Data sets under data_dir.")
-    shared_data: bool = key(False, "data_dir lies on storage the hosts share: one prepares, all check.")
-    pod_hosts: PodHosts | None = key(None, "What poprun over several hosts needs of them.")
+    shared_data: bool = key(False, "data_dir is on storage that the hosts share: one host prepares it, all check it.")
+    pod_hosts: PodHosts | None = key(None, "What poprun over several hosts needs.")
 
     def enforce_rules(self) -> None:
         """Raise BreachError for Horovod without a virtualenv."""
         if self.horovod and self.venv is None:
-            raise BreachError("horovod", "goes into the virtualenv, and venv: is missing", "add it")
+            raise BreachError("horovod", "is installed in the virtualenv, and venv: is missing", "add it")

@@ -1,4 +1,4 @@
-"""Cluster files and job files, from YAML to checked values; every error with file and line, all of them at once."""
+"""Cluster files and job files, from YAML to checked values. Every error has file and line, and all come at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.files import DamagedError, read_small
 from trainjob.contract.suggest import nearest
 
-# More than a sweep of thousands of elements takes; reading checks each key, which is slow.
+# More than a sweep of thousands of elements needs. Reading checks each key, which is slow.
 _MOST_BYTES = 256 * 1024
 
 Value = TypeVar("Value", bound=Strict)
@@ -38,18 +38,18 @@ def read_job(path: Path, shown: str | None = None) -> Job:
 
 
 def read_preferences() -> Preferences:
-    """Return the user's configuration; nothing of it need be given. Raises UserError."""
+    """Return the user's configuration, with defaults if there is no file. Raises UserError."""
     path = file()
     if not path.exists():
         return Preferences()
-    document = load(_text_of(path, str(path), UserError))
-    if document.root is None:
-        raise UserError.of_all(_problems(UserError, str(path), document.problems))
-    preferences = _checked(document, Preferences, str(path), UserError)
+    content = document.load(_text_of(path, str(path), UserError))
+    if content.root is None:
+        raise UserError.of_all(_problems(UserError, str(path), content.problems))
+    preferences = _checked(content, Preferences, str(path), UserError)
     if preferences.notify is not None and preferences.notify.webhook is not None and path.stat().st_mode & 0o077:
         raise UserError(
             f"{path} has mode {path.stat().st_mode & 0o777:04o}: others may read the webhook's address, which is a "
-            "secret; needed is 0600",
+            "secret; it needs 0600",
             f"Run: chmod 600 {path}",
         )
     return preferences
@@ -57,11 +57,11 @@ def read_preferences() -> Preferences:
 
 def cluster_from_text(text: str, where: str) -> Cluster:
     """Return the cluster that `text` describes. Raises ClusterError, whose lines begin with `where`:LINE."""
-    document = load(text)
-    kind = document.values.get("kind")
-    if document.root is None or not isinstance(kind, str) or kind not in KINDS:
-        raise ClusterError.of_all(_problems(ClusterError, where, [*document.problems, *_kind_problem(document)]))
-    return _checked(document, KINDS[kind], where, ClusterError)
+    content = document.load(text)
+    kind = content.values.get("kind")
+    if content.root is None or not isinstance(kind, str) or kind not in KINDS:
+        raise ClusterError.of_all(_problems(ClusterError, where, [*content.problems, *_kind_problem(content)]))
+    return _checked(content, KINDS[kind], where, ClusterError)
 
 
 def job_from_text(text: str, where: str) -> Job:
@@ -70,16 +70,16 @@ def job_from_text(text: str, where: str) -> Job:
 
 
 def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]:
-    """Return each item of the list in `text`. Raises JobError with all that is wrong, each line with its number."""
+    """Return each item of the list in `text`. Raises JobError with every problem and its line."""
     items: list[SomeJob] = []
-    wrong: list[Problem] = []
-    for document in load_list(text):
+    problems: list[Problem] = []
+    for item in document.load_list(text):
         try:
-            items.append(_checked_job(document, kind, where))
+            items.append(_checked_job(item, kind, where))
         except JobError as error:
-            wrong.extend(error.problems)
-    if wrong:
-        raise JobError.of_all(wrong)
+            problems.extend(error.problems)
+    if problems:
+        raise JobError.of_all(problems)
     return items
 
 
@@ -101,39 +101,40 @@ def _text_of(path: Path, where: str, error: type[UserError]) -> str:
         raise error(f"{where}: can't be read: it {reason}", "give a YAML file of at most 256 kB") from None
 
 
-def _checked_job(document: Document, kind: type[SomeJob], where: str) -> SomeJob:
-    if document.root is None:
-        raise JobError.of_all(_problems(JobError, where, document.problems))
-    return _checked(document, kind, where, JobError)
+def _checked_job(content: Document, kind: type[SomeJob], where: str) -> SomeJob:
+    if content.root is None:
+        raise JobError.of_all(_problems(JobError, where, content.problems))
+    return _checked(content, kind, where, JobError)
 
 
-def _checked(document: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
-    mistakes: list[Fault] = []
+def _checked(content: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
+    faults: list[Fault] = []
     try:
-        value = validated(kind, document.values, document.written)
+        value = validated(kind, content.values, content.written)
     except InvalidError as refused:
-        mistakes = refused.faults
-    noted = {problem.path for problem in document.problems}
-    problems = [*document.problems, *(_at_line(document, fault) for fault in mistakes if fault.path not in noted)]
+        faults = refused.faults
+    noted = {problem.path for problem in content.problems}
+    mistakes = (
+        Mistake(content.line(fault.path), 0, fault.path, fault.text, fault.cure)
+        for fault in faults
+        if fault.path not in noted
+    )
+    problems = [*content.problems, *mistakes]
     if problems:
         raise error.of_all(_problems(error, where, problems))
     return value
 
 
-def _at_line(document: Document, fault: Fault) -> Mistake:
-    return Mistake(document.line(fault.path), 0, fault.path, fault.text, fault.cure)
-
-
-def _kind_problem(document: Document) -> list[Mistake]:
-    if document.root is None or any(problem.path == ("kind",) for problem in document.problems):
+def _kind_problem(content: Document) -> list[Mistake]:
+    if content.root is None or any(problem.path == ("kind",) for problem in content.problems):
         return []
-    known = ", ".join(KINDS)
-    if "kind" not in document.values:
-        return [Mistake(document.line(()), 0, ("kind",), "is missing", f"give one of {known}")]
-    read = document.values["kind"]
-    close = nearest(read, KINDS) if isinstance(read, str) else None
+    kinds = ", ".join(KINDS)
+    if "kind" not in content.values:
+        return [Mistake(content.line(()), 0, ("kind",), "is missing", f"give one of {kinds}")]
+    value = content.values["kind"]
+    close = nearest(value, KINDS) if isinstance(value, str) else None
     meant = f"is {close} meant?" if close else ""
-    return [Mistake(document.line(("kind",)), 0, ("kind",), f"read {read!r}, expected one of {known}", meant)]
+    return [Mistake(content.line(("kind",)), 0, ("kind",), f"read {value!r}, expected one of {kinds}", meant)]
 
 
 def _problems(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:

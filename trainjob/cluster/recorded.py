@@ -1,4 +1,4 @@
-"""The cluster and the job that job.json records, as the values they were made from."""
+"""The cluster and the job of a run, read back from its job.json."""
 
 from __future__ import annotations
 

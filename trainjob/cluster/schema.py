@@ -1,4 +1,4 @@
-"""What editors and readers get about cluster and job files: JSON Schema, and the reference page of settings."""
+"""The JSON Schemas of cluster and job files, for editors, and the reference page of settings, for readers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def cluster_schema() -> dict[str, Any]:
-    """Return the schema of a cluster file; which kind it is stands in `kind`."""
+    """Return the schema of a cluster file, whose key `kind` decides the other keys."""
     kinds: Any = Union[tuple(model_of(kind) for kind in KINDS.values())]  # noqa: UP007 - made from a tuple
     of_its_kind: TypeAdapter[Any] = TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
     return {"$schema": _DIALECT, "title": "trainjob cluster file", **of_its_kind.json_schema()}
 
 
 def job_schema() -> dict[str, Any]:
-    """Return the schema of a job file, as --job reads it."""
+    """Return the schema of a job file (--job)."""
     return {"$schema": _DIALECT, **model_of(Job).model_json_schema(), "title": "trainjob job file"}
 
 

@@ -1,8 +1,8 @@
-"""Frozen values with checked keys: what cluster files and jobs are made of.
+"""Frozen values with checked keys: the base of cluster files and jobs.
 
-Their annotations say what each key takes. `build` reads them with plain Python and accepts only what is certainly
-right; `validation` asks pydantic about everything else. Nearly every file and flag is right, and loading pydantic takes
-as long as everything else that `plan` does.
+Annotations give the type and rules of each key. `build` checks values with plain Python and accepts only those that are
+certainly right; `validation` checks all others with pydantic. Nearly every file and flag is right, and loading pydantic
+takes as long as everything else that `plan` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Value = TypeVar("Value", bound="Strict")
 
 
 class Rule(NamedTuple):
-    """What holds of a value besides its type. `check` raises ValueError; `json_type` is for the schema alone."""
+    """Constraints on a value besides its type. `check` raises ValueError; `json_type` is only for the schema."""
 
     pattern: str = ""
     at_least: float | None = None
@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     json_type: tuple[str, ...] = ()
 
     def enforce(self, value: Any) -> None:
-        """Raise ValueError unless the rule holds of `value`."""
+        """Raise ValueError unless `value` follows the rule."""
         holds = (
             (not self.pattern or re.fullmatch(self.pattern, value))
             and (self.at_least is None or value >= self.at_least)
@@ -50,7 +50,7 @@ class Rule(NamedTuple):
 
 
 class BreachError(RuleError):
-    """A rule between keys that does not hold, to be reported at the line of `key`."""
+    """A broken rule between keys, which is reported at the line of `key`."""
 
     def __init__(self, key: str, text: str, cure: str = "") -> None:
         super().__init__(text, cure)
@@ -58,7 +58,7 @@ class BreachError(RuleError):
 
 
 class Key(NamedTuple):
-    """One key: its annotation, its default (dataclasses.MISSING: it must be given), and what it is."""
+    """One key: its annotation, its default (dataclasses.MISSING if it must be given), and its description."""
 
     annotation: Any
     default: Any
@@ -66,7 +66,7 @@ class Key(NamedTuple):
 
 
 def key(default: Any, what: str) -> Any:
-    """Return the dataclass field of a key; a list or mapping as default is copied for every value."""
+    """Return the dataclass field of a key; every value gets its own copy of a default list or mapping."""
     metadata = {"what": what}
     if isinstance(default, dict | list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
@@ -80,7 +80,7 @@ def required(what: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Strict:
-    """A frozen value: unknown keys are refused, and so is "4" or true where a number belongs."""
+    """A frozen value. Unknown keys are refused, and so are "4" and true for a number."""
 
     stated: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
 
@@ -89,29 +89,29 @@ class Strict:
         """Return the keys by name, in order."""
         hints = get_type_hints(cls, include_extras=True)
         return {
-            one.name: Key(
-                hints[one.name],
-                one.default if one.default_factory is dataclasses.MISSING else one.default_factory(),
-                one.metadata["what"],
+            field.name: Key(
+                hints[field.name],
+                field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
+                field.metadata["what"],
             )
-            for one in dataclasses.fields(cls)
-            if "what" in one.metadata
+            for field in dataclasses.fields(cls)
+            if "what" in field.metadata
         }
 
     @classmethod
     def spelled_out(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Return `values` without the short forms that stand for several keys."""
+        """Return `values` with short forms replaced by the keys that they stand for."""
         return values
 
     def enforce_rules(self) -> None:
-        """Raise BreachError where keys don't fit each other."""
+        """Raise BreachError if keys contradict each other."""
 
     def changed(self, **changes: Any) -> Self:
-        """Return the same with other values, which are not checked."""
+        """Return a copy with `changes`, which are not checked."""
         return dataclasses.replace(self, **changes, stated=self.stated | changes.keys())
 
     def as_values(self, *, stated_only: bool = False) -> dict[str, Any]:
-        """Return the values by key as JSON has them; with `stated_only` without what was left to defaults."""
+        """Return the values by key, ready for JSON; with `stated_only`, without the keys left at their defaults."""
         names = [name for name in keys_of(type(self)) if not stated_only or name in self.stated]
         return {name: _as_json(getattr(self, name), stated_only) for name in names}
 
@@ -123,7 +123,7 @@ def _as_json(value: Any, stated_only: bool) -> Any:
 
 
 def keys_of(kind: type[Strict]) -> Mapping[str, Key]:
-    """Return the keys of `kind` by name; they are worked out once."""
+    """Return the keys of `kind` by name, which are computed once."""
     if kind not in _KEYS:
         _KEYS[kind] = kind.keys()
     return _KEYS[kind]
@@ -133,19 +133,19 @@ _KEYS: dict[type[Strict], Mapping[str, Key]] = {}
 
 
 def build(kind: type[Value], values: Mapping[str, object]) -> Value:
-    """Return the value of `kind` with the keys in `values`. Raises ValueError where one is not certainly right."""
+    """Return the value of `kind` with the keys in `values`. Raises ValueError if one is not certainly right."""
     keys = keys_of(kind)
-    given = {name: _built(keys[name].annotation, value) for name, value in values.items() if name in keys}
-    missing = [name for name, one in keys.items() if one.default is dataclasses.MISSING and name not in given]
-    if missing or len(given) < len(values):
+    built = {name: _built(keys[name].annotation, value) for name, value in values.items() if name in keys}
+    missing = [name for name, entry in keys.items() if entry.default is dataclasses.MISSING and name not in built]
+    if missing or len(built) < len(values):
         raise ValueError
-    value = kind(**given, stated=frozenset(given))
+    value = kind(**built, stated=frozenset(built))
     value.enforce_rules()
     return value
 
 
 def _built(kind: Any, value: Any) -> Any:
-    """Return `value` as the annotation `kind` wants it. Raises ValueError."""
+    """Return `value` converted to the annotation `kind`. Raises ValueError."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         built = _built(arguments[0], value)

@@ -1,4 +1,4 @@
-"""A sweep: a list whose item N holds what element N of an array has of its own."""
+"""A sweep: a list whose item N holds the settings in which element N of an array differs from the job."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from trainjob.contract.errors import Problem
 from trainjob.contract.setting_row import RUN, setting
 from trainjob.contract.settings import rows
 
-# One script, one copy of the project and one check of the data serve all elements: these settings decide them.
+# All elements share the script, the copy of the project and the check of the data, which these settings decide.
 SHARED = tuple(row.name for row in rows().values() if row.facts.shared)
 
 
 @dataclass(frozen=True)
 class Variation(Job):
-    """What one element has of its own: settings of a job, and further words of the user's command."""
+    """One element's own settings, and further words of the user's command."""
 
     arguments: list[str] = setting([], "Words added to the command.", group=RUN, form="further-words")
 
     def enforce_rules(self) -> None:
-        """Raise BreachError for a setting that is the same for all elements."""
+        """Raise BreachError for a setting that all elements share."""
         super().enforce_rules()
         for key in SHARED:
             if key in self.stated:
@@ -42,21 +42,20 @@ def read(path: Path, shown: str) -> list[Variation]:
 
 
 def job_of_element(job: Job, variation: Variation, where: str) -> Job:
-    """Return `job` with the settings of one element. Raises JobError, which begins with `where`."""
+    """Return the job of one element: `job` overridden by `variation`. Raises JobError, which begins with `where`."""
     own = variation.given()
     words = own.pop("arguments", None)
     if words:
         if job.command is None:
             raise JobError(f"{where}: arguments: follow a command of your own, and the job has a task", "take them out")
         own["command"] = [*job.command, *words]
-    options = overridden(job.given(), own)
     try:
-        return Job.of(options)
+        return Job.of(overridden(job.given(), own))
     except InvalidError as refused:
         faults = [Problem(JobError.code, f"{where}: {fault.place}{fault.text}", fault.cure) for fault in refused.faults]
         raise JobError.of_all(faults) from None
 
 
 def settings(variation: Variation) -> dict[str, Any]:
-    """Return the settings of an element, by key: learning_rate, set.width, env.NAME, arguments."""
+    """Return the element's own settings by key: learning_rate, set.width, env.NAME, arguments."""
     return by_setting(variation.given())

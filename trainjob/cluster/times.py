@@ -1,4 +1,4 @@
-"""Times as Slurm writes them."""
+"""Durations in Slurm's formats."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ _UNLIMITED = ("UNLIMITED", "INFINITE")
 
 
 def seconds(time: str) -> int | None:
-    """Return the seconds of a time in one of Slurm's forms, whose text is known to be one; None: without limit.
+    """Return the seconds of a duration in one of Slurm's formats; None if it is unlimited. The text must be valid.
 
-    The forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds].
+    The formats: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds].
     """
     if time in _UNLIMITED:
         return None
@@ -24,5 +24,5 @@ def seconds(time: str) -> int | None:
 
 
 def written(total_s: int) -> str:
-    """Return seconds as hours:minutes:seconds, which every Slurm reads: "30:00:00"."""
+    """Return seconds as hours:minutes:seconds, which every release of Slurm accepts: "30:00:00"."""
     return f"{total_s // 3600:02}:{total_s % 3600 // 60:02}:{total_s % 60:02}"

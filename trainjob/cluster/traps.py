@@ -1,6 +1,6 @@
-"""Plain words that YAML 1.1 takes for something else: no, 24:00:00, 010, 2024-01-01.
+"""Plain words that YAML 1.1 misreads: no, 24:00:00, 010, 2024-01-01.
 
-Each is refused with the word to quote, so that a file says the same to a person and to every YAML reader.
+Each is refused, and the cure quotes it, so that people and all YAML readers agree on the meaning of a file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _MEANINGS = {BOOL: "true or false", NULL: "nothing", DATE: "a date", INT: "a num
 
 
 def meaning(node: yaml.Node) -> str:
-    """Return in words what YAML takes the plain word `node` for."""
+    """Return the meaning of the plain word `node` in YAML, in words."""
     return _MEANINGS.get(node.tag, "something else")
 
 
 def misreading(node: yaml.ScalarNode) -> tuple[str, str] | None:
-    """Return what YAML makes of the plain word `node` against what a person means, and the cure; None if the same."""
+    """Return how YAML misreads the plain word `node`, and the cure; None if it reads what a person means."""
     word: str = node.value
     if node.tag == BOOL and word.lower() not in ("true", "false"):
-        found = "true" if word.lower() in ("yes", "on") else "false"
-        return f"YAML takes {word} for {found}", f'write {found}, or quote it, "{word}"'
+        value = "true" if word.lower() in ("yes", "on") else "false"
+        return f"YAML takes {word} for {value}", f'write {value}, or quote it, "{word}"'
     if node.tag == DATE:
         return f"YAML takes {word} for a date", f'quote it, "{word}"'
     return _misread_number(node) if node.tag in NUMBERS else None
@@ -39,16 +39,12 @@ def misreading(node: yaml.ScalarNode) -> tuple[str, str] | None:
 def _misread_number(node: yaml.ScalarNode) -> tuple[str, str] | None:
     word: str = node.value
     if len(word) > _LONGEST_NUMBER:
-        return f"is too long for a number ({len(word)} characters)", "put the number right, or quote it"
+        return f"is too long for a number ({len(word)} characters)", "correct the number, or quote it"
+    loader = yaml.SafeLoader("")
     try:
-        number = _construct(node)
+        number = loader.construct_yaml_int(node) if node.tag == INT else loader.construct_yaml_float(node)
     except ValueError:
         return f"YAML takes {word} for a number and can't read it", f'quote it, "{word}"'
     if ":" in word or re.match(r"[-+]?0[0-9_]", word):
         return f"YAML takes {word} for the number {number}", f'quote it, "{word}", or write {number}'
     return None
-
-
-def _construct(node: yaml.ScalarNode) -> object:
-    loader = yaml.SafeLoader("")
-    return loader.construct_yaml_int(node) if node.tag == INT else loader.construct_yaml_float(node)

@@ -1,7 +1,7 @@
-"""Keys and values, checked: by plain Python where they are certainly right, by pydantic where they may be wrong.
+"""Checks keys and values: with plain Python if they are certainly right, with pydantic if they may be wrong.
 
-pydantic's word counts: it names every mistake at once, and `faults` puts them into our words. The models that it checks
-with are made from the same annotations, and so is the JSON Schema.
+pydantic decides: it reports every mistake at once, and `faults` puts them into our words. Its models are made from the
+same annotations, and so is the JSON Schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = TypeVar("Value", bound=Strict)
 
 
 class InvalidError(ValueError):
-    """Values that are refused, and everything that is wrong with them."""
+    """Refused values, with every fault."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__("; ".join(str(fault) for fault in faults))
@@ -33,7 +33,7 @@ class InvalidError(ValueError):
 def validated(kind: type[Value], values: Mapping[str, object], written: Written = lambda _path: None) -> Value:
     """Return `values` as a value of `kind`. Raises InvalidError.
 
-    `written` gives the unquoted text that stands at a path, so that a value is shown as it was typed.
+    `written` returns the unquoted text at a path, so that a value is shown as it was typed.
     """
     values = kind.spelled_out(values)
     try:
@@ -54,7 +54,7 @@ def _accepted(kind: type[Strict], values: Mapping[str, object], written: Written
 
 
 def model_of(kind: type[Strict]) -> type[BaseModel]:
-    """Return the pydantic model that checks values of `kind`; it is made once."""
+    """Return the pydantic model that checks values of `kind`, which is made once."""
     if kind not in _MODELS:
         _MODELS[kind] = _new_model(kind)
     return _MODELS[kind]
@@ -66,9 +66,9 @@ _MODELS: dict[type[Strict], type[BaseModel]] = {}
 def _new_model(kind: type[Strict]) -> type[BaseModel]:
     from pydantic import ConfigDict, Field, create_model, model_validator
 
-    def field(one: Key) -> Any:
-        default = ... if one.default is dataclasses.MISSING else one.default
-        return Field(default, description=one.what)
+    def field(key: Key) -> Any:
+        default = ... if key.default is dataclasses.MISSING else key.default
+        return Field(default, description=key.what)
 
     def enforce_rules(model: BaseModel) -> BaseModel:
         build(kind, model.model_dump(exclude_unset=True))
@@ -76,7 +76,7 @@ def _new_model(kind: type[Strict]) -> type[BaseModel]:
 
     rules: Any = model_validator(mode="after")(enforce_rules)
 
-    fields: dict[str, Any] = {name: (_for_pydantic(one.annotation), field(one)) for name, one in keys_of(kind).items()}
+    fields: dict[str, Any] = {name: (_for_pydantic(key.annotation), field(key)) for name, key in keys_of(kind).items()}
     return create_model(
         kind.__name__,
         __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False),
@@ -87,7 +87,7 @@ def _new_model(kind: type[Strict]) -> type[BaseModel]:
 
 
 def _for_pydantic(kind: Any) -> Any:
-    """Return the annotation `kind` with a model for each of our values, and pydantic's constraints for our rules."""
+    """Return the annotation `kind` with models for our values, and pydantic's constraints for our rules."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         constraints = [part for rule in arguments[1:] for part in _constraints(rule)]

@@ -70,7 +70,7 @@ def only_tools(folder: Path) -> str:
 
 def test_a_disk_to_stage_to_that_is_not_there(tmp_path: Path) -> None:
     assert found(tmp_path, stage=str(tmp_path)) == []
-    text = "stage: /nowhere/disk is no folder on this machine"
+    text = "stage: /nowhere/disk is not a folder on this machine"
     cure = "Give a folder on a disk of every host, or leave out --stage"
     assert texts(tmp_path, stage="/nowhere/disk") == [("stage", f"{text}. {cure}")]
 
@@ -139,7 +139,7 @@ def test_more_words_than_a_program_can_be_started_with(tmp_path: Path) -> None:
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
-    expected = f"nowhere.py does not exist in {tmp_path}. Give its path from the folder that you are in"
+    expected = f"nowhere.py does not exist in {tmp_path}. Give its path relative to your current folder"
     assert texts(tmp_path, command=["sh", "nowhere.py"]) == [("script", expected)]
 
 

@@ -85,7 +85,7 @@ def test_more_accelerators_than_a_node_has(tmp_path: Path) -> None:
     place = {"request": "none", "directives": {"partition": "gpu", "gres": "gpu:a100:8"}}
     ((code, text),) = said(tmp_path, place)
     assert code == "accelerators"
-    assert text.startswith("directives.gres asks for 8 accelerators of a node, and nodes.accelerators is 4. Nearest")
+    assert text.startswith("directives.gres requests 8 accelerators of a node, and nodes.accelerators is 4. Nearest")
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "no-such-python", "/etc"])
@@ -143,7 +143,7 @@ def test_a_runs_dir_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ((code, text),) = said(tmp_path, {"runs_dir": f"{tmp_path}/file/runs"})
     assert code == "runs-dir"
-    assert text.endswith(f"{tmp_path}/file is not a folder. Set runs_dir to one")
+    assert text.endswith(f"{tmp_path}/file is not a folder. Set runs_dir to a folder")
     assert (
         "on this machine is not an absolute path. Write it with a leading / or ~/"
         in said(tmp_path, {"runs_dir": "runs"})[0][1]
@@ -165,7 +165,7 @@ def test_a_secrets_file_that_others_may_read_or_that_is_malformed(tmp_path: Path
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
-    cure = "Give its path from the folder that you are in"
+    cure = "Give its path relative to your current folder"
     found = said(tmp_path, {}, command=["sh", "nowhere.sh"])
     assert found == [("script", f"nowhere.sh does not exist in {tmp_path}. {cure}")]
 

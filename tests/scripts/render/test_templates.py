@@ -173,8 +173,14 @@ def test_explaining_a_sites_template_gives_its_very_lines(tmp_path: Path) -> Non
         ("{{ data_dir }}", "prints a value that is not set: test it with {% if … is not none %} first"),
         ("{{ [data_dir] | join }}", "prints a value that is not set"),
         ("a\n{% if %}", "template jobs/local.sh.j2, line 2: Expected an expression"),
-        ('{% extends "jobs/mine.sh.j2" %}', "template jobs/mine.sh.j2 does not exist; jobs/local.sh.j2 or a template it extends names it"),
-        ('{% extends "jobs/local.sh.j2" %}', "extends or includes itself: to extend ours, name trainjob/jobs/local.sh.j2"),
+        (
+            '{% extends "jobs/mine.sh.j2" %}',
+            "template jobs/mine.sh.j2 does not exist; jobs/local.sh.j2 or a template it extends names it",
+        ),
+        (
+            '{% extends "jobs/local.sh.j2" %}',
+            "extends or includes itself: to extend ours, name trainjob/jobs/local.sh.j2",
+        ),
         (
             EXTENDS + "{% block seting %}x{% endblock %}",
             "template jobs/local.sh.j2 fills block seting, which trainjob/jobs/local.sh.j2 does not have: "

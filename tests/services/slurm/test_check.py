@@ -42,7 +42,7 @@ REFUSED: list[tuple[dict[str, Any], list[str], str]] = [
     (
         {"nodes": {"count": 2, "cpus": 8, "memory_gb": 500}, "directives": {"partition": "gpu", "mem": "100G"}},
         [],
-        "directives.mem comes to 102400 MB a node, and a node of partition gpu has 16384. Nearest that works:",
+        "directives.mem amounts to 102400 MB a node, and a node of partition gpu has 16384. Nearest that works:",
     ),
     (
         {"time_limit": "05:00:00", "limits": {}},
@@ -51,7 +51,7 @@ REFUSED: list[tuple[dict[str, Any], list[str], str]] = [
     ),
     ({"required_directives": ["account"]}, [], "lacks directives.account: add them"),
     ({"python": "/nowhere/python"}, [], "/nowhere/python is not an interpreter that can be started on login"),
-    ({"runs_dir": "/etc/passwd/runs"}, [], "/etc/passwd is not a folder. Set runs_dir to one"),
+    ({"runs_dir": "/etc/passwd/runs"}, [], "/etc/passwd is not a folder. Set runs_dir to a folder"),
 ]
 
 

@@ -157,7 +157,7 @@ def test_run_directories_of_any_name_hold_a_job(slurm: PrivateSlurm, tmp_path: P
     # Several jobs at once on the same two nodes.
     directives = {"cpus-per-task": 1, "mem": "1G"}
     files = rendered({"command": [sys.executable, "-c", RECORDER], "instances": 2, "hosts": 2}, directives=directives)
-    # Slurm reads a backslash in the path of a job's output in its own way; a cluster file can't name such a runs_dir.
+    # Slurm interprets a backslash in the path of a job's output, so a cluster file can't name such a runs_dir.
     texts = [text for text in hostile(_FEW, seed=4) if "\\" not in text]
     names = list(names_for_folders(texts, most=20))
     for name in names:

@@ -190,7 +190,7 @@ def test_a_run_directory_that_cannot_be_written_is_refused(here: Here) -> None:
     (here.folder / "occupied").write_text("")
     here.cluster("blocked", f"runs_dir: {here.folder}/occupied/runs\n")
     refused = here.run("submit", "--cluster", "blocked", "--", "true", code=1).stderr
-    assert "/occupied is not a folder. Set runs_dir to one" in refused
+    assert "/occupied is not a folder. Set runs_dir to a folder" in refused
 
 
 def test_an_index_that_cannot_be_written_refuses_the_run(here: Here) -> None:

@@ -102,14 +102,14 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "sdk-version": (
         {"sdk": "poplar-ubuntu_20_04-3.1.0+7857"},
         "and sdk.version is 3.3.0",
-        "Correct whichever is wrong",
+        "Correct the wrong one",
     ),
     "different-sdk": (
         {"sdk": "poplar-ubuntu_20_04-3.3.1+1"},
         "all hosts must have the same SDK: host h1 has poplar-",
         "one SDK",
     ),
-    "poprun": ({"poprun": "no"}, "no poprun on the PATH of host h2", "whole SDK"),
+    "poprun": ({"poprun": "no"}, "no poprun on the PATH of host h2", "complete SDK"),
     "interpreter": ({"python": None, "interpreter": "no"}, "/venv/bin/python is not an interpreter", "sdk.venv"),
     "no-answer": ({"complete": None}, "host h2 can't be checked: exit code 0", "look"),
     "poptorch": ({"poptorch": None}, "of host h2 has no poptorch", "wheel"),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "data set cifar10 is not prepared on host h2: there is no /data/cifar10/manifest.json",
         "trainjob data prepare cifar10",
     ),
-    "different-data": ({"data": "99999999"}, "host h1 has checksum abcdef01, host h2 has checksum 99999999", "anew"),
+    "different-data": ({"data": "99999999"}, "host h1 has checksum abcdef01, host h2 has checksum 99999999", "again"),
     "cache": ({"cache-mb": "12"}, "12 MB are left for executables in /cache on host h2", "2048 MB"),
     "memlock": ({"memlock": "8192"}, "a process may lock 8192 kB of memory on host h2", "unlimited"),
     "partition": ({"partition": None}, "partition p16 does not exist, or belongs to another user", "vipu.allocation"),
@@ -181,9 +181,9 @@ def test_what_several_hosts_lack_is_said_once() -> None:
         ({"memlock": "8192"}, []),
         (
             {"memlock": "8192", "infiniband": "yes"},
-            ["a process may not lock all of its memory on host h2, and InfiniBand locks all that it sends from"],
+            ["a process may not lock all of its memory on host h2, and InfiniBand locks all memory that it sends from"],
         ),
-        ({"nofile": "256"}, ["a process may open 256 files on host h2, and data loaders and sockets take more"]),
+        ({"nofile": "256"}, ["a process may open 256 files on host h2, and data loaders and sockets need more"]),
         ({"nofile": "unlimited"}, []),
     ],
 )

@@ -64,7 +64,7 @@ def test_no_names_compress_to_nothing() -> None:
 MESSAGES = {
     "n[1-2": "'n[1-2' opens a [ at character 2 and never closes it: write ]",
     "a,n[1-2": "'n[1-2' opens a [ at character 2 and never closes it: write ]",
-    "n1-2]": "'n1-2]' closes a ] at character 5 that none opened: write [ first",
+    "n1-2]": "'n1-2]' has a ] at character 5 without a [ before it: write [ first",
     "n[1[2-3]]": "'n[1[2-3]]' opens a [ inside the one at character 2: close that first",
     "n[]": "'n[]' has an empty range: write numbers as [1-4], [01-12] or [1,3-5]",
     "n[1-2,]": "'n[1-2,]' has an empty range: write numbers as [1-4], [01-12] or [1,3-5]",
@@ -72,8 +72,8 @@ MESSAGES = {
     "n[a-c]": "'n[a-c]' has 'a-c' where a range belongs: write numbers as [1-4], [01-12] or [1,3-5]",
     "n[²]": "'n[²]' has '²' where a range belongs: write numbers as [1-4], [01-12] or [1,3-5]",
     "n[3-1]": "'n[3-1]' has the range 3-1, which runs backwards: write 1-3",
-    "a, b": "'a, b' holds a space: separate hosts by a comma alone, or write them as a list",
-    "n[1- 2]": "'n[1- 2]' holds a space: separate hosts by a comma alone, or write them as a list",
+    "a, b": "'a, b' holds a space: separate hosts by commas only, or write them as a list",
+    "n[1- 2]": "'n[1- 2]' holds a space: separate hosts by commas only, or write them as a list",
     "a,,b": "'a,,b' has an empty entry: take the extra comma out, or name a host there",
     "a,": "'a,' has an empty entry: take the extra comma out, or name a host there",
     "": "'' has an empty entry: take the extra comma out, or name a host there",
@@ -84,7 +84,7 @@ MESSAGES = {
     "r[1-300]n[1-300]": "'r[1-300]n[1-300]' makes more than 65,536 hosts, the most there may be: shorten it",
     "-oProxyCommand=x": "'-oProxyCommand=x' gives the host name '-oProxyCommand=x': a name has letters",
     "a;reboot": "'a;reboot' gives the host name 'a;reboot': a name has letters",
-    "n" * 254: "and is at most 253 long",
+    "n" * 254: "and has at most 253 characters",
 }
 
 

@@ -126,7 +126,10 @@ FLAG_MESSAGES = {
         {"task": "x", "command": ["ls"]},
         "-- command: is given, and task is given too: take one of them out",
     ),
-    "env": ({"env": {"RANK": "1"}}, "--env RANK: RANK is set by the launcher, for each rank its own: take it out"),
+    "env": (
+        {"env": {"RANK": "1"}},
+        "--env RANK: RANK is set by the launcher, to a different value for each rank: take it out",
+    ),
     "surrogate": ({"env": {"A": "\udce9"}}, '--env A: read "\\udce9", expected text of whole Unicode characters'),
     "set": (
         {"set": {"a": None}},

@@ -184,7 +184,7 @@ def test_names_by_which_slurm_tells_a_job_where_it_runs_are_refused(name: str) -
 
 
 def test_a_percent_sign_in_runs_dir_which_slurm_would_expand_is_refused() -> None:
-    with pytest.raises(ValueError, match="Slurm puts a job's id or a node's name in the place of a %"):
+    with pytest.raises(ValueError, match="Slurm replaces % in a path by a job's id or a node's name"):
         cluster_of({"kind": "slurm", "nodes": {"count": 2, "cpus": 8}, "runs_dir": "/shared/%j/runs"})
 
 
@@ -194,8 +194,8 @@ GROUP = {"name": "a", "count": 1, "cpus": 4}
 @pytest.mark.parametrize(
     ("nodes", "more", "words"),
     [
-        ({**GROUP}, {}, "nodes: has name, and is no list of groups"),
-        ([GROUP], {}, "nodes: lists 1 group, and groups are at least 2"),
+        ({**GROUP}, {}, "nodes: has name, and is not a list of groups"),
+        ([GROUP], {}, "nodes: lists 1 group, and there are at least 2"),
         ([GROUP, GROUP], {}, "nodes: has groups called a, a"),
         ([GROUP, {"count": 1, "cpus": 4}], {}, "nodes: has groups called a, (no name)"),
         (
@@ -206,7 +206,7 @@ GROUP = {"name": "a", "count": 1, "cpus": 4}
         (
             [{**GROUP, "name": name, "accelerator": "ipu", "accelerators": 4} for name in "ab"],
             {},
-            "nodes: have IPUs, and poprun starts as many instances on each host",
+            "nodes: have IPUs, and poprun starts the same number of instances on each host",
         ),
         ([GROUP, {**GROUP, "name": "b"}], {"queue_follow_up": True}, "queue_follow_up: is true, and nodes is a list"),
         ([GROUP, {**GROUP, "name": "b", "cpu": 4}], {}, "nodes[1].cpu: is not a key: is cpus meant?"),

@@ -143,18 +143,18 @@ MESSAGES = {
     ),
     "cidr": (
         POD + "network: {interface: 10.5.0.0/99}",
-        'c.yaml:4: network.interface: read "10.5.0.0/99", expected an address and its bits, or the name of an interface'
-        ": write it as 10.5.0.0/16, or as eno1",
+        'c.yaml:4: network.interface: read "10.5.0.0/99", expected an address with its prefix length, '
+        "or the name of an interface: write it as 10.5.0.0/16, or as eno1",
     ),
     "a dash": (POD + "ssh: {host: -oX}", 'c.yaml:4: ssh.host: read "-oX", expected one word that begins with no dash'),
     "rank name": (
         POD + "env: {RANK: 1}",
-        "c.yaml:4: env.RANK: RANK is set by the launcher, for each rank its own: take it",
+        "c.yaml:4: env.RANK: RANK is set by the launcher, to a different value for each rank: take it",
     ),
-    "our name": (POD + "env: {TRAINJOB_X: 1}", "c.yaml:4: env.TRAINJOB_X: TRAINJOB_X begins with TRAINJOB_, and those"),
+    "our name": (POD + "env: {TRAINJOB_X: 1}", "c.yaml:4: env.TRAINJOB_X: TRAINJOB_X begins with TRAINJOB_, and these"),
     "bash's name": (
         POD + "env: {IFS: 1}",
-        "c.yaml:4: env.IFS: IFS is a name of bash's own, which a job script can't hand",
+        "c.yaml:4: env.IFS: IFS is one of bash's own names, which a job script can't pass",
     ),
     "no name": (
         POD + "env: {A B: 1}",

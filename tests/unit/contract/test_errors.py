@@ -72,7 +72,7 @@ def test_each_fault_of_a_file_and_of_flags_has_its_own_cure() -> None:
     with pytest.raises(JobError) as refused_flags:
         merge_job(None, {"array": "3-1", "env": {"RANK": "1"}})
     assert [(problem.text, problem.cure) for problem in refused_flags.value.problems] == [
-        ("--env RANK: RANK is set by the launcher, for each rank its own", "take it out"),
+        ("--env RANK: RANK is set by the launcher, to a different value for each rank", "take it out"),
         ('--array: read "3-1", which ends before it begins', "is 1-3 meant?"),
     ]
 

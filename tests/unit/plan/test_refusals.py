@@ -50,7 +50,11 @@ CASES = [
     (slurm(), {"instances": 40}, "every instance has its own place: 40 instances on 8 nodes × 4 GPUs = 32"),
     (slurm(), {"instances": 8, "hosts": 1}, "8 instances on 1 node × 4 GPUs = 4"),
     (slurm("cpu", accelerators=0, cpus=2), {"instances": 20}, "20 instances on 8 nodes × 2 CPUs = 16"),
-    (local(), {"engine": "fsdp", "instances": 6, "shard_group": 4}, "same number of instances: 6 instances in groups of 4"),
+    (
+        local(),
+        {"engine": "fsdp", "instances": 6, "shard_group": 4},
+        "same number of instances: 6 instances in groups of 4",
+    ),
     (slurm(), {"instances": 5}, "instances divide evenly over hosts: 5 instances over 2 nodes"),
     (slurm(), {"instances": 2, "hosts": 4}, "instances divide evenly over hosts: 2 instances over 4 nodes"),
     (slurm(), {"hosts": 9}, "a job uses hosts that the cluster has: 9 nodes asked for, the cluster has 8"),

@@ -141,7 +141,7 @@ def test_what_is_missing_is_named_with_its_key(tmp_path: Path, text: str, said: 
     [
         ("{venv: {kind: poplar, sha256: " + SHA256 + "}}", "archive"),
         ("{venv: {kind: poplar, archive: x, sha256: abc}}", "64 hexadecimal digits"),
-        ("{horovod: true}", "goes into the virtualenv"),
+        ("{horovod: true}", "is installed in the virtualenv"),
         ("{venv: {kind: gpu}}", "cpu"),
         ("{hosts: 'a[1-'}", "never closes"),
         ("{data_set: []}", "data_sets"),

@@ -1,4 +1,4 @@
-"""What a job needs of the machines that it runs on: what the probe is asked, and what messages name."""
+"""The requirements of a job on its machines: the questions of the probe, and the names in messages."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _PYTHON = re.compile(r"python[0-9.]*")
 
 
 def host_names(request: Request) -> tuple[str, ...]:
-    """Return the hosts of the job where the cluster file names them; none where a scheduler chooses."""
+    """Return the job's hosts if the cluster file names them; empty if a scheduler chooses them."""
     if getattr(request.cluster, "host_names", None) is None:
         return ()
     return tuple(host.name for host in request.plan.topology.hosts)
 
 
 def is_reachable(request: Request) -> bool:
-    """Return whether the cluster file says which machines to ask: catalog files leave their names to the site."""
+    """Return whether the cluster file says which machines to ask; files of the catalog leave their names out."""
     return not isinstance(request.cluster, PodCluster | HostsCluster) or not missing_facts(request.cluster)
 
 
 def of_machine(request: Request) -> dict[str, str]:
-    """Return what every host is asked, by the names that probe.sh reads; the SDK comes before what it brings."""
+    """Return the questions to every host, by the names in probe.sh; the SDK comes before the programs it provides."""
     cluster, runs_dir = request.cluster, request.cluster.runs_dir
     if isinstance(cluster, LocalCluster) and runs_dir is not None:
         # On this machine the path may be relative to the working folder.
@@ -58,7 +58,7 @@ def of_machine(request: Request) -> dict[str, str]:
 
 
 def of_interpreter(request: Request, *, imports_task: bool) -> dict[str, str]:
-    """Return what is asked of the interpreter that trains; nothing where only the job's own prologue brings it."""
+    """Return the questions to the interpreter that trains; empty if only the job's prologue makes it available."""
     python = interpreter_of(request)
     if python is None:
         return {}
@@ -77,10 +77,10 @@ def of_interpreter(request: Request, *, imports_task: bool) -> dict[str, str]:
 
 
 def interpreter_of(request: Request) -> str | None:
-    """Return the interpreter that starts ranks, and trains a task; None where no machine can be asked about it."""
+    """Return the interpreter that starts ranks and trains a task; None if no machine can be asked about it."""
     cluster = request.cluster
     if cluster.container.runtime != "none" and containers.find(request) is None:
-        return None  # ranks run in a container that can't be asked from where jobs are handed over
+        return None  # the machine on which jobs are submitted can't start the ranks' container
     named = interpreter(cluster)
     if named is None and (isinstance(cluster, PodCluster) or cluster.prologue):
         return None
@@ -91,17 +91,17 @@ def interpreter_of(request: Request) -> str | None:
 
 
 def compilers(request: Request) -> tuple[str, ...]:
-    """Return the variable that names torch.compile's compiler, and the compilers it looks for otherwise."""
+    """Return the variable that names torch.compile's compiler, and the compilers that it tries without it."""
     return ("CC", "gcc", "clang", "cc") if request.plan.topology.device_word == "GPU" else ("CXX", "g++", "clang++")
 
 
 def _is_brought(request: Request, program: str) -> bool:
-    """Return whether a prologue may bring the program: nobody knows before it has run."""
+    """Return whether the prologue may provide the program, which is certain only once the prologue has run."""
     return bool(request.cluster.prologue) and not program.startswith(("/", "~/"))
 
 
 def program(request: Request) -> str | None:
-    """Return the command's program where a machine must have it; one of the project's own is looked for there."""
+    """Return the command's program if a machine must have it; None for the project's own program."""
     first = request.job.command[0] if request.job.command else ""
     if not first or request.cluster.container.runtime != "none" or _is_brought(request, first):
         return None
@@ -109,7 +109,7 @@ def program(request: Request) -> str | None:
 
 
 def module(request: Request) -> str | None:
-    """Return the top package of `python -m MODULE`; None for any other command, or one that nobody can ask about."""
+    """Return the top package of `python -m MODULE`; None for any other command, and if no machine can be asked."""
     command = request.job.command or ()
     if program(request) is None or len(command) < 3 or command[1] != "-m":
         return None
@@ -117,7 +117,7 @@ def module(request: Request) -> str | None:
 
 
 def task_entry(request: Request) -> str | None:
-    """Return the task to import, module:attribute: a user's own, and one of ours whose options are set."""
+    """Return the task to import (module:attribute): a user's own task, or one of ours whose options are set."""
     task = request.job.task or tasks.DEFAULT_TASK
     if request.job.command or not (":" in task or request.job.set):
         return None
@@ -126,7 +126,7 @@ def task_entry(request: Request) -> str | None:
 
 
 def data_name(request: Request) -> str | None:
-    """Return the prepared data set that the task reads; None where it reads none, or one that comes with us."""
+    """Return the prepared data set that the task reads; None if it reads none, or one that trainjob includes."""
     facts = tasks.facts(request.job.task or tasks.DEFAULT_TASK)
     name = request.job.data or (facts.data if facts else None)
     if request.job.command or name in (None, manifest.MADE_UP, manifest.PYTHON_DOCS) or manifest.find(str(name), None):
@@ -135,7 +135,7 @@ def data_name(request: Request) -> str | None:
 
 
 def manifest_path(request: Request) -> str | None:
-    """Return where the data set's manifest must lie; None where the job needs no data, or nobody says where it is."""
+    """Return the required path of the data set's manifest; None without a data set, or without data_dir."""
     name = data_name(request)
     if name is None or request.cluster.data_dir is None:
         return None
@@ -143,24 +143,24 @@ def manifest_path(request: Request) -> str | None:
 
 
 def _disk(request: Request) -> str | None:
-    """Return the folder that data is staged to, where ranks run directly on the machines that are asked."""
+    """Return the folder in which data is staged, if ranks run directly on the machines that the probe asks."""
     cluster, job = request.cluster, request.job
     is_elsewhere = isinstance(cluster, SlurmCluster) or cluster.container.runtime != "none"
     return None if is_elsewhere or job.command else job.stage
 
 
 def image_file(request: Request) -> str | None:
-    """Return the image that is a file where jobs are handed over; None for one that a registry or an engine has."""
+    """Return the path of the image file on the submitting machine; None for an image of a registry or an engine."""
     image = request.cluster.container.image or ""
     is_file = isinstance(request.cluster, SlurmCluster) and image.startswith(("/", "~/"))
     return image if is_file and request.cluster.container.runtime != "none" else None
 
 
 def starts_by_mpirun(request: Request) -> bool:
-    """Return whether mpirun, on the hosts themselves, starts the ranks."""
+    """Return whether mpirun on the hosts starts the ranks."""
     return isinstance(request.cluster, HostsCluster) or needs_horovod(request)
 
 
 def needs_horovod(request: Request) -> bool:
-    """Return whether the hosts themselves must have Horovod; what Slurm's nodes have can't be seen from outside."""
+    """Return whether the hosts must have Horovod. Slurm's nodes can't be asked before the job runs."""
     return needs_mpirun(request.plan.engine) and not isinstance(request.cluster, SlurmCluster)
