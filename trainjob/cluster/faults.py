@@ -110,7 +110,7 @@ def _describe(kind: type[Strict], path: KeyPath, details: list[Any], written: Wr
         case "extra_forbidden":
             keys = _known_keys(kind, path[:-1])
             close = nearest(str(path[-1]), keys)
-            return "is not a key", f"is {close} meant?" if close else f"known here are {', '.join(keys)}"
+            return "is not a key", f"is {close} meant?" if close else f"the keys are {', '.join(keys)}"
         case "missing":
             parent = _kind_at(kind, path[:-1])
             missing = keys_of(parent).get(str(path[-1])) if parent else None
