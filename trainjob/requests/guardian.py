@@ -1,6 +1,6 @@
-"""`python -m trainjob.requests.guardian FOLDER`: ends the runs in FOLDER once the command that began them is gone.
+"""`python -m trainjob.requests.guardian FOLDER`: ends the runs in FOLDER once the command that started them is gone.
 
-That command holds the guardian's standard input open. The kernel closes it however the command ends.
+The command holds the guardian's standard input open. The kernel closes it when the command ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 
-KEEP = "keep"  # a file of this name in FOLDER: the run directories stay
+KEEP = "keep"  # with a file of this name in FOLDER, the run directories stay
 
 
 def main(folder: Path) -> None:
-    """Wait for the end of the input, then end every process of every run, and remove what nobody keeps."""
+    """Wait for the end of the input, then end every process of every run, and remove FOLDER unless it is kept."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
@@ -36,7 +36,7 @@ def _end(paths: RunPaths) -> None:
 
     with contextlib.suppress(UserError):
         cancel(paths, grace_s=0.0)
-    # A rehearsal has no submission that `cancel` could go by.
+    # A rehearsal has no submission, which `cancel` needs.
     with contextlib.suppress(UserError):
         processes.kill(HERE, str(paths.folder))
 

@@ -1,7 +1,7 @@
 """The public Python interface: `import trainjob`, then plan(), submit(), runs() and run().
 
-Every call makes the same checks as the command line, which is built on it. Whatever the user or the cluster can fix is
-raised as `trainjob.UserError`, whose message has the rule, both values and the cure.
+Every call makes the same checks as the command line, which is built on this module. Every error that the user can fix
+is raised as `trainjob.UserError`, whose message has the rule, both values and the cure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job that fits its cluster: the arithmetic is done, and nothing is written or started."""
+    """A job that fits its cluster. Its plan is computed; nothing is written or started."""
 
     prepared: Prepared
 
@@ -41,20 +41,20 @@ class PlannedJob:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What runs and is probably not meant, each with its cure."""
+        """Settings that can run but are probably not intended, each with its cure."""
         return self.plan.warnings
 
     def render(self) -> Rendered:
         """Return the files that would run: `.files` has bytes and mode by name, `.script` is the script's name.
 
-        The same job gives the same bytes on any machine. Raises UserError for a value that the script can't carry.
+        The same job gives the same bytes on any machine. Raises UserError for a value that a script can't hold.
         """
         return self.prepared.render()
 
     def check(self, *, thorough: bool = False) -> list[Problem]:
-        """Return what is wrong with the job before it is queued, as `trainjob check` finds it; empty when nothing is.
+        """Return the problems of the job that `trainjob check` would find; empty if there are none.
 
-        `thorough` reads whole data sets. Raises UserError where the cluster can't be reached.
+        `thorough` reads whole data sets. Raises UserError if the cluster can't be reached.
         """
         from trainjob.check.context import Depth
         from trainjob.requests.submission import find_problems
@@ -71,9 +71,9 @@ class PlannedJob:
     ) -> Run:
         """Return the run, which has begun or waits in a queue.
 
-        `after` names runs that have to be COMPLETED first, under Slurm. `again` allows the same job a second time
-        within a minute. Without `check` nothing is looked at first. `allow_secret_env` permits variables that look like
-        secrets. Raises UserError.
+        Under Slurm the run starts once the runs named in `after` are COMPLETED. `again` allows the same job a second
+        time within a minute. `check=False` skips all checks. `allow_secret_env` permits variables whose names look like
+        those of secrets. Raises UserError.
         """
         from trainjob.requests import submission
 
@@ -86,7 +86,7 @@ class PlannedJob:
 
 @dataclass(frozen=True)
 class Run:
-    """One run, wherever it runs. Nothing is kept in memory: each call reads the run directory or asks the back end."""
+    """One run on any cluster. Each call reads the run directory or asks the back end; nothing is kept in memory."""
 
     paths: RunPaths
 
@@ -101,13 +101,13 @@ class Run:
         return self.paths.folder
 
     def status(self) -> Status:
-        """Return how the run stands. Times are seconds since 1970, `exit_code` is None until it has ended."""
+        """Return the status of the run. Times are seconds since 1970; `exit_code` is None until the run has ended."""
         from trainjob.runs.status import status
 
         return status(self.paths)
 
     def wait(self, timeout_s: float | None = None) -> Status:
-        """Return the status once the run has ended, however it ended.
+        """Return the status once the run has ended, successfully or not.
 
         Raises TimeoutError after `timeout_s` seconds; the run continues.
         """
@@ -126,7 +126,7 @@ class Run:
         return poll(self.paths, lambda now: now.state not in states.ACTIVE, pause)
 
     def logs(self, rank: int | None = None) -> str:
-        """Return what one rank has printed; without `rank` what all have, each line with its rank in front.
+        """Return the output of one rank; without `rank` that of all ranks, each line with its rank in front.
 
         Raises UserError for a rank that the run does not have.
         """
@@ -138,8 +138,8 @@ class Run:
     def metrics(self) -> list[Mapping[str, Any]]:
         """Return the lines of metrics.jsonl; `kind` is begin, train, evaluation or end.
 
-        They have `epoch`, `update`, `loss`, `samples_per_s` and `seconds` by phase. A resumed run repeats some updates:
-        the later line counts.
+        They have `epoch`, `update`, `loss`, `samples_per_s` and `seconds` by phase. A resumed run may repeat updates:
+        of two lines for one update, the later one counts.
         """
         from trainjob.submit import mirror
 
@@ -157,7 +157,7 @@ class Run:
     def cancel(self, *, grace_s: float = 30.0) -> Status:
         """End every process of the run, and no other; its ranks get `grace_s` seconds to checkpoint.
 
-        Raises UserError where its machine can't be reached.
+        Raises UserError if its machine can't be reached.
         """
         from trainjob.runs.cancel import cancel
 
@@ -172,8 +172,8 @@ class Run:
     ) -> Run:
         """Start the next attempt, from the newest sound checkpoint, and return the run.
 
-        `instances` changes their number and keeps the global batch. `from_scratch` sets all checkpoints aside.
-        `warn` is called with a line about each checkpoint that is passed over; by default it is a Python warning.
+        `instances` changes the number of instances and keeps the global batch. `from_scratch` sets all checkpoints
+        aside. `warn` is called with a line about each checkpoint that is skipped; by default this is a Python warning.
         Raises UserError for a run that can't be resumed.
         """
         from trainjob.requests import submission
@@ -206,11 +206,11 @@ def plan(
 ) -> PlannedJob:
     """Return a job that is planned on a cluster.
 
-    `cluster` is a name (pod64) or the path of a cluster file. `job_file` is a job file, which `settings` override: they
-    are its keys (instances=8, micro_batch=4, set={"width": 32}, env={"NAME": "text"}). `command` is a command of your
-    own, word by word, instead of a task. `project` is the top folder of your project (default: the git
-    top level of the working folder); `untracked` copies files that git does not track as well. Raises UserError for an
-    unknown cluster or setting, and for a job that can't run there, with the nearest settings that can.
+    `cluster` is a name (pod64) or the path of a cluster file. `settings` have the keys of a job file (instances=8,
+    micro_batch=4, set={"width": 32}, env={"NAME": "text"}) and override those in `job_file`. `command` is your own
+    command, word by word, instead of a task. `project` is the top folder of your project (default: the git top level of
+    the working folder); `untracked` also copies files that git does not track. Raises UserError for an unknown cluster
+    or setting, and for a job that can't run on the cluster, with the nearest settings that can.
     """
     words = tuple(command or ())
     values = {**settings, **({"command": list(words)} if words else {})}
@@ -227,7 +227,7 @@ def plan(
 
 
 def plan_of(options: JobOptions) -> PlannedJob:
-    """Return the planned job of options that are collected already, as the command line does. Raises UserError."""
+    """Return the planned job for the command line's options. Raises UserError."""
     return PlannedJob(prepare(options))
 
 
@@ -241,18 +241,18 @@ def submit(
 ) -> Run:
     """Plan, check and submit a job, and return its run; the arguments are those of `plan` and `PlannedJob.submit`.
 
-    Raises UserError with everything that is wrong; nothing has been started then.
+    Raises UserError with every problem; nothing has been started then.
     """
     return plan(cluster, **settings).submit(after=after, again=again, check=check)
 
 
 def runs() -> list[Run]:
-    """Return the runs whose folders are there, in the order of their ids."""
+    """Return the runs whose folders exist, in the order of their ids."""
     return [Run(paths) for paths in index.every_run()]
 
 
 def run(name: str | Path) -> Run:
-    """Return one run by its id, a unique prefix of one, "last", or the path of its folder. Raises UserError."""
+    """Return the run with this id, unique prefix of an id, or folder, or the "last" run. Raises UserError."""
     return Run(index.find(str(name)))
 
 

@@ -1,4 +1,4 @@
-"""How long before its time limit a resumed run is told to stop: as long as its own checkpoints need."""
+"""The time between the stop signal and the time limit of a resumed run: as long as its own checkpoints take."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ from trainjob.runs.resume import request_of
 
 
 def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[str], None]) -> Request | None:
-    """Return what a run is rendered again from, if its checkpoints need a longer margin than it has; else `request`.
+    """Return the request with a longer margin, to render the run again, if its checkpoints need it; else `request`.
 
-    A margin that the user has stated stays. `say` is called with a line about what changes, or should.
+    A margin that the user has stated stays. `say` is called with a line about a margin that changes, or should change.
     """
     record = jobs.read(paths.job)
     cluster = recorded.cluster(record)
-    if record.train is None or not isinstance(cluster, SlurmCluster) or _is_of_array(paths):
+    if record.train is None or not isinstance(cluster, SlurmCluster):
+        return request
+    if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array
         return request
     margin_s, durable_s = record.train.limit_margin_s, _durable_s(paths)
     if margin_s is None or not checkpoints.is_too_late(durable_s, margin_s):
         return request
     needed_s = checkpoints.margin_for(durable_s)
-    found = (
+    observation = (
         f"a checkpoint of this run took up to {durable_s:.0f} s until it was on disk, and the run was told to stop "
         f"{margin_s:.0f} s before its time limit"
     )
     if MARGIN not in record.request.origins and "margin_s" in cluster.time_limit_signal.stated:
-        say(f"{found}, as its cluster file says. Submit it again with time_limit_signal.margin_s: {needed_s} there")
+        say(
+            f"{observation}, as its cluster file says. "
+            f"Submit it again with time_limit_signal.margin_s: {needed_s} there"
+        )
         return request
     try:
-        asked = _with_margin(request or request_of(record), needed_s, durable_s)
+        changed = _with_margin(request or request_of(record), needed_s, durable_s)
     except Refusal as refused:
-        say(f"{found}. It stays so, because {needed_s} s do not fit: {refused}")
+        say(f"{observation}. It stays so, because {needed_s} s do not fit: {refused}")
         return request
-    say(f"{found}: from now on {needed_s} s, also in its job script")
-    return asked
-
-
-def _is_of_array(paths: RunPaths) -> bool:
-    """Return whether one script starts this run and others."""
-    return paths.element is not None or bool(arrays.elements(paths))
+    say(f"{observation}: from now on {needed_s} s, also in its job script")
+    return changed
 
 
 def _durable_s(paths: RunPaths) -> float:
-    with contextlib.suppress(UserError, OSError):  # what can't be read tells nothing
+    with contextlib.suppress(UserError, OSError):  # without readable records, the duration is unknown
         return report(paths).checkpoint_durable_s or 0.0
     return 0.0
 
 
 def _with_margin(request: Request, margin_s: int, durable_s: float) -> Request:
-    """Return the request with another margin, planned anew. Raises Refusal where the time limit has no room for it."""
+    """Return the request with this margin, planned again. Raises Refusal if the time limit has no room for it."""
     cluster = request.cluster
-    assert isinstance(cluster, SlurmCluster)  # noqa: S101 - the caller has looked
+    assert isinstance(cluster, SlurmCluster)  # noqa: S101 - the caller has checked
     cluster = cluster.changed(time_limit_signal=cluster.time_limit_signal.changed(margin_s=margin_s))
     origin = f"measured: a checkpoint of this run took up to {durable_s:.0f} s"
     return dataclasses.replace(

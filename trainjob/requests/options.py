@@ -1,4 +1,4 @@
-"""What a caller says of a job, before any of it is read: the command line's flags, or a Python call."""
+"""A caller's options for a job, before any of them is read: the command line's flags, or a Python call's arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class JobOptions(NamedTuple):
-    """A cluster's name or path, a job file, and settings that override it. `values` holds only what was given."""
+    """A cluster's name or path, a job file, and settings that override it. `values` has only those that were given."""
 
     cluster: str
     file: Path | None

@@ -1,6 +1,6 @@
 """From a cluster and a job to a planned request: the path that every command and every Python call takes.
 
-Jinja and ssh load when something is rendered or handed over: `plan` needs neither.
+Jinja and ssh load only when something is rendered or submitted: `plan` needs neither.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A planned request and the project it was asked from. `untracked`: git's untracked files travel, too."""
+    """A planned request and its project. `untracked`: files that git does not track are copied too."""
 
     named_cluster: NamedCluster
     request: Request
@@ -44,7 +44,7 @@ class Prepared:
 
     @cached_property
     def selection(self) -> Selection | None:
-        """The project's files that the run takes along; None where a built-in task needs none of them."""
+        """The project's files that are copied into the run; None for a built-in task, which needs none."""
         job = self.request.job
         if not job.command and ":" not in (job.task or ""):
             return None
@@ -52,19 +52,19 @@ class Prepared:
 
     @property
     def runs_dir(self) -> Path:
-        """Where run directories of this cluster lie on this machine: its runs_dir, or the user's data folder."""
+        """The folder of this cluster's run directories on this machine: its runs_dir, or the user's data folder."""
         folder = None if self.named_cluster.cluster.ssh else self.named_cluster.cluster.runs_dir
         return expanded(folder) if folder else index.home() / "runs"
 
     @property
     def machine(self) -> Machine:
-        """The machine that jobs are handed over on."""
+        """The machine on which jobs are submitted."""
         from trainjob.machines.access import machine_of
 
         return machine_of(self.named_cluster.cluster)
 
     def remote(self) -> Remote | None:
-        """Return where run directories lie on a machine reached by ssh; None for this one. Raises UserError."""
+        """Return the place of run directories on a machine reached by ssh; None for this machine. Raises UserError."""
         cluster = self.named_cluster.cluster
         if cluster.ssh is None:
             return None
@@ -75,24 +75,24 @@ class Prepared:
         return Remote(cluster.ssh.host, cluster.ssh.user, folder)
 
     def render(self) -> Rendered:
-        """Return the bytes that would run."""
+        """Return the files that would run."""
         return rendered(self.request)
 
     def explained(self) -> str:
-        """Return the job script with origin marks."""
+        """Return the job script with notes about origins and reasons."""
         from trainjob.render import rendered as rendering
 
         return rendering.explained(self.request, package.companion("templates"), site_templates())
 
     def changed(self, **settings: Any) -> Prepared:
-        """Return the same request with some of the job's settings changed, planned anew. Raises Refusal."""
+        """Return the same request with these settings of the job changed, planned again. Raises Refusal."""
         job = self.request.job.changed(**settings)
         planned = plan(self.named_cluster.name, self.named_cluster.cluster, job)
         return replace(self, request=replace(self.request, job=job, plan=planned))
 
 
 def prepare(options: JobOptions) -> Prepared:
-    """Return the plan and all that it was made from. Raises UserError for whatever is wrong with the options."""
+    """Return the planned request for `options`. Raises UserError for every mistake in them."""
     named_cluster = find(options.cluster)
     merged = merge_job(options.file, options.values)
     named_cluster = replace(
@@ -115,7 +115,7 @@ def prepare(options: JobOptions) -> Prepared:
 
 
 def _array(job: Job) -> Elements | None:
-    """Return the elements of an array. What reads them takes its time to load, and few jobs are arrays."""
+    """Return the elements of an array. The module loads only for arrays, because it is slow to load."""
     if job.array is None and job.sweep is None:
         return None
     from trainjob.render import elements
@@ -124,29 +124,29 @@ def _array(job: Job) -> Elements | None:
 
 
 def rendered(request: Request) -> Rendered:
-    """Return the bytes of a planned request, by our templates and the site's."""
+    """Return the files of a planned request, rendered from our templates and the site's."""
     from trainjob.render.rendered import render
 
     return render(request, package.companion("templates"), site_templates())
 
 
 def _with_absolute_paths(named_cluster: NamedCluster, job: Job) -> Job:
-    """Return the job with absolute paths where ranks read them: ranks start in a copy of the project.
+    """Return the job with absolute paths, because ranks start in a copy of the project.
 
-    Raises UserError for a relative path on a cluster that is reached by ssh.
+    Raises UserError for a relative path on a cluster reached by ssh.
     """
     if job.init_from is None or job.init_from.startswith(("/", "~")):
         return job
     if named_cluster.cluster.ssh is not None:
         raise UserError(
             f"init_from is {job.init_from}, a relative path, and cluster {named_cluster.name} is another machine",
-            "give the absolute path there, starting with / or ~/",
+            "give the absolute path on that machine, starting with / or ~/",
         )
     return job.changed(init_from=str(Path.cwd() / job.init_from))
 
 
 def _with_counted_samples(named_cluster: NamedCluster, job: Job, origins: dict[str, str]) -> tuple[Job, dict[str, str]]:
-    """Fill in the number of samples from the data set's manifest, where it is prepared on this machine."""
+    """Fill in the number of samples from the data set's manifest, if the data set is prepared on this machine."""
     if job.samples is not None or job.command or job.data is None:
         return job, origins
     facts = tasks.facts(job.task or tasks.DEFAULT_TASK)
@@ -161,11 +161,11 @@ def _with_counted_samples(named_cluster: NamedCluster, job: Job, origins: dict[s
 
 
 def data_dir(named_cluster: NamedCluster) -> Path | None:
-    """Return the cluster file's data_dir as a path of this machine; None where the file has none."""
+    """Return the cluster file's data_dir as a path of this machine; None if the file has none."""
     return expanded(named_cluster.cluster.data_dir) if named_cluster.cluster.data_dir else None
 
 
 def site_templates() -> list[Path]:
-    """Return the site's template folder, where there is one; its files come before ours."""
+    """Return the site's template folder if it exists; its files override ours."""
     folder = platformdirs.user_config_path("trainjob") / "templates"
     return [folder] if folder.is_dir() else []

@@ -1,4 +1,4 @@
-"""A few seconds of a job on this machine, for a prediction where no earlier run tells."""
+"""Runs a job for a few seconds on this machine, to predict without earlier runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _MOST_UPDATES = 2000
 
 
 def profile(workbench: Workbench, numbers: Sequence[int], cores: int) -> Iterator[Observation]:
-    """Yield what short runs show, for as few numbers of instances as the model needs to tell of `numbers`.
+    """Yield observations of short runs, for as few numbers of instances as the model needs to predict `numbers`.
 
-    Raises Refusal for a number that can't be planned, UserError when a run fails.
+    Raises Refusal for a number that can't be planned, and UserError if a run fails.
     """
     workbench.refuse_command()
     most = max(numbers)
-    # Two numbers above 1 tell latency and bandwidth apart.
-    wanted = {min(numbers), *([2, min(most, max(2, cores))] if most > 1 else [])}
-    for number in sorted(wanted):
+    # The model needs two numbers above 1 to separate latency from bandwidth.
+    needed = {min(numbers), *([2, min(most, max(2, cores))] if most > 1 else [])}
+    for number in sorted(needed):
         first = _measured(workbench, number, _FIRST_UPDATES)
         accumulation = workbench.vary(instances=number).job.accumulation or 1
         updates = int(_MEASURED_S / max(1e-6, first.update_s(accumulation)))
@@ -36,8 +36,8 @@ def profile(workbench: Workbench, numbers: Sequence[int], cores: int) -> Iterato
 def _measured(workbench: Workbench, instances: int, updates: int) -> Observation:
     request = workbench.vary(instances=instances, updates=updates, epochs=None, checkpoint_every=0, log_every=updates)
     paths = workbench.run(request)
-    shown = observe(paths, jobs.read(paths.job))
-    if shown is None:
+    observation = observe(paths, jobs.read(paths.job))
+    if observation is None:
         raise UserError(f"run {paths.id} recorded nothing to predict from", f"see why: trainjob logs {paths.folder}")
     workbench.discard(paths)
-    return shown
+    return observation

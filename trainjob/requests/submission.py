@@ -1,4 +1,4 @@
-"""From a prepared request to a run: what is refused, what is handed over, and what resumes."""
+"""From a prepared request to a run: refusals, submission, and resuming."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from trainjob.submit.folder import write_again
 
 
 def find_problems(prepared: Prepared, depth: Depth, context: Context | None = None) -> list[Problem]:
-    """Return what is wrong with a job before it is queued. `context` holds answers that need not be asked for again."""
+    """Return the problems of a job before it is queued. `context` may hold answers of an earlier check."""
     from trainjob.predict import earlier
 
-    found = problems(context or context_of(prepared), depth)
-    with contextlib.suppress(OSError):  # earlier runs that can't be read tell nothing
-        found += earlier.too_late_for_a_checkpoint(prepared.request)
-    return found
+    all_problems = problems(context or context_of(prepared), depth)
+    with contextlib.suppress(OSError):  # earlier runs that can't be read are ignored
+        all_problems += earlier.too_late_for_a_checkpoint(prepared.request)
+    return all_problems
 
 
 def context_of(prepared: Prepared) -> Context:
-    """Return what checks look at. What the job script can't carry is for a check to say."""
+    """Return what checks examine. If the script can't be rendered, a check reports the reason."""
     request, project, selection, machine = prepared.request, prepared.project, prepared.selection, prepared.machine
     try:
         files = prepared.render()
@@ -46,10 +46,10 @@ def context_of(prepared: Prepared) -> Context:
 
 
 def refuse_problems(prepared: Prepared) -> None:
-    """Raise ProblemsError with everything that is wrong with a job; whole data sets are not read."""
-    found = find_problems(prepared, Depth(scheduler=True))
-    if found:
-        raise ProblemsError.of_all(found, "; ")
+    """Raise ProblemsError with every problem of a job. Does not read whole data sets."""
+    all_problems = find_problems(prepared, Depth(scheduler=True))
+    if all_problems:
+        raise ProblemsError.of_all(all_problems, "; ")
 
 
 def submit(
@@ -60,10 +60,11 @@ def submit(
     check: bool = True,
     allow_secret_env: bool = False,
 ) -> RunPaths:
-    """Return the run that has begun or waits in a queue. `after` names runs that it waits for, under a scheduler.
+    """Return the run, which has begun or waits in a queue. Under a scheduler it waits for the runs named in `after`.
 
-    Raises UserError for a set redirect, missing site facts, every problem that `check` would find (unless `check` is
-    False), a configuration of the user's that can't be read, and the same job within a minute unless `again`.
+    Raises UserError for a redirecting variable, missing facts about the site, every problem that `check` would find
+    (unless `check` is False), an unreadable configuration of the user, and the same job within a minute (unless
+    `again` is true).
     """
     start.refuse_redirects(os.environ)
     notify.configured()
@@ -94,7 +95,7 @@ def submit(
 
 
 def _predict(prepared: Prepared, paths: RunPaths) -> None:
-    """Store what earlier runs let expect of this one. Where that fails, nothing else does."""
+    """Store a prediction from earlier runs. An OSError here does not fail the submission."""
     from trainjob.predict import earlier
 
     with contextlib.suppress(OSError):
@@ -104,12 +105,11 @@ def _predict(prepared: Prepared, paths: RunPaths) -> None:
 
 
 def refuse_secrets(prepared: Prepared) -> None:
-    """Raise UserError for a variable of the job whose name looks like a secret's: its value would be in the script."""
+    """Raise UserError for a variable whose name looks like a secret's: the script would contain its value."""
     named = [name for name in prepared.request.job.env if secrets.is_secret_name(name)]
     if named:
         raise UserError(
-            f"--env {named[0]}: the name looks like a secret's, and its value would stand in the job script and in "
-            "job.json",
+            f"--env {named[0]}: the name looks like a secret's, and its value would be in the job script and in job.json",
             f"write {named[0]}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
             "--allow-secret-env if it is no secret",
             "secret-env",
@@ -117,7 +117,7 @@ def refuse_secrets(prepared: Prepared) -> None:
 
 
 def _refuse_no_job(prepared: Prepared) -> None:
-    """Raise UserError where nobody said what to run: the default task is for a first try on one's own machine."""
+    """Raise UserError if no job is given: the default task is only for a first try on the user's own machine."""
     job = prepared.request.job
     if job.task is None and job.command is None and prepared.named_cluster.cluster.kind != "local":
         raise UserError(
@@ -131,20 +131,20 @@ def _refuse_no_job(prepared: Prepared) -> None:
 def _to_wait_for(prepared: Prepared, runs: Sequence[str], remote: Remote | None) -> tuple[RunPaths, ...]:
     if not runs:
         return ()
-    found = prepared.named_cluster
-    return waiting.to_wait_for([index.find(run) for run in runs], found.name, backends.name_for(found.cluster), remote)
+    named = prepared.named_cluster
+    return waiting.to_wait_for([index.find(run) for run in runs], named.name, backends.name_for(named.cluster), remote)
 
 
 def resume(
     paths: RunPaths, *, instances: int | None = None, from_scratch: bool = False, warn: Callable[[str], None]
 ) -> None:
-    """Start the next attempt of a run, with another number of instances and the same global batch where one is given.
+    """Start the next attempt of a run, with `instances` if given, and the same global batch.
 
-    With `from_scratch` all checkpoints are set aside first; `warn` is called with a line about each checkpoint that the
-    attempt passes over, the number that the last one could not write, and a margin before the time limit that is too
-    short for them, which becomes longer unless the user has stated it. Raises UserError for another `resume` under
-    way, a set redirect, a run that can't be resumed, checkpoints that are all damaged, and a number that does not
-    divide the batch.
+    With `from_scratch` all checkpoints are set aside first. `warn` is called with lines about checkpoints that the
+    attempt skips, checkpoints that the last attempt could not write, and a margin before the time limit that is too
+    short for them; it becomes longer unless the user has stated it. Raises UserError if another `resume` is under way,
+    a redirecting variable is set, the run can't be resumed, all checkpoints are damaged, or `instances` does not divide
+    the batch.
     """
     start.refuse_redirects(os.environ)
     with locked(paths.whole, "trainjob resume"):

@@ -1,7 +1,7 @@
 """Trains variations of a job on this machine, for commands that compare or measure them.
 
-Every run lies in one folder of the command's own, outside the index of runs: `list` and `last` never see it. A guardian
-process holds the folder: however the command ends, by kill -9 as well, no process of its runs is left.
+All runs of a command are in its own folder, outside the index of runs, so `list` and `last` never show them. A guardian
+process watches the folder: even if the command is killed by kill -9, no process of its runs survives.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded
 from trainjob.machines import process
+from trainjob.plan.words import quantity
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
@@ -34,32 +35,34 @@ _POLL_S, _BETWEEN_QUESTIONS_S, _SAY_EVERY_S = 0.02, 0.5, 10.0
 
 @dataclass(frozen=True)
 class Workbench:
-    """Where variations of one job run. `folder` holds their run directories, and goes unless something is kept."""
+    """A folder for variations of one job. `folder` holds their run directories and is removed unless they are kept."""
 
     prepared: Prepared
     folder: Path
-    # Called with a line about each run that begins, and about its progress.
+    # Called with lines about the start and the progress of each run.
     say: Callable[[str], None] = lambda _line: None
 
     @property
     def request(self) -> Request:
-        """The job as it was asked for."""
+        """The request without variations."""
         return self.prepared.request
 
     def vary(self, **settings: Any) -> Request:
-        """Return the job with some settings changed, planned anew. Raises Refusal."""
+        """Return the job with these settings changed, planned again. Raises Refusal."""
         return self.prepared.changed(**settings).request
 
     def refuse_command(self) -> None:
-        """Raise UserError for a job that is a command of the user's own."""
+        """Raise UserError if the job is the user's own command."""
         if self.request.job.command:
             raise UserError(
                 "this command trains a task, and the updates of a command of your own can't be observed", "give --task"
             )
 
     def begin(self, request: Request) -> RunPaths:
-        """Return the run of one variation, which has begun."""
-        self.say(_in_words(request))
+        """Start the run of one variation and return it."""
+        instances, job = request.plan.topology.instances, request.job
+        length = f", {job.updates} updates" if job.updates else f", {job.epochs} epochs" if job.epochs else ""
+        self.say(f"{request.plan.name}: {quantity(instances, 'instance')}{length} …")
         return start.submit(
             start.Handover(
                 rendered=rendered(request),
@@ -75,7 +78,7 @@ class Workbench:
         )
 
     def run(self, request: Request) -> RunPaths:
-        """Return the run of one variation after it is complete. Raises UserError when it fails."""
+        """Return the run of one variation once it is complete. Raises UserError if it fails."""
         paths = self.begin(request)
         self.refuse_incomplete(wait(paths, self.say))
         return paths
@@ -92,22 +95,16 @@ class Workbench:
         )
 
     def keep(self) -> None:
-        """Leave the run directories where they are when the command ends."""
+        """Keep the run directories when the command ends."""
         (self.folder / KEEP).touch()
 
     def discard(self, paths: RunPaths) -> None:
-        """Remove a run that has served its purpose."""
+        """Remove a run that is no longer needed."""
         remove_run(paths)
 
 
-def _in_words(request: Request) -> str:
-    instances, job = request.plan.topology.instances, request.job
-    length = f", {job.updates} updates" if job.updates else f", {job.epochs} epochs" if job.epochs else ""
-    return f"{request.plan.name}: {instances} instance{'' if instances == 1 else 's'}{length} …"
-
-
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Status:
-    """Return the status of a run that has ended; until then `say` is called with its progress now and then."""
+    """Return the status of a run once it has ended; until then call `say` with its progress every 10 s."""
     began_at = said_at = time.monotonic()
 
     def has_ended(now: Status) -> bool:
@@ -116,23 +113,18 @@ def wait(paths: RunPaths, say: Callable[[str], None]) -> Status:
             return True
         if time.monotonic() - said_at >= _SAY_EVERY_S:
             said_at = time.monotonic()
-            say(_progress(now, said_at - began_at))
+            updates = f"update {now.update} of {now.total_updates}, " if now.update and now.total_updates else ""
+            left = f", about {now.outlook.left_s:.0f} s left" if now.outlook is not None else ""
+            say(f"  {updates}{said_at - began_at:.0f} s{left}")
         return False
 
     return poll(paths, has_ended, lambda: _until_its_files_end(paths))
 
 
-def _progress(now: Status, since_s: float) -> str:
-    """Return how far a run is that began `since_s` seconds ago."""
-    updates = f"update {now.update} of {now.total_updates}, " if now.update and now.total_updates else ""
-    left = f", about {now.outlook.left_s:.0f} s left" if now.outlook is not None else ""
-    return f"  {updates}{since_s:.0f} s{left}"
-
-
 def _until_its_files_end(paths: RunPaths) -> None:
-    """Return once the files of a run say that it has ended, and after a while, as its script may have been killed.
+    """Return once the files of a run say that it has ended, or after a while, because its script may have been killed.
 
-    A status also asks whether the script lives, which starts a process: beside a small net, more work than its updates.
+    Asking for a status starts a process to see whether the script lives, which costs more than updates of a small net.
     """
     limit = time.monotonic() + _BETWEEN_QUESTIONS_S
     time.sleep(_POLL_S)
@@ -144,14 +136,15 @@ def _until_its_files_end(paths: RunPaths) -> None:
 def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbench]:
     """Yield the workbench of a job on this machine; `say` is called with lines about its runs.
 
-    Raises UserError where the folder can't be made.
+    Raises UserError if the folder can't be created.
     """
-    with _guarded(_home()) as folder:
+    runs_dir = find("local").cluster.runs_dir
+    with _guarded((expanded(runs_dir) if runs_dir else index.home()) / "experiments") as folder:
         yield Workbench(prepared, folder, say)
 
 
 def refuse_unfit(prepared: Prepared) -> None:
-    """Raise UserError for a cluster of another kind, and for every problem of the job that `check` would find."""
+    """Raise UserError for a cluster of another kind than local, and for every problem that `check` would find."""
     if prepared.named_cluster.cluster.kind != "local":
         raise UserError(
             f"this trains on the CPUs of this machine, and cluster {prepared.named_cluster.name} is of kind "
@@ -159,11 +152,6 @@ def refuse_unfit(prepared: Prepared) -> None:
             "leave --cluster out; the job's own settings decide what is trained",
         )
     refuse_problems(prepared)
-
-
-def _home() -> Path:
-    runs_dir = find("local").cluster.runs_dir
-    return (expanded(runs_dir) if runs_dir else index.home()) / "experiments"
 
 
 @contextlib.contextmanager

@@ -286,5 +286,5 @@ def test_a_directive_that_is_refused_is_a_problem_among_others(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     options = JobOptions("hpc", None, {"command": ["./no.sh"]}, ("./no.sh",), None, False)
     listed = {problem.code: problem.text for problem in find_problems(prepare(options), Depth())}
-    assert listed["directive"].startswith("directives.arr is the beginning of array")
+    assert listed["directive"].startswith("directives.arr abbreviates array")
     assert "is not an executable file" in listed["command"]
