@@ -43,7 +43,7 @@ def read_preferences() -> Preferences:
     path = file()
     if not path.exists():
         return Preferences()
-    content = document.load(_text_of(path, str(path), UserError))
+    content = load(_text_of(path, str(path), UserError))
     if content.root is None:
         raise UserError.of_all(_problems(UserError, str(path), content.problems))
     preferences = _checked(content, Preferences, str(path), UserError)
@@ -58,7 +58,7 @@ def read_preferences() -> Preferences:
 
 def cluster_from_text(text: str, where: str) -> Cluster:
     """Return the cluster that `text` describes. Raises ClusterError, whose lines begin with `where`:LINE."""
-    content = document.load(text)
+    content = load(text)
     kind = content.values.get("kind")
     if content.root is None or not isinstance(kind, str) or kind not in KINDS:
         raise ClusterError.of_all(_problems(ClusterError, where, [*content.problems, *_kind_problem(content)]))
@@ -74,7 +74,7 @@ def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]
     """Return each item of the list in `text`. Raises JobError with every problem and its line."""
     items: list[SomeJob] = []
     problems: list[Problem] = []
-    for item in document.load_list(text):
+    for item in load_list(text):
         try:
             items.append(_checked_job(item, kind, where))
         except JobError as error:

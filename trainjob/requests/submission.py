@@ -109,7 +109,8 @@ def refuse_secrets(prepared: Prepared) -> None:
     named = [name for name in prepared.request.job.env if secrets.is_secret_name(name)]
     if named:
         raise UserError(
-            f"--env {named[0]}: the name looks like a secret's, and its value would be in the job script and in job.json",
+            f"--env {named[0]}: the name looks like a secret's, and its value would be in the job script and in "
+            "job.json",
             f"write {named[0]}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
             "--allow-secret-env if it is no secret",
             "secret-env",

@@ -1,4 +1,4 @@
-"""The elements of an array: found below their run, and summed up."""
+"""The elements of an array: their run directories and their combined state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 
-# The state of the whole is the first of these that any element is in: while one is active, so is the whole.
+# The state of the array is the first of these that any element has: while one element is active, so is the array.
 _ORDER = (
     *(states.RUNNING, states.REQUEUED, states.PENDING),
     *(states.FAILED, states.LOST, states.TIMEOUT, states.CANCELLED, states.STOPPED, states.COMPLETED),
@@ -18,23 +18,23 @@ _ORDER = (
 
 
 def elements(paths: RunPaths) -> list[RunPaths]:
-    """Return the elements of an array in the order of their numbers; none where the run is no array."""
+    """Return the elements of an array in the order of their numbers; empty if the run is not an array."""
     if paths.element is not None:
         return []
     try:
         folders = [RunPaths(folder) for folder in (paths.folder / ELEMENTS).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted((one for one in folders if one.element is not None), key=lambda one: one.element or 0)
+    return sorted((paths for paths in folders if paths.element is not None), key=lambda paths: paths.element or 0)
 
 
 def numbers_of(elements: Sequence[RunPaths]) -> list[int]:
     """Return the numbers of these elements."""
-    return [one.element for one in elements if one.element is not None]
+    return [paths.element for paths in elements if paths.element is not None]
 
 
 def element(paths: RunPaths, number: int) -> RunPaths:
-    """Return one element of an array. Raises UserError where it has none of that number."""
+    """Return one element of an array. Raises UserError if the array has no element with this number."""
     numbers = numbers_of(elements(paths))
     if not numbers:
         raise UserError(f"run {paths.id} is not an array, so it has no element {number}", f"Name the run: {paths.id}")
@@ -44,7 +44,7 @@ def element(paths: RunPaths, number: int) -> RunPaths:
 
 
 def refuse_whole(paths: RunPaths, command: str) -> None:
-    """Raise UserError for a whole array, where `command` takes one run."""
+    """Raise UserError for a whole array, because `command` takes a single run."""
     of_array = elements(paths)
     if of_array:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Ends exactly one run."""
+"""Ends one run, and no other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trainjob.runs.status import Status, status
 from trainjob.submit import backends, mirror
 from trainjob.submit.base import read_submission
 
-_NOT_RECORDED = "nothing of it is left; its record could not be written, so free some space on its disk"
+_NOT_RECORDED = "no process of it is left; its record could not be written, so free some space on its disk"
 
 
 def cancel(paths: RunPaths, *, grace_s: float) -> Status:
     """Return the run's status after all of its processes have ended; ranks get `grace_s` seconds to checkpoint.
 
-    A run that has ended stays as it is, except that a V-IPU partition it left behind is removed. Raises UserError for
-    a run that was started by hand.
+    A run that has ended is not changed, but a V-IPU partition that it left behind is removed. Raises UserError for a
+    run that was started by hand.
     """
     before = status(paths)
     submission = read_submission(paths)
@@ -34,9 +34,9 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Status:
         raise UserError(f"run {paths.id} was not submitted by trainjob", "End it where it was started")
     cancelled: list[RunPaths] = []
     if before.state != states.LOST:
-        # Elements of an array that were resumed by themselves have submissions of their own.
+        # Elements that were resumed individually have their own submissions.
         cancelled = [paths, *(element for element in arrays.elements(paths) if element.submission.is_file())]
-    # Whatever its disk refuses, the run ends. What is recorded before is for the case that we are killed meanwhile.
+    # A full disk must not keep the run alive. The record before the end survives if this command is killed meanwhile.
     recorded = [_is_recorded(record_cancelling, one) for one in cancelled]
     backends.get(submission.backend).cancel(paths, submission.native, grace_s)
     if not all(recorded):
@@ -57,9 +57,9 @@ def _is_recorded(record: Callable[[RunPaths], None], paths: RunPaths) -> bool:
 
 
 def stop(paths: RunPaths) -> Status:
-    """Ask the run by its stop file to checkpoint and stop at its next block; return its status.
+    """Write the stop file, which asks the run to checkpoint and stop at its next block; return the run's status.
 
-    A run that has ended gets no such file, which would stop its next attempt at once.
+    A run that has ended gets no stop file, because the file would stop its next attempt at once.
     """
     now = status(paths)
     for one in now.elements or [now]:

@@ -27,7 +27,7 @@ _WORDS: dict[Event, str] = {"stalled": "shows no sign of life", "limit": "approa
 
 @dataclass(frozen=True)
 class Message:
-    """What is told: one line, and the lines below it."""
+    """A message about a run: its subject in one line, and a body."""
 
     run: str
     event: Event
@@ -41,7 +41,7 @@ class Message:
 
 
 def message(now: Status, event: Event) -> Message:
-    """Return the message about a run. Its texts come from files that others may write: nothing in them acts."""
+    """Return the message about a run. Others may write the files with its texts, so control characters are escaped."""
     where = now.cluster or "a job script started by hand"
     reason = str(now.cause) if now.cause is not None else now.note
     left = f"time left: {now.scheduler.get('time_left')}" if event == "limit" else None
@@ -61,19 +61,19 @@ def message(now: Status, event: Event) -> Message:
 
 
 def ways(rules: Notify) -> dict[str, Callable[[Message], None]]:
-    """Return each way that is configured, by name. To call one delivers a message, or raises UserError."""
-    found: dict[str, Callable[[Message], None]] = {}
+    """Return the configured channels by name. Calling one delivers a message or raises UserError."""
+    channels: dict[str, Callable[[Message], None]] = {}
     if rules.command:
-        found["command"] = partial(_by_command, rules.command)
+        channels["command"] = partial(_by_command, rules.command)
     if rules.webhook is not None:
-        found["webhook"] = partial(_by_webhook, rules.webhook)
+        channels["webhook"] = partial(_by_webhook, rules.webhook)
     if rules.mail is not None:
-        found["mail"] = partial(_by_mail, rules.mail)
-    return found
+        channels["mail"] = partial(_by_mail, rules.mail)
+    return channels
 
 
 def _by_command(words: list[str], message: Message) -> None:
-    """Run the command. The message is never one of its words: what a shell is given there could act."""
+    """Run the command with the message in its environment and input. As an argument, a shell might execute it."""
     fields = {f"TRAINJOB_NOTIFY_{name.upper()}": str(value or "") for name, value in asdict(message).items()}
     program = os.path.expanduser(words[0])
     text = f"{message.subject}\n\n{message.body}\n".encode()
@@ -84,8 +84,8 @@ def _by_command(words: list[str], message: Message) -> None:
     except process.TimedOutError:
         raise UserError(f"{program} did not end within {_LIMIT_S:g} s", "let it work in the background") from None
     if ended.code != 0:
-        # Neither its words nor what it prints: both may contain a password.
-        raise UserError(f"{program} exited with {ended.code}", "call it yourself: it prints why")
+        # The error shows neither the arguments nor the output: both may contain a password.
+        raise UserError(f"{program} exited with {ended.code}", "run it by hand to see why")
 
 
 def _by_webhook(address: str, message: Message) -> None:
@@ -98,11 +98,11 @@ def _by_webhook(address: str, message: Message) -> None:
         with urllib.request.urlopen(request, timeout=_LIMIT_S):  # noqa: S310
             pass
     except urllib.error.HTTPError as error:
-        raise UserError(f"{host} answers {error.code}", "see whether the address is still valid") from None
+        raise UserError(f"{host} answers {error.code}", "check that the address is still valid") from None
     except (OSError, ValueError) as error:
         raise UserError(
             f"{host} can't be reached: {type(getattr(error, 'reason', error)).__name__}",
-            "see whether this machine has a way there",
+            "check that this machine can reach the host",
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The trained model as plain weights, and the trackers that take a run's metrics."""
+"""Exports a run: its weights to a file, its metrics to a tracker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainjob.runs.trackers import to_mlflow, to_tensorboard, to_wandb
 from trainjob.runs.trackers.history import Tracker
 from trainjob.submit import mirror
 
-# What `export` calls them → what hands a run to them.
+# Name of a tracker for `export` → the function that exports a run to it.
 TRACKERS: dict[str, Tracker] = {
     "tensorboard": to_tensorboard.export,
     "mlflow": to_mlflow.export,
@@ -28,13 +28,13 @@ TRACKERS: dict[str, Tracker] = {
 
 
 def _join(parts: list[Path], target: Path, update: int) -> None:
-    """Write the weights to `target` as one instance alone would have written them."""
+    """Write the weights to `target` in the layout that a single instance would have written."""
     if len(parts) == 1:
         shutil.copyfile(parts[0], target)
         return
     by_name = pieces(parts)
     entries: dict[str, Any] = {METADATA: {"update": str(update)}}
-    # In the order in which the runtime writes them: large types first.
+    # The runtime's order: large types first.
     names = sorted(by_name, key=lambda name: (-SIZES[by_name[name][0].place.dtype], name))
     end = 0
     for name in names:
@@ -65,7 +65,7 @@ def export(
 ) -> checkpoints.Checkpoint:
     """Copy the weights of the newest sound checkpoint, or their moving average, to `target`; return that checkpoint.
 
-    `warn` is called for each damaged one. Raises UserError when the run has no sound one, or `target` can't be written.
+    `warn` is called for each damaged checkpoint. Raises UserError without a sound one, or if `target` can't be written.
     """
     mirror.fetch_checkpoints(paths)
     newest = checkpoints.newest_sound(paths.checkpoints, warn)

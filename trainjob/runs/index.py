@@ -1,4 +1,4 @@
-"""The index of runs: one link for each run in the user's data folder, whatever runs_dir it lies in."""
+"""The index of runs: one link in the user's data folder for each run in any runs_dir."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class IndexUnwritableError(UserError):
 
 
 def home() -> Path:
-    """Return trainjob's data folder of this user."""
+    """Return this user's data folder for trainjob."""
     return user_data() / "trainjob"
 
 
 def new_id(name: str) -> str:
     """Return a run id: four random letters, so that a short prefix is enough, and the job's name."""
-    import secrets  # loads OpenSSL: `list` and `render` do without
+    import secrets  # loads OpenSSL, which `list` and `render` don't need
 
     return f"{''.join(secrets.choice(_ALPHABET) for _ in range(4))}-{_name_in_id(name)}"
 
@@ -48,7 +48,7 @@ def name_of(run_id: str) -> str:
 
 
 def add(paths: RunPaths) -> None:
-    """Remember where a run lies. Raises IndexUnwritableError."""
+    """Add a run to the index. Raises IndexUnwritableError."""
     link = _link(paths.id)
     staging = link.with_name(f".{paths.id}.{os.getpid()}")
     try:
@@ -68,7 +68,7 @@ def _link(run_id: str) -> Path:
 
 
 def _target(run_id: str) -> RunPaths | None:
-    """Return where a run of the index lies; None once it is forgotten, perhaps since the caller looked."""
+    """Return the run directory of a run in the index; None if the run is no longer in the index."""
     try:
         return RunPaths(os.readlink(_link(run_id)))
     except OSError:
@@ -76,7 +76,7 @@ def _target(run_id: str) -> RunPaths | None:
 
 
 def forget(run_id: str) -> None:
-    """Take a run out of the index; its folder stays."""
+    """Remove a run from the index; its folder stays."""
     _link(run_id).unlink(missing_ok=True)
 
 
@@ -89,14 +89,14 @@ def ids() -> list[str]:
 
 
 def every_run() -> Iterator[RunPaths]:
-    """Yield the runs whose folders exist and are this user's."""
+    """Yield the runs whose folders exist and belong to this user."""
     for paths in _existing_runs():
         if _why_foreign(paths) is None:
             yield paths
 
 
 def foreign_runs() -> list[UserError]:
-    """Return why some runs of the index are not used: their folders are links, somebody else's, or open to others."""
+    """Return why some runs of the index are ignored: the folder is a link, belongs to others, or is open to others."""
     return [why for paths in _existing_runs() if (why := _why_foreign(paths)) is not None]
 
 
@@ -117,7 +117,7 @@ def _why_foreign(paths: RunPaths) -> UserError | None:
 
 
 def newest(most: int) -> Iterator[RunPaths]:
-    """Yield at most so many runs whose folders exist and are this user's, the newest first."""
+    """Yield at most `most` runs whose folders exist and belong to this user, the newest first."""
     listed = sorted(((_indexed_at(run_id), run_id) for run_id in ids()), reverse=True)
     for _, run_id in listed[:most]:
         paths = _target(run_id)
@@ -139,7 +139,7 @@ def _indexed_at(run_id: str) -> float:
 
 
 def folders_of_runs() -> set[Path]:
-    """Return the folders in which runs of the index lie, or lay."""
+    """Return the folders that contain, or contained, runs of the index."""
     targets = (_target(run_id) for run_id in ids())
     return {home() / "runs", *(paths.folder.parent for paths in targets if paths is not None)}
 
@@ -153,8 +153,8 @@ def missing() -> list[str]:
 def find(run: str) -> RunPaths:
     """Return the run that `run` names: an id or a unique prefix of one, a job's name, `last`, or a path.
 
-    RUN:N is element N of an array. Raises UserError for an unknown run or element, and, naming them, where it could be
-    one of several.
+    RUN:N is element N of an array. Raises UserError for an unknown run or element, and if several runs match, with
+    their ids.
     """
     whole, colon, number = run.rpartition(":")
     if colon and number.isdecimal() and not Path(run).exists():
@@ -183,8 +183,8 @@ def _matching(run: str) -> str:
 
 
 def _at(folder: Path) -> RunPaths:
-    given = Path(os.path.abspath(folder))
-    paths = RunPaths(given.parent.resolve() / given.name)
+    absolute = Path(os.path.abspath(folder))
+    paths = RunPaths(absolute.parent.resolve() / absolute.name)
     if not paths.job.is_file():
         raise UserError(
             f"{folder} is not a run directory: it has no {paths.job.name}", "`trainjob list` shows the runs"

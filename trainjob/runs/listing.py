@@ -1,4 +1,4 @@
-"""Which runs `list` shows: chosen by what the index and submission.json say before any back end is asked."""
+"""Selects the runs that `list` shows, from the index and submission.json, before any back end is asked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True)
 class Choice:
-    """Which runs to list. None: no limit of that kind; `name` may hold the wildcards * and ?."""
+    """Which runs to list. None: no restriction; `name` may contain the wildcards * and ?."""
 
     state: str | None = None
     cluster: str | None = None
@@ -30,7 +30,7 @@ class Choice:
 
 
 def listed(choice: Choice) -> list[Status]:
-    """Return the statuses of the chosen runs, newest last; of more than `limit` the newest."""
+    """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
     chosen = [paths for _, paths in sorted(_submitted(choice), key=lambda pair: pair[0])]
     if choice.limit is not None and choice.state is None:
         chosen = chosen[-choice.limit :] if choice.limit else []
@@ -39,7 +39,7 @@ def listed(choice: Choice) -> list[Status]:
 
 
 def _submitted(choice: Choice) -> Iterator[tuple[str, RunPaths]]:
-    """Yield the runs that the choice does not rule out, each with the time when it was submitted."""
+    """Yield the chosen runs, apart from their state, each with the time of its submission."""
     for paths in index.every_run():
         if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
             continue

@@ -1,7 +1,7 @@
 """One command at a time begins an attempt of a run: a lock file in the run directory, which names its holder.
 
-Made by a hard link, which is atomic on NFS as well. The holder's host, process id and start time tell whether it is
-gone; only a process of this host can be seen to be gone.
+The lock is created by a hard link, which is atomic on NFS too. Its holder's host, process id and start time show
+whether the holder still exists, but only to commands on the same host.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ _TRIES = 5
 def locked(paths: RunPaths, command: str) -> Iterator[None]:
     """Hold the run's lock inside. Raises UserError, naming the holder, while another command has it."""
     lock = paths.folder / ".lock"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # an id without an account, as in some containers
+        user = str(os.getuid())
     mine = {
         "command": command,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "started": _started(os.getpid()),
-        "user": _user(),
+        "user": user,
         "since": time.strftime("%Y-%m-%d %H:%M:%S"),
         "token": secrets.token_hex(8),
     }
@@ -45,7 +49,7 @@ def locked(paths: RunPaths, command: str) -> Iterator[None]:
     except OSError as error:
         raise UserError(
             f"the lock {lock} can't be written ({error.strerror}), so run {paths.id} stays as it is",
-            "Free some space there, or ask whoever owns the folder",
+            "Free some space there, or ask the owner of the folder",
         ) from None
     finally:
         with contextlib.suppress(OSError):
@@ -96,7 +100,7 @@ def _is_gone(holder: dict[str, Any]) -> bool:
 
 
 def _remove_stale(lock: Path, token: str) -> None:
-    """Remove a lock whose holder is gone, and no other: who makes the claim alone may do so."""
+    """Remove a lock whose holder is gone, and no newer one: only the process that creates the claim may remove it."""
     claim = lock.with_name(f".lock.{''.join(filter(str.isalnum, token))[:32]}.claim")
     with contextlib.suppress(FileExistsError, FileNotFoundError):
         os.link(lock, claim)
@@ -108,15 +112,8 @@ def _remove_stale(lock: Path, token: str) -> None:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process began, in clock ticks since boot; None where the system does not tell."""
+    """Return when a process began, in clock ticks since boot; None if the system does not report it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

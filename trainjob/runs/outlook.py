@@ -1,4 +1,4 @@
-"""When a run at work should end: by its own pace, or by its prediction before it has one; against its time limit."""
+"""When a run should end, from its own pace or at first from its prediction, compared with its time limit."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from trainjob.contract import events, prediction
 from trainjob.contract.measures import ProgressRecord
 from trainjob.contract.paths import RunPaths
 
-# A pace that fewer updates show is mostly warm-up.
+# The pace of fewer updates is mostly warm-up.
 _LEAST_UPDATES = 20
-# What is beyond is damage, not an outlook.
+# Larger values come from damaged files.
 _MOST_UPDATES, _LONGEST_S = 1 << 50, 1e10
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """Seconds from now until all updates are made, and until the time limit; None: there is none, or nobody knows."""
+    """Seconds from now until the last update and until the time limit, which is None if absent or unknown."""
 
     left_s: float
     limit_left_s: float | None
-    basis: str  # what the pace is known from: "its pace" | "its prediction"
+    basis: str  # the source of the pace: "its pace" | "its prediction"
 
     @property
     def more_attempts(self) -> int:
-        """How many further attempts it takes if each has as much time as this one has left; 0: this one is enough."""
+        """Further attempts that the run needs if each has the time that this one has left; 0 if this one suffices."""
         if self.limit_left_s is None or self.left_s <= self.limit_left_s:
             return 0
         return 1 if self.limit_left_s <= 0 else math.ceil(self.left_s / self.limit_left_s) - 1
 
 
 def outlook(paths: RunPaths, progress: ProgressRecord, scheduler: Mapping[str, str]) -> Outlook | None:
-    """Return the outlook of a run at work; None where nothing tells its pace."""
+    """Return the outlook of a running run; None if its pace is unknown."""
     update, total = progress.update, progress.total_updates
     if update is None or total is None or abs(update) > _MOST_UPDATES or progress.heartbeat is None:
         return None
@@ -53,7 +53,7 @@ def outlook(paths: RunPaths, progress: ProgressRecord, scheduler: Mapping[str, s
 
 
 def _pace(paths: RunPaths, progress: ProgressRecord, start_up_s: float) -> float | None:
-    """Return the seconds of an update in this attempt, evaluations and checkpoints included."""
+    """Return the seconds per update in this attempt, including evaluations and checkpoints."""
     attempts = events.attempts(events.read(paths))
     if not attempts or attempts[-1].number != progress.attempt:
         return None

@@ -1,4 +1,4 @@
-"""Removes old runs, by choice: what would be removed is known before anything is."""
+"""Removes old runs. The candidates are listed before anything is removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainjob.runs import index
 from trainjob.runs.status import Status, statuses
 from trainjob.submit import mirror
 
-# What folder.create and remove_run call a folder until it is whole, or gone.
+# Names of folders that `folder.create` is filling, or that `remove_run` is removing.
 _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
 
 
@@ -37,35 +37,36 @@ def candidates(
     keep: int,
     warn: Callable[[str], None] = lambda _line: None,
 ) -> list[Candidate]:
-    """Return the runs that have ended and are older, oldest first, without the newest `keep`.
+    """Return the runs that have ended and are older than this, oldest first, without the newest `keep`.
 
     `warn` is called with a line about each run whose records don't tell its age.
     """
     every = statuses(index.every_run())
-    for one in every:
-        if one.submitted_at is None and one.damage:
-            warn(f"run {one.id} stays, because its age is not known: {'; '.join(one.damage)}")
-    ended = [one for one in every if one.state in states.ENDED]
-    ended.sort(key=lambda one: one.submitted_at or "")
+    for status in every:
+        if status.submitted_at is None and status.damage:
+            warn(f"run {status.id} stays, because its age is not known: {'; '.join(status.damage)}")
+    ended = [status for status in every if status.state in states.ENDED]
+    ended.sort(key=lambda status: status.submitted_at or "")
     latest = datetime.now(UTC) - older_than
-    chosen = [one for one in ended[: max(0, len(ended) - keep)] if one.state in in_states and _before(one, latest)]
-    return [Candidate(one, size(one.folder)) for one in chosen]
-
-
-def _before(status: Status, latest: datetime) -> bool:
-    return status.submitted_at is not None and datetime.fromisoformat(status.submitted_at) <= latest
+    return [
+        Candidate(status, size(status.folder))
+        for status in ended[: max(0, len(ended) - keep)]
+        if status.state in in_states
+        and status.submitted_at is not None
+        and datetime.fromisoformat(status.submitted_at) <= latest
+    ]
 
 
 def leftovers(*, older_than: timedelta) -> list[Path]:
-    """Return hidden folders beside runs that an interrupted submission or removal has left, and nobody works on.
+    """Return hidden folders that an interrupted submission or removal left beside runs, and that no process uses.
 
-    They lie in the folders in which runs of the index lie or lay.
+    They are in folders that contain, or contained, runs of the index.
     """
     latest = (datetime.now(UTC) - older_than).timestamp()
-    found = []
+    hidden: list[Path] = []
     for folder in sorted(index.folders_of_runs()):
         with contextlib.suppress(OSError):
-            found += [
+            hidden += [
                 Path(entry.path)
                 for entry in os.scandir(folder)
                 if entry.is_dir(follow_symlinks=False)
@@ -73,14 +74,14 @@ def leftovers(*, older_than: timedelta) -> list[Path]:
                 and entry.stat(follow_symlinks=False).st_uid == os.getuid()
                 and entry.stat(follow_symlinks=False).st_mtime <= latest
             ]
-    return sorted(found)
+    return sorted(hidden)
 
 
 def _is_left_over(name: str) -> bool:
     match = _LEFT.fullmatch(name)
     if match is None:
         return False
-    # Named by the process that makes it, on this machine or another that shares the folder.
+    # A .part folder has the id of the process that fills it, perhaps on another machine that shares the folder.
     return match["pid"] is None or not Path("/proc", match["pid"]).exists()
 
 
@@ -90,7 +91,7 @@ def size(folder: Path | str) -> int:
 
 
 def remove(chosen: Sequence[Candidate]) -> dict[str, UserError]:
-    """Remove the runs' folders and forget them; return why, by id, for each that could not be removed.
+    """Remove the runs' folders and index entries; return the error, by id, of each run that could not be removed.
 
     An interrupted removal leaves a folder that is no longer a run.
     """
@@ -104,16 +105,16 @@ def remove(chosen: Sequence[Candidate]) -> dict[str, UserError]:
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove one run's folder, here and where it ran, and forget it. Raises UserError where that fails."""
+    """Remove one run's folder, on this machine and on its own, and its index entry. Raises UserError if that fails."""
     mirror.remove(paths)
-    # Renamed first: a half-removed folder under the run's own name would look like a broken run.
+    # Rename first: a half-removed folder with the run's own name would look like a broken run.
     gone = paths.folder.with_name(f".{paths.folder.name}.removed")
     try:
         shutil.rmtree(gone, ignore_errors=True)
         paths.folder.replace(gone)
         index.forget(paths.id)
         if gone.is_symlink():
-            gone.unlink()  # what it leads to is not ours
+            gone.unlink()  # its target is not ours
         else:
             shutil.rmtree(gone)
     except OSError as error:
@@ -122,7 +123,7 @@ def remove_run(paths: RunPaths) -> None:
 
 
 def forget_missing() -> list[str]:
-    """Forget the runs whose folders are gone, and return their ids."""
+    """Remove the runs whose folders are gone from the index, and return their ids."""
     missing = index.missing()
     for run_id in missing:
         index.forget(run_id)
