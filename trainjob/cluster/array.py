@@ -31,8 +31,8 @@ class Array(NamedTuple):
 
 def parse(text: str) -> Array:
     """Return the array that `text` means. Raises RuleError."""
-    tasks, percent, most = text.partition("%")
-    matches = [_RANGE.fullmatch(part) for part in tasks.split(",")]
+    elements, percent, most = text.partition("%")
+    matches = [_RANGE.fullmatch(part) for part in elements.split(",")]
     if not all(matches) or (percent and not most.isdecimal()):
         raise RuleError(f'read "{text}", {_EXPECTED}', _FORMS)
     if percent and int(most) == 0:
