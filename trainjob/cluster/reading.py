@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from trainjob.cluster import document
-from trainjob.cluster.document import Document, Mistake
+from trainjob.cluster.document import Document, Mistake, load, load_list
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.faults import Fault, dotted
 from trainjob.cluster.job import Job
@@ -67,7 +66,7 @@ def cluster_from_text(text: str, where: str) -> Cluster:
 
 def job_from_text(text: str, where: str) -> Job:
     """Return the job that `text` describes. Raises JobError, whose lines begin with `where`:LINE."""
-    return _checked_job(document.load(text), Job, where)
+    return _checked_job(load(text), Job, where)
 
 
 def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]:
