@@ -1,7 +1,7 @@
 """Where ranks meet: a store that other users of the machine can't reach, or as few of them as possible.
 
-torch's own store listens on every interface and asks nobody who they are. On one host a file in the run directory takes
-its place, which is its owner's alone. Across hosts it listens on the address that the cluster file has chosen.
+torch's own store listens on every interface and authenticates nobody. On one host, a file in the run directory replaces
+it, which only the owner can open. Across hosts, the store listens on the address that the cluster file chooses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _distributed: Any = torch.distributed
 def store(rank: int, size: int, environ: Mapping[str, str], timeout: datetime.timedelta) -> Optional[Any]:
     """Return the store in which `size` ranks meet; None for torch's own, found by the environment.
 
-    The names of its keys begin with a digest of the run's token, so that nobody else's are taken for them.
+    Its keys begin with a digest of the run's token, so they can't be confused with those of another run.
     """
     token = environ.get(environment.TOKEN)
     if not token:
@@ -41,7 +41,7 @@ def store(rank: int, size: int, environ: Mapping[str, str], timeout: datetime.ti
 
 
 def _can_lock(path: Path) -> bool:
-    """Return whether the file system has the locks that a store needs: Lustre and NFS may be mounted without."""
+    """Return whether the file system has the locks that a store needs. Lustre and NFS may be mounted without them."""
     try:
         descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -55,15 +55,15 @@ def _can_lock(path: Path) -> bool:
 
 def _listening(rank: int, size: int, environ: Mapping[str, str], timeout: datetime.timedelta) -> Any:
     address, port = environ[environment.MASTER_ADDR], int(environ[environment.MASTER_PORT])
-    given = {"host_name": address, "port": port, "world_size": size, "is_master": rank == 0, "timeout": timeout}
+    options = {"host_name": address, "port": port, "world_size": size, "is_master": rank == 0, "timeout": timeout}
     listening = ports.listen_at(address, port, max(128, 2 * size)) if rank == 0 else None
     if listening is None:
-        return _distributed.TCPStore(**given)
+        return _distributed.TCPStore(**options)
     try:
-        return _distributed.TCPStore(**given, master_listen_fd=listening.fileno())
+        return _distributed.TCPStore(**options, master_listen_fd=listening.fileno())
     except TypeError:  # an old torch, which opens its socket itself
         listening.close()
-        return _distributed.TCPStore(**given)
+        return _distributed.TCPStore(**options)
     finally:
         # The store closes the socket, unless it has refused it.
         if listening.fileno() != -1:

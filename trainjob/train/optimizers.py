@@ -59,8 +59,8 @@ class _LayerWise(torch.optim.Optimizer):
         if not rows:
             return
         pairs = [(turn.weight, self._compared(turn, step)) for turn, step in rows]
-        found = norms([one for pair in pairs for one in pair], rows[0][0].parameter)
-        for (turn, step), length, compared in zip(rows, found[::2], found[1::2]):
+        lengths = norms([one for pair in pairs for one in pair], rows[0][0].parameter)
+        for (turn, step), length, compared in zip(rows, lengths[::2], lengths[1::2]):
             step.mul_(self._factor(length, compared, turn.group))
 
     def _step(self, turn: _Turn) -> torch.Tensor:

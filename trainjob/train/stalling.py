@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import torch
 
@@ -61,12 +61,12 @@ class Watch:
         threading.Thread(target=self._look, name="trainjob-watch", daemon=True).start()
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop watching."""
         self._over.set()
 
     def doing(self, what: str, update: int) -> None:
-        """Note what this rank starts to do."""
+        """Note what this rank is starting to do."""
         self._doing, self._update, self._since = what, update, time.monotonic()
 
     def beat(self) -> None:
@@ -93,7 +93,7 @@ class Watch:
         os._exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
     def _keep_stacks(self, mine: Stalled) -> None:
-        """Have the launchers of all ranks write down the stacks: the end of one rank ends the others."""
+        """Make the launchers record the stacks of all ranks now, because the end of one rank ends the others."""
         if STACKS not in os.environ:  # without our launcher, nobody would answer
             return
         request, prefix = self._paths.stacks_request, "stall-%d-" % self._attempt
@@ -165,6 +165,5 @@ def _keep_flight_record(paths: RunPaths, rank: int) -> None:
 
 
 def _say(line: str) -> None:
-    lines: List[str] = ["trainjob: %s\n" % line]
-    sys.stderr.writelines(lines)
+    sys.stderr.write("trainjob: %s\n" % line)
     sys.stderr.flush()

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Iterable, Iterator, List, NamedTuple, TypeVar
+from types import FrameType
+from typing import Iterable, Iterator, List, NamedTuple, Optional, TypeVar
 
 from trainjob.contract.attempts import is_stale
 from trainjob.contract.paths import RunPaths
@@ -48,7 +49,7 @@ def without_usr1(values: Iterable[Value]) -> Iterator[Value]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _receive(number: int, frame: Any) -> None:  # noqa: ARG001 - the form of a signal handler
+def _receive(number: int, frame: Optional[FrameType]) -> None:  # noqa: ARG001 - the signature of a signal handler
     _received.append(number)
 
 

@@ -95,7 +95,7 @@ class World:
         """Set `tensors` to their values on rank 0."""
 
     def aside(self) -> Callable[[Any], List[Any]]:
-        """Return a function for another thread, which gathers what it is given on every rank, in order."""
+        """Return a function for another thread, which gathers the value that each rank passes, in order of rank."""
         return lambda value: [value]
 
     def close(self) -> None:
@@ -128,8 +128,8 @@ class Group(World):
             self._wait(torch.distributed.broadcast(tensor, 0, async_op=True))
 
     def aside(self) -> Callable[[Any], List[Any]]:
-        """Return a function for another thread, which gathers what it is given on every rank, in order."""
-        # Collectives of two threads must not mix, so that these have a group of their own; on CPUs, where files are.
+        """Return a function for another thread, which gathers the value that each rank passes, in order of rank."""
+        # Collectives of two threads must not mix, so these use a separate group. It is on CPUs, like the files.
         group: Any = torch.distributed.new_group(backend="gloo")
 
         def gather(value: Any) -> List[Any]:
