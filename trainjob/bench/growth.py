@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainjob.bench.scaling import Scale, measure
+from trainjob.bench.scaling import measure
 from trainjob.requests.workbench import Workbench
 
 TASK = "ffnet-toy"
@@ -36,7 +36,7 @@ def growth(
 ) -> Iterator[Growth]:
     """Yield a row for each width at the first size, then for each further size at the first width.
 
-    Raises Refusal for what can't be planned, UserError when a run fails.
+    Raises Refusal if a case can't be planned, and UserError if a run fails.
     """
     pairs = [(width, sizes[0]) for width in widths] + [(widths[0], samples) for samples in sizes[1:]]
     cases = [(width, samples, instances) for width, samples in pairs for instances in numbers]
@@ -46,19 +46,16 @@ def growth(
         # One thread each: instances that share cores would otherwise be compared with one that has them all.
         environ = {**workbench.request.job.env, "OMP_NUM_THREADS": "1"}
         grown = {"task": TASK, "set": options, "samples": samples, "env": environ}
-        yield _row(width, samples, measure(workbench, instances, epochs, None, grown))
-
-
-def _row(width: int, samples: int, scale: Scale) -> Growth:
-    return Growth(
-        width=width,
-        parameters=parameters(width),
-        samples=samples,
-        instances=scale.instances,
-        seconds_per_epoch=scale.seconds_per_epoch,
-        samples_per_s=scale.samples_per_s,
-        communication_share=scale.communication_share,
-    )
+        scale = measure(workbench, instances, epochs, None, grown)
+        yield Growth(
+            width=width,
+            parameters=parameters(width),
+            samples=samples,
+            instances=scale.instances,
+            seconds_per_epoch=scale.seconds_per_epoch,
+            samples_per_s=scale.samples_per_s,
+            communication_share=scale.communication_share,
+        )
 
 
 def parameters(width: int) -> int:

@@ -53,13 +53,13 @@ def steps(workbench: Workbench, only: Sequence[str] = (), *, rounds: int, round_
     workbench.refuse_command()
     planned = workbench.vary(**PLAIN_STEP)
     refused: dict[str, str] = {}
-    wanted = {name: changes for name, changes in STEP_VARIATIONS.items() if not only or name in (*only, _CONTROL)}
-    for name, changes in wanted.items():
+    selected = {name: changes for name, changes in STEP_VARIATIONS.items() if not only or name in (*only, _CONTROL)}
+    for name, changes in selected.items():
         try:
             workbench.vary(**{**PLAIN_STEP, **changes})
         except Refusal as error:
             refused[name] = error.text
-    names = [name for name in wanted if name not in refused]
+    names = [name for name in selected if name not in refused]
     runtime = (MODULE, "--rounds", str(rounds), "--round-s", f"{round_s:g}", "--variations", *names, "--")
     rows = measured(workbench, dataclasses.replace(planned, runtime=runtime))["rows"]
     return judged([*rows, *({"name": name, "why": why} for name, why in refused.items())])
@@ -67,10 +67,10 @@ def steps(workbench: Workbench, only: Sequence[str] = (), *, rounds: int, round_
 
 def judged(rows: Sequence[dict[str, Any]]) -> list[Step]:
     """Return the rows with what can be concluded from them, given the seconds of every round."""
-    found = [_row(row) for row in rows]
-    control = next((row for row in found if row.name == _CONTROL), None)
+    steps = [_row(row) for row in rows]
+    control = next((row for row in steps if row.name == _CONTROL), None)
     noise = 0.0 if control is None else max(abs(math.log(control.gain_low or 1)), abs(math.log(control.gain_high or 1)))
-    return [row if row is control else dataclasses.replace(row, is_certain=_is_certain(row, noise)) for row in found]
+    return [row if row is control else dataclasses.replace(row, is_certain=_is_certain(row, noise)) for row in steps]
 
 
 def _row(row: dict[str, Any]) -> Step:

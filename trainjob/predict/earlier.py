@@ -94,8 +94,8 @@ def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
 
 def earlier(record: JobRecord) -> Iterator[Observation]:
     """Yield what the newest complete runs of the same work show, oldest first."""
-    wanted = work(record)
-    if wanted is None or record.train is None:
+    own_work = work(record)
+    if own_work is None or record.train is None:
         return
     mark = json.dumps(record.train.task, ensure_ascii=False).encode("utf-8", "replace")
     read: list[Observation] = []
@@ -105,8 +105,8 @@ def earlier(record: JobRecord) -> Iterator[Observation]:
         if read_word(paths.state) == states.COMPLETED and _is_short(paths):
             of_run = _record(paths, mark)
             observation = None
-            if of_run is not None and work(of_run) == wanted:
-                with contextlib.suppress(UserError):  # a folder that can't be read is passed over
+            if of_run is not None and work(of_run) == own_work:
+                with contextlib.suppress(UserError):  # an unreadable folder is skipped
                     observation = observe(paths, of_run)
             read += [] if observation is None else [observation]
     yield from reversed(read)

@@ -97,13 +97,16 @@ def goodput(facts: Facts, state: str | None) -> Goodput | None:
         return None
     parts, trained = _Parts(), {one.attempt: one for one in facts.trained}
     starts = [one.first_update for one in facts.trained]
+    # Until a run ends, it may still save every update. A completed run has saved them all.
+    has_lost = state in states.ENDED and state != states.COMPLETED
+    saved = facts.saved_update if has_lost else math.inf
     for attempt in facts.attempts:
         mine = trained.get(attempt.number)
         if mine is None:
             parts.unrecorded += _end(attempt, facts) - attempt.began_at
             continue
         later = starts[facts.trained.index(mine) + 1 :]
-        _add(parts, attempt, mine, min([*later, _saved(facts, state)]), facts)
+        _add(parts, attempt, mine, min([*later, saved]), facts)
     allocated = sum(vars(parts).values())
     queue, stopped = _between(facts)
     if not all(map(math.isfinite, (allocated, queue or 0.0, stopped))):
@@ -124,17 +127,11 @@ def goodput(facts: Facts, state: str | None) -> Goodput | None:
 
 
 def _end(attempt: Attempt, facts: Facts) -> float:
-    """Return when an attempt ended; of one that has noted no end, the last sign of life that anything left."""
+    """Return when an attempt ended. If it recorded no end, return its last sign of life."""
     if attempt.ended_at is not None:
         return attempt.ended_at
     after = [one.began_at for one in facts.attempts if one.number > attempt.number]
     return max(attempt.began_at, min([facts.heartbeat or attempt.began_at, *after]))
-
-
-def _saved(facts: Facts, state: str | None) -> float:
-    """Return the update up to which the final weights hold what was trained."""
-    # One that runs, or waits to continue, may yet save what it has.
-    return facts.saved_update if state in states.ENDED and state != states.COMPLETED else math.inf
 
 
 def _add(parts: _Parts, attempt: Attempt, trained: Trained, kept_until: float, facts: Facts) -> None:

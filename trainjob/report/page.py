@@ -118,7 +118,7 @@ def _speed(curves: Series, form: str) -> str:
 
 
 def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
-    """Return folder, size and digest of the weights of every checkpoint, as its index says; the files are not read."""
+    """Return folder, size and digest of the weights of every checkpoint, from its index. The files are not read."""
     rows = []
     for folder in checkpoints.folders(paths.checkpoints):
         try:
@@ -135,8 +135,8 @@ def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
 def _settings(record: jobs.JobRecord) -> list[tuple[str, str, str]]:
     """Return what was requested: setting, value, and where the value came from."""
     origins = record.request.origins
-    given = by_setting(record.request.job)
-    return [(key, _text(value), origins.get(key, "")) for key, value in sorted(given.items())]
+    settings = by_setting(record.request.job)
+    return [(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())]
 
 
 def _differing(requests: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -38,7 +38,7 @@ class Slowest:
     phase: str  # in which it lost most against the median rank
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return a sentence that names the rank."""
         took = f"rank {self.rank}, with {self.own_s:.1f} s of data and compute"
         if self.excess < _NOTABLE:
             return f"{took}; no rank is much slower than the others"

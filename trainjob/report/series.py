@@ -79,8 +79,8 @@ def in_columns(lines: Sequence[Mapping[str, Any]]) -> tuple[Intervals | None, Se
     if kinds.count("train") < len(kinds):
         training = [line for line, kind in zip(lines, kinds, strict=True) if kind == "train"]
         others = [line for line, kind in zip(lines, kinds, strict=True) if kind != "train"]
-    found = _intervals(training)
-    return (None, lines) if found is None else (found, others)
+    intervals = _intervals(training)
+    return (None, lines) if intervals is None else (intervals, others)
 
 
 def _intervals(lines: Sequence[Mapping[str, Any]]) -> Intervals | None:
@@ -90,16 +90,16 @@ def _intervals(lines: Sequence[Mapping[str, Any]]) -> Intervals | None:
         whole = [*map(sum, map(dict.values, seconds))]
     except (LookupError, TypeError, ValueError):  # no lines, or one that lacks something
         return None
-    found = Intervals(attempts[0], updates, [*map(_numbers, training)], phases, whole, lines[-1])
+    intervals = Intervals(attempts[0], updates, [*map(_numbers, training)], phases, whole, lines[-1])
     is_usual = (
         {*map(type, chain(attempts, updates))} == {int}
         and attempts.count(attempts[0]) == len(attempts)
         and all(map(lt, updates, updates[1:]))
         and -LATEST < updates[0] <= updates[-1] < LATEST
-        and found.samples_per_s is training[_SPEED]
+        and intervals.samples_per_s is training[_SPEED]
         and {*map(type, chain(whole, *phases))} == _FLOATS
     )
-    return found if is_usual else None
+    return intervals if is_usual else None
 
 
 class Columns:
@@ -217,10 +217,10 @@ class Series:
 
 def series(lines: Iterable[Mapping[str, Any]]) -> Series:
     """Return the curves of the lines of a metrics.jsonl. A line that is damaged is counted and passed over."""
-    found = Series()
+    series = Series()
     for line in lines:
-        found.add(line)
-    return found
+        series.add(line)
+    return series
 
 
 def _finite(figures: Sequence[float]) -> Sequence[float]:

@@ -16,10 +16,12 @@ from trainjob.report.series import Mark
 
 _SIGNALS = {"TERM": "told to end (TERM)", "USR1": "told to write a checkpoint and stop (USR1)"}
 
+_FORMAT = "%Y-%m-%d %H:%M:%S"  # UTC
+
 
 @dataclass(frozen=True)
 class Happening:
-    """One row: `time` is empty for what no file dates."""
+    """One row. `time` is empty if no file gives a time."""
 
     time: str
     attempt: int | None
@@ -33,7 +35,10 @@ def events(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
     """
     dated = [(event.attempt, event.at, _in_words(event)) for event in noted.read(paths)]
     dated += [(mark.attempt, mark.at, _of_mark(mark)) for mark in marks]
-    rows = [Happening(_utc(at), attempt, text) for attempt, at, text in sorted(dated, key=itemgetter(0, 1))]
+    rows = [
+        Happening(datetime.fromtimestamp(at, UTC).strftime(_FORMAT), attempt, text)
+        for attempt, at, text in sorted(dated, key=itemgetter(0, 1))
+    ]
     for node in noted.excluded_nodes(paths):
         number = int(node["attempt"]) if node["attempt"].isdecimal() else None
         rows.append(Happening("", number, f"avoids node {node['node']}: {node['why']}"))
@@ -65,7 +70,7 @@ def _continued(update: int) -> str:
 
 
 def _of_newest_attempt(paths: RunPaths, marked: Set[int]) -> list[Happening]:
-    """Return what only the newest attempt's files tell: each attempt overwrites them."""
+    """Return the rows that exist only for the newest attempt, because each attempt overwrites these files."""
     rows: list[Happening] = []
     try:
         progress = typed.read(ProgressRecord, paths.progress)
@@ -83,7 +88,3 @@ def _of_newest_attempt(paths: RunPaths, marked: Set[int]) -> list[Happening]:
             text = f"rank {failed.rank} on {failed.host} failed first, with exit code {failed.exit_code}"
             rows.append(Happening("", number, text))
     return rows
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
