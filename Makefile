@@ -1,4 +1,4 @@
-# The torch that `make` installs: a requirement, with pip's own options before it where you need another index.
+# The torch that `make` installs: a pip requirement. If you need another index, put pip's options before it.
 # For a CPU build: make demo TORCH='--index-url URL-OF-AN-INDEX torch==2.13.0'
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
@@ -7,10 +7,10 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .PHONY: matrix help install demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
 
-help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-# A changed pyproject.toml, or another TORCH, installs again.
+# A changed pyproject.toml installs again. Another TORCH does not: run `make clean` first.
 .venv/installed-train: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("trainjob needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
@@ -22,7 +22,7 @@ help: ## Say what can be made
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev]'
 	@touch $@
 
-# The playbooks' linter brings Ansible along; nobody else waits for it.
+# Only `make check` needs the playbooks' linter, which installs Ansible.
 .venv/installed-check: .venv/installed-dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev,provision,check]'
 	@touch $@
@@ -31,34 +31,35 @@ help: ## Say what can be made
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,docs]'
 	@touch $@
 
-install: .venv/installed-train ## Make .venv with trainjob and what training needs
+install: .venv/installed-train ## Install trainjob, with what training needs, into .venv
 
 demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
-# A file's tests stay together, for they share what is slow to start; more workers than cores, for many of them wait.
+# The tests of a file run in one worker, because they share services that are slow to start. There are more workers than cores,
+# because many tests wait.
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: .venv/installed-dev ## Run the quick tests, and one training run: minutes
+test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
 	$(PYTEST) tests/unit tests/scripts tests/training/test_end_to_end.py -m "not full"
 
-test-all: .venv/installed-dev ## Run all tests but the longest; those that need a service which is missing are skipped
+test-all: .venv/installed-dev ## Run all tests but the longest; tests whose service is missing are skipped
 	$(MAKE) --no-print-directory test-newest
 	$(PYTEST) -m "not full"
 
-test-full: .venv/installed-dev ## Run the tests, and those that take longer than CI allows
+test-full: .venv/installed-dev ## Run all tests, also those that take longer than CI allows
 	$(MAKE) --no-print-directory test-newest
 	$(PYTEST)
 
-matrix: .venv/installed-dev ## Try every release of Slurm, with and without binding and accounting, and write the page of it
+matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
 	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix
 
-test-newest: .venv/installed-dev ## Run the tests of values on the newest Python there is, if it is newer than ours
+test-newest: .venv/installed-dev ## Run tests/unit on the newest Python of this machine, if it is newer than that of .venv
 	newest=$$(.ci/newest-python $(BIN)/python) && \
 	  { [ -z "$$newest" ] || $$newest -m pytest -q -n 2 -p no:cacheprovider tests/unit; }
 
-check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellcheck of every rendered script
+check: .venv/installed-check ## Check style, types, import rules, playbooks, and every rendered script with shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -67,20 +68,20 @@ check: .venv/installed-check ## Lint, types, import laws, playbooks, and shellch
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
 
-docs: .venv/installed-docs ## Build the documentation as pages in build/site; a broken link is an error
+docs: .venv/installed-docs ## Build the documentation in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-docs-outputs: .venv/installed-dev ## Write the reference pages, and the outputs that the documentation shows, anew
+docs-outputs: .venv/installed-dev ## Update the reference pages and the outputs in the documentation; PAGE=docs/verify.md updates one page
 	$(BIN)/python -m docs.generate reference
 	$(BIN)/python -m docs.generate outputs $(PAGE)
 
-docs-pictures: .venv/installed-dev ## Make the runs whose reports the documentation shows, and draw these in a browser
+docs-pictures: .venv/installed-dev ## Make the runs whose reports the documentation shows, and take screenshots of the reports
 	$(BIN)/python docs/screenshots.py
 
-golden: .venv/installed-dev ## Write the golden scripts anew; read the difference before you commit it
+golden: .venv/installed-dev ## Update the golden scripts; read the difference before you commit it
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py --write-golden
 
-bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one run
+bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within one run
 	$(BIN)/python tests/bench/startup.py
 	$(BIN)/python tests/bench/loader.py
 	$(BIN)/python tests/bench/images.py
@@ -91,5 +92,5 @@ bench: .venv/installed-dev ## Print the benchmarks' figures: ratios taken in one
 	$(BIN)/python tests/bench/launching.py
 	$(BIN)/python -m tests.bench.many_ranks
 
-clean: ## Remove what make made
+clean: ## Remove .venv, build results and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,10 +1,10 @@
-"""Runs a small model on one IPU and on the CPU: exit code 0 when both say the same, 1 when not."""
+"""Runs a small model on one IPU and on the CPU. The exit code is 0 if the outputs agree, else 1."""
 
 import sys
 
 
 def main() -> int:
-    """Return 0 when the IPU's outputs are the CPU's, but for rounding."""
+    """Return 0 if the outputs of IPU and CPU differ only by rounding, else 1."""
     try:
         import poptorch
         import torch
