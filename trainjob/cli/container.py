@@ -37,7 +37,8 @@ def build(
     index_url: Annotated[str | None, typer.Option("--index-url", help="Package index that has this torch.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the image. Default: trainjob:KIND.")] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="docker | podman | apptainer. Default: the first that is installed.")
+        str | None,
+        typer.Option("--engine", help="docker | podman | apptainer. Default: the first that is installed and answers."),
     ] = None,
     network: Annotated[str | None, typer.Option("--network", help="Network of the build: host, none.")] = None,
     archive: Annotated[
@@ -80,7 +81,7 @@ def run(
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="The image. Default: trainjob:KIND.")] = None,
     engine: Annotated[
-        str | None, typer.Option("--engine", help="docker | podman. Default: the first that is installed.")
+        str | None, typer.Option("--engine", help="docker | podman. Default: the first that is installed and answers.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the engine's command line and end.")] = False,
     as_json: show.AsJson = False,

@@ -208,7 +208,7 @@ THREADS_THAT_END_WITH_THE_INTERPRETER = """
 #include <thread>
 extern "C" int Py_IsFinalizing() { return 1; }  // found by name, as the interpreter's own is
 int main() {
-  for (const char* name : {"python", "pt_autograd_0", "pt_autograd_12", "pt_data_worker"})
+  for (const char* name : {"python", "pt_autograd_0", "pt_autograd_12", "pt_gloo_runloop", "pt_data_worker"})
     std::thread([name] {
       pthread_setname_np(pthread_self(), name);
       std::printf("%s %d\\n", name, standin::waits_for_the_end());
@@ -217,11 +217,17 @@ int main() {
 """
 
 
-def test_of_the_threads_that_end_with_the_interpreter_those_of_autograd_alone_wait(tmp_path: Path) -> None:
+def test_of_the_threads_that_end_with_the_interpreter_those_of_autograd_and_gloo_wait(tmp_path: Path) -> None:
     program = tmp_path / "program.cpp"
     program.write_text(THREADS_THAT_END_WITH_THE_INTERPRETER)
     core = gpus.FOLDER / "trainjob_gpu" / "core"
     compiler = ["g++", "-std=c++17", f"-I{core}", str(program), "-o", str(tmp_path / "program")]
     subprocess.run([*compiler, "-rdynamic", "-pthread", "-ldl"], check=True)
     told = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
-    assert told.splitlines() == ["python 0", "pt_autograd_0 1", "pt_autograd_12 1", "pt_data_worker 0"]
+    assert told.splitlines() == [
+        "python 0",
+        "pt_autograd_0 1",
+        "pt_autograd_12 1",
+        "pt_gloo_runloop 1",
+        "pt_data_worker 0",
+    ]
