@@ -13,7 +13,7 @@ CELL, ROW = "matrix cell", "matrix row"
 _PAGE = "TRAINJOB_MATRIX_PAGE"
 _TITLE = """# Slurm releases tested
 
-`make matrix` starts a private Slurm for each column, and tries what each row says on a job there. {passed} of {run} trials
+`make matrix` starts a private Slurm for each column, and tries each row on a job there. {passed} of {run} trials
 passed. A column is a release, the plugin that binds tasks to CPUs (`none` or `affinity`), and whether accounts are
 checked (`+ accounting`). An empty cell was not run. Daemons and commands are those of Debian's packages. All nodes are
 daemons on one machine. 26.05 has no column with accounting: Debian's slurmdbd 26.05.5 ends when it starts, because its
