@@ -1,6 +1,6 @@
-"""Which CPUs are next to a rank's GPU: sysfs says it, and no program is needed.
+"""Finds the CPUs next to a rank's GPU in sysfs, without any program.
 
-A GPU hangs on the PCI bus of one socket. A rank on another one copies its batches through the link between them.
+A GPU is on the PCI bus of one socket. A rank on another socket copies its batches through the link between them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def nearby(
 def physical_gpus(environ: Mapping[str, str], count: int) -> Optional[List[int]]:
     """Return the GPU of each of `count` ranks as the driver numbers them; None if they are known by another name.
 
-    Slurm numbers a step's GPUs anew in CUDA_VISIBLE_DEVICES where control groups hide the others.
+    Slurm renumbers a step's GPUs in CUDA_VISIBLE_DEVICES if control groups hide the others.
     """
     listed = environ.get("SLURM_STEP_GPUS") or environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
@@ -83,7 +83,7 @@ def _gpus(sysfs: Path) -> List[Path]:
 
 def _numa_node(device: Path) -> Optional[int]:
     node = _text(device / "numa_node")
-    return int(node) if _INDEX.fullmatch(node) else None  # -1: a machine of one node, or one that doesn't say
+    return int(node) if _INDEX.fullmatch(node) else None  # -1: the machine has one node, or doesn't say
 
 
 def _cores(cpus: FrozenSet[int], sysfs: Path) -> List[FrozenSet[int]]:

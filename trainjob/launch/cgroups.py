@@ -1,4 +1,4 @@
-"""Linux control groups: the folders of those that this process is in, and how many CPUs' time they allow it."""
+"""Linux control groups: the folders of this process's groups, and how much CPU time they allow it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def own_folders(controller: str, top: Path = TOP, membership: Path = _MEMBERSHIP
 
 
 def cpu_quota(top: Path = TOP, membership: Path = _MEMBERSHIP) -> Optional[int]:
-    """Return for how many CPUs the time suffices that this process and those beside it may use; None without a limit.
+    """Return how many CPUs' time this process and its group may use; None without a limit.
 
     A container whose CPU time is limited sees all the CPUs of its host.
     """
@@ -30,7 +30,7 @@ def cpu_quota(top: Path = TOP, membership: Path = _MEMBERSHIP) -> Optional[int]:
 
 
 def text(file: Path) -> Optional[str]:
-    """Return what a file holds; None if it can't be read."""
+    """Return the content of a file; None if it can't be read."""
     try:
         return file.read_text()
     except OSError:

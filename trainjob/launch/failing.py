@@ -1,4 +1,4 @@
-"""Records how a rank failed, as only its host has seen it, and says whether another attempt may get further."""
+"""Records how a rank failed, which only its host can see, and whether another attempt may get further."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainjob.launch.witness import Witness
 
 
 def record(paths: RunPaths, rank: Rank, ended: Ended, witness: Witness, restarts: bool) -> None:
-    """Record how a rank ended, unless another one failed before it. `restarts`: see Supervisor."""
+    """Record how a rank ended, unless another rank failed before it. `restarts`: see Supervisor."""
     failure = Failure(
         attempt=int(rank.environment[ATTEMPT]),
         rank=rank.ranking.rank,
@@ -53,6 +53,6 @@ def explain(paths: RunPaths, failure: Failure, restarts: bool, node: str = "") -
     if cause.blames_node:
         write_atomically(paths.bad_node, "%s %s\n" % (node or node_name(), cause.text))
     newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
-    # Ranks that have not begun lose nothing without a checkpoint.
+    # Ranks that have not begun need no checkpoint.
     if cause.restart and (newest or cause.code == causes.BAD_NODE) and not is_stale(paths, failure.attempt):
         write_atomically(paths.requeue, "%d\n" % (checkpoints.update_of(newest) if newest else 0))

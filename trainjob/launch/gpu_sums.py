@@ -23,7 +23,7 @@ _POLL_S = 0.05
 
 
 def reduce(met: Meeting, work: Work) -> "Report | Verdict":
-    """Return what the processes of this node's ranks have seen; a verdict where there is nothing to see."""
+    """Return the report of this node's ranks; a verdict if there is nothing to report."""
     without = sorted({party["node"] for party in met.parties if not party["has_torch"]})
     shared = met.share(
         {
@@ -39,7 +39,7 @@ def reduce(met: Meeting, work: Work) -> "Report | Verdict":
     with contextlib.ExitStack() as stack:
         started = [_Child(words, environ, shared["port"], stack) for environ in work.children]
         _wait(started, lambda child: not child.is_ready)
-        # One whose GPU does not work would keep the others waiting.
+        # A rank whose GPU does not work would keep the others waiting.
         if met.share(all(met.gather(all(child.is_ready and child.runs() for child in started)))):
             for child in started:
                 child.go()
@@ -48,15 +48,15 @@ def reduce(met: Meeting, work: Work) -> "Report | Verdict":
 
 
 def _wait(started: "List[_Child]", is_awaited: "Callable[[_Child], bool]" = bool) -> None:
-    """Return when none of those that run is awaited, or after the limit."""
+    """Return when no running process is awaited any more, or after the limit."""
     deadline = time.monotonic() + LIMIT_S
-    # Each is asked every time: it notes when it has ended.
+    # Each is asked every time, because it then notes that it has ended.
     while any([child.runs() and is_awaited(child) for child in started]) and time.monotonic() < deadline:  # noqa: C419
         time.sleep(_POLL_S)
 
 
 def _joined(numbers: List[int], seen: List[Dict[str, Any]]) -> Report:
-    # What a rank failed with goes by that rank's name, the first of its report.
+    # A failure counts for the first rank of the report, so the rank that failed comes first.
     first = next((at for at, one in enumerate(seen) if one.get("failed")), 0)
     return Report(
         node=node_name(),
@@ -73,7 +73,7 @@ def _joined(numbers: List[int], seen: List[Dict[str, Any]]) -> Report:
 
 
 class _Child:
-    """The process of one rank. It prints an object when it is ready, begins on a line, and prints what it has seen."""
+    """The process of one rank. It prints an object when ready, begins when it reads a line, and prints its report."""
 
     def __init__(self, words: Sequence[str], environ: Dict[str, str], port: int, stack: contextlib.ExitStack) -> None:
         self._printed: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
@@ -107,12 +107,12 @@ class _Child:
         return False
 
     def go(self) -> None:
-        """Let it meet the others."""
+        """Make it begin."""
         with contextlib.suppress(OSError):
             os.write(self._input, b"\n")
 
     def end(self) -> Dict[str, Any]:
-        """Return what the process printed, and what it failed with if it did so by itself."""
+        """Return the report that the process printed, and its error if it failed by itself."""
         has_failed = self._process.poll() not in (None, 0)
         self._process.kill()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""What must hold on this host before its ranks start: that it sees the run directory, and has the others' software.
+"""Checks this host before its ranks start: it must see the run directory, and have the same software as the others.
 
 Which Python, torch, CUDA, NCCL and driver a host has is recorded in the run directory for every host: results that
 differ between hosts are hard to explain without it.
@@ -17,18 +17,18 @@ from trainjob.contract.paths import RunPaths
 from trainjob.contract.software import HostSoftware
 from trainjob.launch.installed import installed
 
-# NFS clients keep what they know of a folder for up to 60 s (acdirmax), so a new file may show that late.
+# NFS clients cache a folder for up to 60 s (acdirmax), so a new file may appear that late.
 _LIMIT_S = 90.0
 _POLL_S = 1.0
 
 
 def own_name() -> str:
-    """Return what this host calls itself."""
+    """Return this host's own name."""
     return os.uname().nodename
 
 
 def node_name() -> str:
-    """Return what Slurm calls this host, else what it calls itself."""
+    """Return Slurm's name of this host, else its own."""
     return os.environ.get("SLURMD_NODENAME") or own_name()
 
 
@@ -48,7 +48,7 @@ def refuse_another_folder(paths: RunPaths, token: str, limit_s: float = _LIMIT_S
 
 
 def record_packages(paths: RunPaths, rank: int, attempt: int, required: bool) -> None:
-    """Record what this host has, and compare it with the hosts that have recorded theirs.
+    """Record this host's software, and compare it with that of the hosts that have recorded theirs.
 
     Differences are a warning on standard error, or a UserError if the cluster file says `same_packages: required`.
     """

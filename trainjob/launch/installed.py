@@ -1,4 +1,4 @@
-"""The software of this host that matters to a training, read without importing any of it."""
+"""The software of this host that matters for training, read without importing any of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = tuple(_METADATA)
 
 
 def installed() -> Dict[str, str]:
-    """Return the versions that matter to a training on this host, by name."""
+    """Return the versions that matter for training on this host, by name."""
     found = distributions((*_DISTRIBUTIONS, *_OF_NCCL))
     versions: Dict[str, Optional[str]] = {"python": "%d.%d.%d" % sys.version_info[:3]}
     versions.update((name, found.get(name)) for name in _DISTRIBUTIONS)
@@ -28,7 +28,7 @@ def installed() -> Dict[str, str]:
 
 
 def distributions(names: Tuple[str, ...]) -> Dict[str, str]:
-    """Return the version of each of the distributions that is installed.
+    """Return the version of each distribution that is installed.
 
     By one listing of each folder: importlib.metadata, which lists it too, takes as long to load as Python to start.
     """

@@ -1,4 +1,4 @@
-"""Starts the ranks of one host and stays until all have ended. This is the one way in which ranks start.
+"""Starts the ranks of one host and waits until all have ended. All ranks start this way.
 
     python -m trainjob.launch --launcher local --instances 2 RUN_DIR -- python train.py
 
@@ -92,7 +92,7 @@ def _supervise(
     if options.launcher == "container":
         processes.end_with_standard_input()
     watch = _observing(options, paths, held, job)
-    gc.enable()  # a start does without: see __main__.py
+    gc.enable()  # not collected during the start: see __main__.py
     return guarded(Supervisor(paths, started, options.grace_s, restarts, watch).run)
 
 
@@ -104,7 +104,7 @@ def _does_not_pass(
     job: Optional[JobFacts],
     restarts: bool,
 ) -> bool:
-    """Return whether the node check keeps the ranks from starting."""
+    """Return whether the node check prevents the ranks from starting."""
     from trainjob.launch import node_check
 
     attempt = int(shared[environment.ATTEMPT])
@@ -115,7 +115,7 @@ def _does_not_pass(
     )
     if node_check.is_refused(paths, need, rankings[0], attempt, restarts):
         return True
-    # Ranks in containers may have no torch outside of them, and IPUs compile before they reduce.
+    # Ranks in containers may have no torch outside them, and IPUs compile before they reduce.
     if options.accelerator == "ipu" or options.ranks_in_containers or _is_launch_only(shared):
         return False
     from trainjob.launch.meeting import Work
@@ -130,7 +130,7 @@ def _does_not_pass(
 def _observing(
     options: Options, paths: RunPaths, held: Stacks, job: Optional[JobFacts]
 ) -> Callable[[List[Watched]], None]:
-    """Return what begins to watch the ranks. Those in containers are watched from inside."""
+    """Return the function that begins to watch the ranks. Ranks in containers are watched from inside."""
     if options.ranks_in_containers:
         return lambda _: None
     answered = read_word(paths.stacks_request)
@@ -157,11 +157,11 @@ def _stall_timeout(job: Optional[JobFacts]) -> Tuple[Optional[float], bool]:
 
 
 def _leave_mark(paths: RunPaths, attempt: int, rank: int, code: int) -> None:
-    """Tell the job script that the rank has ended: srun can't where the daemon of its step was killed."""
+    """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""
     try:
         folder = paths.folder / ".ended"
         folder.mkdir(exist_ok=True)
-        # Nobody reads it after a power cut.
+        # Not fsynced: nobody reads it after a power cut.
         write_atomically(folder / ("%d.%04d" % (attempt, rank)), "%d\n" % _for_a_launcher(code), durable=False)
     except OSError as error:
         sys.stderr.write("trainjob: the end of rank %d can't be recorded: %s\n" % (rank, error.strerror))
@@ -174,7 +174,7 @@ def _for_a_launcher(code: int) -> int:
 
 
 def _job(options: Options, paths: RunPaths) -> Optional[JobFacts]:
-    """Return what job.json says; None for a launcher that was started by hand, without one.
+    """Return the record in job.json; None for a launcher that was started by hand, without one.
 
     Sets the values that an array element has of its own: one script serves all elements.
     """
@@ -219,7 +219,7 @@ def _rank(options: Options, paths: RunPaths, ranking: Ranking, shared: Dict[str,
         folder=paths.folder / options.working_folder,
         log=paths.rank_log(ranking.rank),
         cpus=near.cpus if near is not None else frozenset(),
-        # The launcher outside of a container heads its log, which also says why a container does not start.
+        # The launcher outside a container heads its log, which also shows why a container does not start.
         begins_log=options.launcher != "container",
         holds_input=options.ranks_in_containers,
     )

@@ -1,6 +1,6 @@
-"""Where the launchers of a run meet before its ranks do: at the ranks' own address and port, which are free until then.
+"""The launchers of a run meet before its ranks do: at the ranks' own address and port, which are free until then.
 
-All talk to the first one alone. What one of them sends, it has; what it shares, all have.
+All of them talk only to the first one, which receives what each sends and shares values with all.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trainjob.contract.errors import UserError
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 << 20
 _HELLO_S = 5.0
-# What a launcher does between two words to the others takes less: see gpu_sums.py and tcp_sums.py.
+# Longer than a launcher works between two messages: see gpu_sums.py and tcp_sums.py.
 _STEP_S = 240.0
 _POLL_S = 0.2
-# What a network says that does not lead to the first node. A refused connection only means that nobody listens yet.
+# Errors of a network that does not lead to the first node. A refused connection only means that nobody listens yet.
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 
 
 class Work(NamedTuple):
-    """What one launcher brings along."""
+    """The input of one launcher."""
 
     rankings: List[Ranking]
     environment: Mapping[str, str]
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 
 class NobodyMetError(Exception):
-    """The launchers did not all meet, which is no fault of a node: the ranks may still do so."""
+    """The launchers did not all meet. No node is to blame: the ranks may still meet."""
 
 
 class NoWayError(UserError):
@@ -58,14 +58,14 @@ class Meeting:
         self.is_first = bool(parties)
 
     def gather(self, mine: Any) -> List[Any]:
-        """Return what every launcher passed, in the order of `parties`; nothing but on the first one."""
+        """Return the values of all launchers, in the order of `parties`; empty on all but the first one."""
         if self.is_first:
             return [mine, *(receive(link, _STEP_S) for link in self._links)]
         send(self._links[0], mine)
         return []
 
     def share(self, value: Any) -> Any:
-        """Return on every launcher what the first one passed."""
+        """Return the first launcher's value on every launcher."""
         if not self.is_first:
             return receive(self._links[0], _STEP_S)
         for link in self._links:
@@ -73,7 +73,7 @@ class Meeting:
         return value
 
     def close(self) -> None:
-        """Leave. The first one is the last to do so: the port of a connection that it closed would stay taken."""
+        """Leave the meeting. The first one leaves last: the port of a connection that it closed would stay in use."""
         for link in self._links:
             with contextlib.suppress(OSError):
                 if self.is_first:
@@ -83,7 +83,7 @@ class Meeting:
 
 
 def host(address: str, port: int, token: str, mine: Any, others: int, limit_s: float) -> Meeting:
-    """Return the meeting of this launcher, the first one, with as many `others`. Raises NobodyMetError."""
+    """Return the meeting of this launcher, which is the first, with `others` other launchers. Raises NobodyMetError."""
     came: List[Tuple[Any, socket.socket]] = []
     deadline, own = time.monotonic() + limit_s, ""
     if others:
@@ -135,7 +135,7 @@ def join(address: str, port: int, token: str, mine: Any, limit_s: float) -> Meet
 
 
 def send(link: socket.socket, value: Any) -> None:
-    """Send `value` to the other end. Raises NobodyMetError if that has gone."""
+    """Send `value` to the other end. Raises NobodyMetError if the other end has gone."""
     data = json.dumps(value).encode()
     try:
         link.sendall(_LENGTH.pack(len(data)) + data)
@@ -144,7 +144,7 @@ def send(link: socket.socket, value: Any) -> None:
 
 
 def receive(link: socket.socket, limit_s: float) -> Any:
-    """Return what the other end sends. Raises NobodyMetError if it sends nothing, or nothing of ours."""
+    """Return the value that the other end sends. Raises NobodyMetError if it sends none, or no message of ours."""
     link.settimeout(limit_s)
     try:
         (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
@@ -165,12 +165,12 @@ def _exactly(link: socket.socket, length: int) -> bytes:
 
 
 def _hello(link: socket.socket, token: str) -> Optional[Any]:
-    """Return what the launcher at the other end says of itself; None for anybody else."""
-    import hmac  # with OpenSSL, which those that join need not load
+    """Return the greeting of the launcher at the other end; None for any other program."""
+    import hmac  # loads OpenSSL, which the other launchers don't need
 
     with contextlib.suppress(NobodyMetError):
         party = receive(link, _HELLO_S)
-        # A stranger's text may have no UTF-8: "replace" makes bytes of any.
+        # A stranger's text may not be valid UTF-8: "replace" accepts any bytes.
         if isinstance(party, dict) and hmac.compare_digest(
             str(party.pop("token", "")).encode("utf-8", "replace"), token.encode()
         ):

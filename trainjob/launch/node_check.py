@@ -1,6 +1,6 @@
-"""What must be sound before ranks start: a node's GPUs, data folder, disk and clock, and an all-reduce of all ranks.
+"""Checks a node before ranks start: its GPUs, data folder, disk and clock, and an all-reduce of all ranks.
 
-A rank that finds out later does so after minutes in a queue and in torch, and names the wrong thing.
+A rank would notice minutes later, and its error would name something else.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _LIMIT_S = 20.0
 _GPU_FIELDS = "index,uuid,ecc.errors.uncorrected.volatile.total"
 _FURTHEST_CLOCK_S = 30.0
-# Without a checkpoint of this run to go by.
+# Used until this run has a checkpoint.
 _LEAST_FREE_BYTES = 1 << 30
-_FEWEST_FILES = 1024  # what most systems give a process that asks for nothing
+_FEWEST_FILES = 1024  # the default of most systems
 _RECENT_S = 3600.0
 _CURE = (
     "NCCL_DEBUG=INFO (env of the job) shows how far it gets; network.data_interface chooses the interface, and "
@@ -38,16 +38,16 @@ _CURE = (
 
 
 class Finding(NamedTuple):
-    """What is wrong. `is_nodes`: another node may not have it, so that the next attempt should avoid this one."""
+    """A fault. `is_nodes`: it may be this node's alone, so the next attempt should avoid the node."""
 
     text: str
     is_nodes: bool = True
 
 
 class Need(NamedTuple):
-    """What the ranks of this node need."""
+    """The requirements of this node's ranks."""
 
-    gpus: int  # 0: none, or none of NVIDIA's
+    gpus: int  # 0: no GPUs, or none of NVIDIA
     data_dir: Optional[str]
     environment: Mapping[str, str]
 
@@ -97,7 +97,7 @@ def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -
 
 
 class Refused(NamedTuple):
-    """A node on which no rank starts, and one of its ranks."""
+    """A node on which no rank may start, and one of its ranks."""
 
     node: str
     rank: int
@@ -105,7 +105,7 @@ class Refused(NamedTuple):
 
 
 def _name(paths: RunPaths, refused: Refused, attempt: int, restarts: bool) -> None:
-    """Record which node did not pass, if nothing has failed before it, and say so."""
+    """Record and print which node did not pass, unless something has failed before it."""
     from trainjob.contract.failure import Failure, record_first
     from trainjob.launch.failing import explain
 
@@ -119,7 +119,7 @@ def _name(paths: RunPaths, refused: Refused, attempt: int, restarts: bool) -> No
 
 
 def first_finding(paths: RunPaths, need: Need) -> Optional[Finding]:
-    """Return the first thing that is wrong with this node; None for a sound one."""
+    """Return the first fault of this node; None for a sound node."""
     folder = need.data_dir or ""
     looks: List["Optional[tuple[str, Callable[[], Iterator[Finding]]]]"] = [
         ("its GPUs", lambda: _gpus(need)) if need.gpus else None,
@@ -134,7 +134,7 @@ def first_finding(paths: RunPaths, need: Need) -> Optional[Finding]:
 
 
 def tight_limits(fabric: Path = Path("/dev/infiniband")) -> Iterator[str]:
-    """Yield what the limits of this node's processes may spoil: under Slurm those of its daemon hold."""
+    """Yield warnings about the limits of this node's processes: under Slurm the limits of its daemon apply."""
     memlock, nofile = (resource.getrlimit(one)[0] for one in (resource.RLIMIT_MEMLOCK, resource.RLIMIT_NOFILE))
     if memlock != resource.RLIM_INFINITY and fabric.exists():
         yield "a process may lock %d kB of memory, and InfiniBand locks all that it sends from" % (memlock // 1024)
@@ -143,9 +143,9 @@ def tight_limits(fabric: Path = Path("/dev/infiniband")) -> Iterator[str]:
 
 
 def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[Finding]:
-    """Return what `look` finds first. One that hangs, as on a mount without its server, is a finding."""
+    """Return the first fault that `look` yields. A hanging look, as on a mount without its server, is a fault too."""
     findings: List[Finding] = []
-    done = _thread.allocate_lock()  # what `threading` is built on, which would be one more thing to load
+    done = _thread.allocate_lock()  # `threading` is built on this, and would have to be loaded as well
     done.acquire()
 
     def run() -> None:
@@ -189,7 +189,7 @@ def _gpus(need: Need) -> Iterator[Finding]:
         yield Finding("nvidia-smi shows %d GPUs, and the ranks of this node need %d" % (len(rows), need.gpus))
     ours = [name.strip() for name in need.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     for index, uuid, errors in (row for row in rows if len(row) == 3):
-        # [N/A] without ECC. The GPUs of other jobs are theirs to refuse.
+        # [N/A] without ECC. GPUs of other jobs are checked by those jobs.
         if errors.isdigit() and int(errors) > 0 and (not ours or index in ours or uuid in ours):
             yield Finding("GPU %s has had %s memory errors that ECC can't correct" % (index, errors))
     for message in hardware_errors(_RECENT_S):
@@ -221,7 +221,7 @@ def _storage(paths: RunPaths) -> Iterator[Finding]:
 
 
 def _time_of_storage(folder: Path) -> float:
-    """Return what a file that is written there now is dated."""
+    """Return the modification time of a file that is written there now."""
     file = folder / (".node-check-%s" % os.urandom(8).hex())
     descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:

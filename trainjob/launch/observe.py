@@ -1,4 +1,4 @@
-"""A process beside the ranks that watches them.
+"""A process beside the ranks watches them.
 
 It records what they use, writes down their stacks when somebody asks, and names a rank of a user's own command that
 shows no sign of life. It is a process of its own, so that neither a tool that hangs with its device nor a slow file
@@ -28,17 +28,17 @@ from trainjob.launch.usage import Sampler
 
 NAME = "trainjob-watch"
 _LOOK_S = 1.0
-_FIRST_S = 1.0  # between the first two samples; then twice as long each time, up to the interval
+_FIRST_S = 1.0  # between the first two samples; doubled each time up to the interval
 _MOST_OF_A_CORE = 0.005
-# Less is what waiting threads take; a process that computes takes a hundred times as much.
+# Waiting threads take less than this; a process that computes takes a hundred times as much.
 _IDLE_CORES = 0.01
 _OTHERS_S = 5.0
 
 
 class Orders(NamedTuple):
-    """What the observer is to do."""
+    """The observer's task."""
 
-    every_s: float = EVERY_S  # 0: only the first sample, which says where the rank is
+    every_s: float = EVERY_S  # 0: only the first sample, which shows the rank's host and devices
     stall_timeout_s: Optional[float] = None  # None: the ranks watch themselves
     ends_stalled: bool = False
     answered: Optional[str] = None  # the request for stacks that was there before the ranks began
@@ -50,7 +50,7 @@ def begin(paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Order
     try:
         if os.fork() != 0:
             return
-    except OSError as error:  # too many processes: the ranks run on without it
+    except OSError as error:  # too many processes: the ranks run without an observer
         sys.stderr.write("trainjob: nothing watches what the ranks use: %s\n" % error.strerror)
         return
     code = 1
@@ -101,7 +101,7 @@ class _Observer:
 
     def _record(self, records: Sequence[UsageRecord]) -> None:
         for record in records:
-            with contextlib.suppress(OSError):  # a full disk: the ranks themselves will say so
+            with contextlib.suppress(OSError):  # a full disk: the ranks will report it
                 append_json_line(self._paths.rank_usage(record.rank), typed.to_json(record))
 
     def _answer(self) -> None:
@@ -118,7 +118,7 @@ class _Observer:
             return {}
 
     def _report_stall(self, rank: int, idle_s: float) -> None:
-        """Name the rank in its log, keep the stacks of all, and end it where the job says so."""
+        """Report the rank in its log, keep the stacks of all ranks, and end it if the job says so."""
         life = self._life[rank]
         if life.is_reported:
             return
@@ -148,7 +148,7 @@ class _Observer:
 
 
 class _Life:
-    """When a rank has last shown a sign of life: output, CPU time, or work of its device."""
+    """The time of a rank's last sign of life: output, CPU time, or work of its device."""
 
     def __init__(self, paths: RunPaths, rank: int) -> None:
         self._log = paths.rank_log(rank)
@@ -157,7 +157,7 @@ class _Life:
         self.is_reported = False
 
     def idle_s(self, record: UsageRecord) -> float:
-        """Return for how long the rank has shown none, a new sample of it included."""
+        """Return how long the rank has shown no sign of life, given a new sample."""
         size = self._log.stat().st_size if self._log.exists() else 0
         prints = size != self._log_bytes and not self.is_reported  # the report itself is in the log, too
         self._log_bytes = size

@@ -1,6 +1,6 @@
 """The launcher's command line.
 
-argparse, with the translations that it looks for, takes a launcher a tenth of its start. So it is loaded for --help and
+Loading argparse and its translations takes a tenth of a launcher's start. So it is loaded for --help and
 for mistakes only: what job scripts say is read without it, from the same table.
 """
 
@@ -17,7 +17,7 @@ EVERY_S = 30.0
 
 
 class Options(NamedTuple):
-    """What the launcher is told. A field with a default is an option, which FLAGS explains."""
+    """The launcher's arguments. A field with a default is an option, which FLAGS explains."""
 
     run_dir: str
     command: List[str]
@@ -69,7 +69,7 @@ _DEFAULTS: Dict[str, Any] = {"launcher": "", **Options._field_defaults}
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Return what the words say. A mistake ends the process with a line that names it."""
+    """Return the parsed words. A mistake ends the process with a line that names it."""
     # At the first --: argparse would remove a second one from the user's own command.
     at = arguments.index("--") if "--" in arguments else len(arguments)
     own, command = list(arguments[:at]), list(arguments[at + 1 :])
@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def _plain(own: List[str], command: List[str]) -> Optional[Options]:
-    """Return what `--name VALUE` and RUN_DIR say; None if there is a mistake, or anything else."""
+    """Return the options if the words are only `--name VALUE` pairs and RUN_DIR without a mistake, else None."""
     given: Dict[str, Any] = {}
     places: List[str] = []
     words = iter(own)

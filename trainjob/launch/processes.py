@@ -1,4 +1,4 @@
-"""Linux process control that the standard library lacks: nothing of a run may outlive it."""
+"""Linux process control that the standard library lacks: no process may outlive its run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ended(NamedTuple):
 
 
 def _prctl(option: int, value: int) -> None:
-    import ctypes  # not where a launcher only looks
+    import ctypes  # needed only by some callers
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
@@ -68,13 +68,13 @@ def end_with_standard_input() -> None:
         return
     while os.read(0, _INPUT_BYTES):
         continue
-    # All but this process and the first one, which then notices that its child is gone.
+    # All but this process and the first one, which then sees that its child has ended.
     os.kill(-1, signal.SIGKILL)
     os._exit(0)
 
 
 def take_name(name: str) -> None:
-    """Have tools show this process by `name`, of at most 15 characters: it shares a command line with another one."""
+    """Set the `name` (at most 15 characters) under which tools show this process: its command line is another's."""
     import ctypes
 
     text = ctypes.create_string_buffer(name.encode())
@@ -98,7 +98,7 @@ def _parent(pid: int) -> int:
 
 
 def look(pid: int) -> Optional[Process]:
-    """Return what /proc shows of a process; None once it is gone."""
+    """Return the facts in /proc about a process; None once it is gone."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             # The command's name is in parentheses and may contain anything, spaces included.
@@ -117,7 +117,7 @@ def look(pid: int) -> Optional[Process]:
 
 
 def trees(roots: Sequence[int]) -> Dict[int, List[Process]]:
-    """Return of each root its process and all its descendants, those included that left it and kept its session."""
+    """Return each root's process and all its descendants, with those that left the tree but kept its session."""
     seen = filter(None, (look(int(name)) for name in os.listdir("/proc") if name.isdigit()))
     every = {process.pid: process for process in seen}
     found: Dict[int, List[Process]] = {root: [] for root in roots}
@@ -177,7 +177,7 @@ def _name(pid: int) -> str:
 
 
 def reap() -> Dict[int, Ended]:
-    """Return how each child that has ended by now ended, by process id."""
+    """Return how the children that have ended so far ended, by process id."""
     ended: Dict[int, Ended] = {}
     while True:
         try:

@@ -19,9 +19,9 @@ from trainjob.launch.host import own_name
 FIRST_PORT, LAST_PORT = 20000, 32767
 # For libgomp, which torch's wheels bring, and for the OpenMP of LLVM and Intel, which conda's torch uses.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
-# Python buffers what it prints into a file: a log would lag behind by up to 8 kB, and lose them if the rank is killed.
+# Python buffers output to a file: a log would lag behind by up to 8 kB, and lose them if the rank is killed.
 PRINTING = {"PYTHONUNBUFFERED": "1"}
-# What CUDA and Slurm put into CUDA_VISIBLE_DEVICES for a process without a GPU.
+# The values of CUDA_VISIBLE_DEVICES that CUDA and Slurm set for a process without a GPU.
 _NO_DEVICE = ("-1", "NoDevFiles")
 _CPUS_ALLOWED = "Cpus_allowed_list:"
 # AMD's kernel driver lists CPUs beside GPUs; only a GPU has SIMD units.
@@ -43,7 +43,7 @@ class Rank(NamedTuple):
 
     @property
     def header(self) -> str:
-        """The line that heads what an attempt of the rank writes into its log."""
+        """The line that heads each attempt in the rank's log."""
         return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
             self.environment[environment.ATTEMPT],
             self.ranking.rank,
@@ -76,7 +76,7 @@ def all_on_this_host(instances: int) -> List[Ranking]:
 
 
 def from_launcher(launcher: str, environ: Mapping[str, str]) -> Ranking:
-    """Return the place that srun or mpirun gave this process. Raises LaunchError if it gave none."""
+    """Return the place that srun or mpirun gave to this process. Raises LaunchError if there is none."""
     try:
         return environment.ranking(launcher, environ)
     except KeyError as missing:
@@ -87,7 +87,7 @@ def from_launcher(launcher: str, environ: Mapping[str, str]) -> Ranking:
 
 
 def variables(ranking: Ranking) -> Dict[str, str]:
-    """Return the four variables that give a rank its place."""
+    """Return the four variables of a rank's place."""
     return {
         environment.RANK: str(ranking.rank),
         environment.LOCAL_RANK: str(ranking.local_rank),
@@ -97,7 +97,7 @@ def variables(ranking: Ranking) -> Dict[str, str]:
 
 
 def on_interface(environ: Dict[str, str], interface: str, data_interface: str = "") -> Dict[str, str]:
-    """Return `environ` with gloo and NCCL on `interface`, unless the user has chosen theirs.
+    """Return `environ` with gloo and NCCL on `interface`, unless the user has chosen another.
 
     `data_interface` is for data alone, and may be a pattern of NCCL's (^docker,lo), which gloo can't read.
     """
@@ -109,20 +109,20 @@ def on_interface(environ: Dict[str, str], interface: str, data_interface: str = 
 
 
 class Affinity(NamedTuple):
-    """How many CPUs this process may use, and whether they were given to this process alone."""
+    """The number of CPUs that this process may use, and whether they belong to it alone."""
 
     cpus: int
     is_bound: bool
 
 
 def affinity() -> Affinity:
-    """Return the CPUs of this process, which its launcher may have bound to fewer than it has itself."""
+    """Return the CPUs of this process, which may be fewer than those of its launcher."""
     cpus = len(os.sched_getaffinity(0))
     return Affinity(min(cpus, cgroups.cpu_quota() or cpus), is_narrower(cpus, os.getppid()))
 
 
 def is_narrower(cpus: int, parent: int, processes: Path = Path("/proc")) -> bool:
-    """Return whether `cpus` are fewer than process `parent` may use; False if that can't be read."""
+    """Return whether `cpus` are fewer than those of process `parent`; False if these can't be read."""
     try:
         status = (processes / str(parent) / "status").read_text()
     except OSError:
@@ -160,7 +160,7 @@ def rendezvous_on_this_host(port: int) -> Dict[str, str]:
 
     `port` 0 means a free one. Raises LaunchError if a given port is in use.
     """
-    # Not from the process id: containers that share a network have the same process ids.
+    # Not derived from the process id: containers that share a network have the same process ids.
     chosen = _checked(port) if port else free_port(int.from_bytes(os.urandom(4), "big"))
     return {environment.MASTER_ADDR: ports.LOOPBACK, environment.MASTER_PORT: str(chosen)}
 
@@ -224,7 +224,7 @@ def _gpu(ranking: Ranking, environ: Mapping[str, str]) -> int:
 
 
 def gpus_needed(ranking: Ranking, environ: Mapping[str, str]) -> int:
-    """Return how many GPUs the ranks of this host need, as far as this process can see them; 0 on the CPU."""
+    """Return how many GPUs the ranks of this host need and this process should see; 0 on the CPU."""
     if environment.redirect(environ, "TRAINJOB_DEVICE") == "cpu":
         return 0
     listed = environ.get("CUDA_VISIBLE_DEVICES")
@@ -233,7 +233,7 @@ def gpus_needed(ranking: Ranking, environ: Mapping[str, str]) -> int:
 
 
 def _visible_gpus(environ: Mapping[str, str]) -> int:
-    # ROCm applies HIP's list, or CUDA's in its place, to the GPUs that ROCR's list has left.
+    # ROCm applies HIP's list, or else CUDA's, to the GPUs that ROCR's list leaves.
     lists = (
         "ROCR_VISIBLE_DEVICES",
         "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environ else "CUDA_VISIBLE_DEVICES",

@@ -1,4 +1,4 @@
-"""Launchers that start no ranks: those of all hosts meet where their ranks would, and rank 0's writes down who came.
+"""Launchers that start no ranks: those of all hosts meet where their ranks would, and rank 0's records who came.
 
 This is what `trainjob rehearse --launch-only` runs. The environment, device and binding of each rank have been checked
 by then, each by the rank's own launcher. One launcher a host meets the others, on behalf of all its ranks.
@@ -62,7 +62,7 @@ def _bind(rank: Rank) -> None:
 
 
 def _host_of(rank: Rank) -> Dict[str, Any]:
-    """Return what the first host reads as a HostPresent."""
+    """Return this host's entry, which the first host reads as a HostPresent."""
     return {
         "host": node_name(),
         "first_rank": rank.ranking.rank,

@@ -1,4 +1,4 @@
-"""Whether a rank's command is a shell script that traps USR1, as many scripts written for sbatch do.
+"""Detects commands that are shell scripts with a trap for USR1, as many scripts written for sbatch are.
 
 Ranks start with USR1 ignored, because Slurm sends it to every process of a step and one without a handler must survive.
 A program can set a handler all the same. A shell can't: POSIX forbids it to trap a signal that was ignored when it
@@ -14,7 +14,7 @@ from typing import Optional, Sequence
 
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _SHEBANG = r"#!.*\b(?:%s)\b" % "|".join(_SHELLS)
-# `trap` where a command may stand, then its words up to the end of the command.
+# `trap` at the beginning of a command, then its words up to the end of the command.
 _TRAP = r"(?m)(?:^|[;&|{(]|\b(?:then|do|else)\b)[ \t]*trap[ \t][^\n]*\b(?:SIG)?USR1\b"
 _MOST_CHARACTERS = 1 << 20
 

@@ -1,4 +1,4 @@
-"""The stacks of a rank's Python processes, when somebody asks for them.
+"""The stacks of a rank's Python processes, on request.
 
 The folder hook/ is first on a rank's PYTHONPATH. Its sitecustomize has Python's own faulthandler answer a real-time
 signal, into a file of this launcher that has no name: so also a process that hangs in C is seen, and nothing is written
@@ -35,17 +35,17 @@ _MOST_COMMAND = 200
 
 
 class Stacks:
-    """The file into which the Python processes of this launcher's ranks write."""
+    """The file to which the Python processes of this launcher's ranks write."""
 
     def __init__(self) -> None:
         self._file: Optional[IO[bytes]] = None
         try:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the ranks run
         except OSError:
-            return  # no folder for temporary files: ranks run, and their stacks can't be shown
+            return  # no folder for temporary files: ranks run, but their stacks can't be shown
 
     def environment(self, environ: Dict[str, str]) -> Dict[str, str]:
-        """Return what a rank's environment needs beside `environ`."""
+        """Return the variables that a rank needs beside `environ`."""
         if self._file is None:
             return {}
         theirs = environ.get("PYTHONPATH")
@@ -55,7 +55,7 @@ class Stacks:
         }
 
     def of(self, tree: Sequence[Process]) -> List[ProcessStack]:
-        """Return where each process of a rank is."""
+        """Return the stacks of each process of a rank."""
         from trainjob.contract.usage import ProcessStack
 
         return [ProcessStack(one.pid, _command(one.pid), one.state, self._of(one.pid)) for one in tree]
@@ -73,7 +73,7 @@ class Stacks:
 
 
 def _is_ours(pid: int) -> bool:
-    """Return whether the process was started with our hook: another program may use the signal for itself."""
+    """Return whether the process was started with our hook: any other program may use the signal itself."""
     try:
         return ("%s=" % STACKS).encode() in Path("/proc/%d/environ" % pid).read_bytes()
     except OSError:
@@ -81,7 +81,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
-    """Return the file's size once what a process writes after a signal is complete; nothing marks the end of it."""
+    """Return the file's size once a process has finished its answer to the signal, which has no end mark."""
     deadline, size, since = time.monotonic() + _LIMIT_S, start, time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -89,7 +89,7 @@ def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
         if size != before:
             since = time.monotonic()
         seen = processes.look(pid)
-        # One that wants to run may have been stopped in the middle of a line, on a host with more to do than cores.
+        # On a busy host, a process may have been stopped in the middle of a line.
         quiet_s = _QUIET_IF_IT_RUNS_S if seen is not None and seen.state == "R" else _QUIET_S
         if size > start and time.monotonic() - since >= quiet_s:
             break
@@ -105,7 +105,7 @@ def _command(pid: int) -> str:
 
 
 def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) -> Dict[int, RankStacks]:
-    """Write down where the processes of each rank are, for the request `word`, and return it by rank."""
+    """Record the stacks of all ranks for the request `word`, and return them by rank."""
     from trainjob.contract import typed
     from trainjob.contract.usage import RankStacks
 

@@ -1,4 +1,4 @@
-"""Runs mpirun, which starts the launcher once per rank, so that nothing of it outlives the job script.
+"""Runs mpirun, which starts the launcher once per rank, so that none of its processes outlives the job script.
 
     python -m trainjob.launch.starter --parent PID RUN_DIR -- mpirun -np 4 python -m trainjob.launch …
 
@@ -23,7 +23,7 @@ from trainjob.launch import processes
 from trainjob.launch.guard import PASSED_ON, WATCHED, guarded
 from trainjob.launch.options import GRACE_S
 
-# The launcher kills a rank that has not ended after its grace; mpirun then needs a moment to notice.
+# The launcher kills a rank that has not ended after its grace period; mpirun needs a moment to notice.
 _MORE_S = 10.0
 
 
@@ -92,7 +92,7 @@ class Starter:
 
 
 def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # In a session of its own: a terminal's Ctrl-C must reach the job script alone, which passes it on.
+    # In its own session: a terminal's Ctrl-C must reach only the job script, which passes it on.
     return subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ from trainjob.launch.ranks import Rank, Watched
 from trainjob.launch.shell_traps import traps_usr1
 from trainjob.launch.witness import Witness
 
-# A rank whose peer has died can only fail, so it gets seconds to end and not the time of a checkpoint.
+# A rank whose peer has died can only fail, so it gets seconds to end, not the time for a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
 _ASK_AGAIN_S = 0.2
 
@@ -34,7 +34,7 @@ class Started(NamedTuple):
 class Supervisor:
     """Runs `ranks` to their end.
 
-    `restarts`: whoever started this launcher starts the job again where it finds the marker `requeue`, so the marker is
+    `restarts`: whoever started this launcher starts the job again if it finds the marker `requeue`, so the marker is
     left after a failure that another attempt may not meet. `observe` is called with the ranks that run.
     """
 
@@ -66,7 +66,7 @@ class Supervisor:
         processes.adopt_orphans()
         try:
             self._start()
-            # What explains a failure: ranks don't wait for it, and it is there when the folder of the code is not.
+            # Explains failures. Loaded now: ranks don't wait for it, and it works even if the code's folder vanishes.
             import trainjob.launch.failing  # noqa: F401
 
             if self._running:

@@ -23,7 +23,7 @@ _ONE_BYTE = b"."
 
 
 def reduce(met: Meeting, work: Work) -> Report:
-    """Return what this launcher, which stands for its one rank, has seen of the sum and of its pairs."""
+    """Return this launcher's report on the sum and on its pairs; it represents its one rank."""
     rank = work.rankings[0].rank
     numbers = contribution(rank)
     # Launchers of this run know each other by it: strangers may connect, too.
@@ -70,7 +70,7 @@ def expected_sum(world_size: int) -> List[int]:
 
 
 def _serve(listening: socket.socket, guests: int, secret: bytes) -> None:
-    """Take what as many guests send, one after the other: whoever waits does not measure yet."""
+    """Receive the data of `guests` launchers, one after the other: a launcher that waits does not measure yet."""
     deadline = time.monotonic() + MOST_ROUNDS * _PAIR_S
     listening.settimeout(_PAIR_S)
     while guests and time.monotonic() < deadline:

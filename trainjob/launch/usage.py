@@ -1,4 +1,4 @@
-"""What each rank of this host uses, by /proc and the tool of its devices."""
+"""Measures what each rank of this host uses, from /proc and the tool of its devices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sampler:
             pid=rank.pid,
             time=round(time.time(), 3),
             cpus=_cpus(rank.pid),
-            # A process that has ended and that nobody has waited for takes its time along.
+            # The time of an ended process is lost if nobody has waited for it.
             cpu_cores=None if before is None else round(max(0.0, (cpu_s - before[1]) / (now - before[0])), 4),
             memory_bytes=sum(_own_bytes(process, rank.pid) for process in tree),
             memory_limit_bytes=self._limit,
@@ -67,7 +67,7 @@ def _cpus(pid: int) -> int:
 
 
 def _own_bytes(process: Process, root: int) -> int:
-    """Return the resident memory of the rank's first process, and of others what they do not share with it."""
+    """Return the resident memory of the rank's first process, and the unshared memory of the others."""
     if process.pid == root:
         return process.resident_bytes
     try:
@@ -85,14 +85,14 @@ class _NoDevices:
 
 
 class _Tool:
-    """A program that is asked again and again, and that may hang when its device does."""
+    """A program that is run repeatedly, and may hang if its device does."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = list(words)
         self._hangs: Optional["subprocess.Popen[str]"] = None
 
     def ask(self) -> str:
-        """Return what it prints; nothing when it fails, or has not ended since it was asked before."""
+        """Return its output; nothing if it fails, or if its last run has not ended yet."""
         if self._hangs is not None and self._hangs.poll() is None:
             return ""
         try:
@@ -108,7 +108,7 @@ class _Tool:
         try:
             return process.communicate(timeout=_TOOL_LIMIT_S)[0]
         except subprocess.TimeoutExpired:
-            process.kill()  # it is not waited for: a process in a broken driver does not end
+            process.kill()  # not waited for: a process in a broken driver never ends
             self._hangs = process
             return ""
 
@@ -199,7 +199,7 @@ def _amd_gpu(number: str, card: Mapping[str, object]) -> DeviceUse:
 
 
 class _Ipus:
-    """IPUs, by gc-monitor: it says which are attached to a process and what they draw, not how busy they are."""
+    """IPUs, by gc-monitor, which shows the IPUs attached to a process and their power, but not how busy they are."""
 
     def __init__(self, ranks: Sequence[Watched]) -> None:
         self._rank_of = {rank.pid: rank.rank for rank in ranks}

@@ -1,11 +1,11 @@
-"""What the reports of all launchers on the node check's all-reduce say of the nodes."""
+"""Judges the nodes by the reports of all launchers on the node check's all-reduce."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-# With all pairs of many nodes the check would take minutes. Each node has so many partners at most.
+# All pairs of many nodes would take minutes: each node gets at most this many partners.
 MOST_ROUNDS = 8
 # An import of torch over NFS on hundreds of nodes at once takes minutes.
 LIMIT_S = 180.0
@@ -14,23 +14,23 @@ Pair = Tuple[int, int]
 
 
 class Report(NamedTuple):
-    """What the ranks of one launcher have seen."""
+    """The report of one launcher's ranks."""
 
     node: str
     ranks: List[int]
-    failed: str = ""  # what a rank's process printed last before it failed by itself
+    failed: str = ""  # the last output of a rank's process that failed by itself
     failed_after_s: float = 0.0
     lost: str = ""  # the connection to another rank that a rank lost
-    is_ready: bool = True  # its GPU answered
+    is_ready: bool = True  # whether its GPU answered
     is_done: bool = True
-    wrong: Sequence[int] = ()  # ranks whose numbers have arrived wrong
+    wrong: Sequence[int] = ()  # ranks whose numbers arrived wrong
     has_wrong_sum: bool = False
     mb_per_s: Sequence[Tuple[int, int, float]] = ()
     unreached: Sequence[Pair] = ()
 
 
 class Verdict(NamedTuple):
-    """What the first launcher makes of all reports. `node` is at fault, if any is."""
+    """The first launcher's verdict on all reports. `node` is the faulty one, if any."""
 
     text: str
     is_refused: bool = False
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
 
 def judge(reports: Sequence[Report]) -> Verdict:
-    """Return what is wrong, and with which node; with none, the slowest pair."""
+    """Return the fault and its node; without a fault, the slowest pair."""
     nodes = {rank: report.node for report in reports for rank in report.ranks}
     broken = sorted((report for report in reports if report.failed), key=lambda report: report.failed_after_s)
     if broken:
@@ -70,7 +70,7 @@ def _of_broken(broken: List[Report], nodes: Mapping[int, str]) -> Verdict:
     if {report.node for report in broken} < set(nodes.values()):
         return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
     if not first.is_ready:
-        # The same everywhere, such as a torch without CUDA: the ranks themselves say it best.
+        # The same on all nodes, such as a torch without CUDA: the ranks' own errors explain it best.
         return Verdict("no all-reduce before the ranks start: %s" % first.failed)
     if _count(nodes) == 1:
         return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
@@ -79,7 +79,7 @@ def _of_broken(broken: List[Report], nodes: Mapping[int, str]) -> Verdict:
 
 def _of_unreached(unreached: Sequence[Pair], nodes: Mapping[int, str]) -> Verdict:
     times = Counter(rank for pair in unreached for rank in pair)
-    # Of two that don't reach each other, the one that is not the first node: the job script runs there.
+    # If two nodes don't reach each other, not the first node, because the job script runs there.
     rank = max(times, key=lambda one: (times[one], nodes[one] != nodes[0]))
     partners = sorted({nodes[one] for pair in unreached if rank in pair for one in pair if one != rank})
     return _against(rank, nodes, "no connection between it and %s" % ", ".join(partners))
@@ -109,7 +109,7 @@ def _in_order(reports: Sequence[Report], nodes: Mapping[int, str]) -> str:
 
 
 def rounds(members: Sequence[int]) -> List[List[Pair]]:
-    """Return rounds of pairs in which each of `members` has one partner at most; all pairs, if those are few."""
+    """Return rounds of pairs in which each of `members` has at most one partner; all pairs if they are few."""
     seats: List[Optional[int]] = [*members, *([None] if len(members) % 2 else [])]
     listed: List[List[Pair]] = []
     for _ in range(min(len(seats) - 1, MOST_ROUNDS)):
@@ -120,7 +120,7 @@ def rounds(members: Sequence[int]) -> List[List[Pair]]:
 
 
 def members(parties: Sequence[Any]) -> List[int]:
-    """Return who is measured in pairs: the lowest rank of each node; all ranks of a single one."""
+    """Return the ranks to measure in pairs: the lowest rank of each node; all ranks of a single node."""
     lowest: Dict[str, int] = {}
     for party in parties:
         lowest[party["node"]] = min(party["ranks"] + [lowest.get(party["node"], party["ranks"][0])])

@@ -1,4 +1,4 @@
-"""What only this host can see of a rank's end: its memory, the limit on it, and what the kernel wrote meanwhile."""
+"""Evidence of a rank's end that only this host has: its memory, the limit on it, and the kernel's messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Witness:
         self._started_us = time.monotonic() * 1e6
 
     def memory(self, peak_rss_bytes: int) -> Memory:
-        """Return the memory of the limited group that ranks run in; without one, the rank's own and the machine's."""
+        """Return the memory of the limited group that ranks run in; without one, the rank's and the machine's."""
         from trainjob.contract.failure import Memory
 
         used, most = (self._group.peak if self._group else None) or peak_rss_bytes, self.limit
@@ -44,7 +44,7 @@ class Witness:
         return min((self._group.limit if self._group else None) or _machine_bytes(), _machine_bytes())
 
     def kernel_messages(self) -> List[str]:
-        """Return the kernel's messages since the start that may explain a rank's end; none where it keeps them."""
+        """Return the kernel's messages since the start that may explain a rank's end; none if they can't be read."""
         with contextlib.suppress(OSError):
             return list(_messages_since(self._started_us))[-_MOST_MESSAGES:]
         return []
@@ -79,7 +79,7 @@ class _Group:
 
 
 def hardware_errors(seconds: float) -> List[str]:
-    """Return what the kernel reported of broken GPUs within the last `seconds`; nothing if its log can't be read.
+    """Return the kernel's reports of broken GPUs within the last `seconds`; none if its log can't be read.
 
     Of NVIDIA's Xid errors only those that a program can't cause.
     """

@@ -1,4 +1,4 @@
-"""How a machine is had: this one, or one that ssh reaches."""
+"""Returns machines: this one, or one that ssh reaches."""
 
 from __future__ import annotations
 

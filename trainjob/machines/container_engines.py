@@ -32,7 +32,7 @@ def find(engine: str | None, among: tuple[str, ...]) -> str:
 
 
 def silence(engine: str) -> Problem | None:
-    """Return why an engine can't be used; None when it answers. Podman and Apptainer have no daemon to ask."""
+    """Return why an engine can't be used; None if it answers. Podman and Apptainer have no daemon to ask."""
     if shutil.which(engine) is None:
         return _missing(engine)
     if engine != "docker":

@@ -8,7 +8,7 @@ from typing import IO, Protocol
 
 from trainjob.machines.process import Completed
 
-# What one short command may take, network and a busy login node included.
+# The limit of a short command, including the network and a busy login node.
 ANSWER_S = 60.0
 
 
@@ -17,7 +17,7 @@ class Machine(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call the machine: "this machine", or the host as the user wrote it."""
+        """The machine's name in messages: "this machine", or the host as the user wrote it."""
 
     def run(
         self,
@@ -29,7 +29,7 @@ class Machine(Protocol):
         timeout_s: float = ANSWER_S,
         check: bool = True,
     ) -> Completed:
-        """Return what a command left that ran in `folder` (absent: the home folder there; on this machine the current).
+        """Run a command in `folder` and return its result (absent: the home folder there; on this machine the current).
 
         Every argument arrives unchanged. With `stdout`, the output goes into that open file. Raises CommandError when
         the command fails (with `check`), is missing or hangs, and SshError when the machine can't be reached.

@@ -1,4 +1,4 @@
-"""The one module that starts subprocesses: arguments are lists, and a failure keeps the whole output."""
+"""The only module that starts subprocesses: arguments are lists, and a failure keeps the whole output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainjob.contract.errors import UserError
 
 @dataclass(frozen=True)
 class Completed:
-    """A command that has ended. `stdout` is bytes, because git's output and logs may hold any."""
+    """A command that has ended. `stdout` is bytes, because git's output and logs may contain any bytes."""
 
     arguments: tuple[str, ...]
     code: int
@@ -95,7 +95,7 @@ def refuse_failure(completed: Completed) -> None:
 
 
 def _shown(arguments: Sequence[str]) -> str:
-    """Return the command as one line: a program whose text travels with it is named, not printed."""
+    """Return the command as one line. A program whose source is an argument is named, not printed."""
     words = list(arguments)
     if len(words) > 3 and words[1] == "-c" and "\n" in words[2]:
         words = words[3:]
@@ -168,13 +168,13 @@ def start_detached(arguments: Sequence[str], *, folder: Path, log: Path, environ
             stderr=stream,
             start_new_session=True,
         )
-    # Nobody waits for it here; its files record how it ends. Without this, Popen warns when it is collected.
+    # Nobody waits for it; its files record how it ends. Without this, Popen warns when it is garbage-collected.
     process.returncode = 0
     return process.pid
 
 
 def ask_for_password() -> None:
-    """Return when sudo will run commands without asking. Raises CommandError when it refuses."""
+    """Return once sudo runs commands without asking. Raises CommandError if it refuses."""
     command = ["sudo", "--validate", *([] if sys.stdin.isatty() else ["--non-interactive"])]
     # sudo asks on the user's own terminal, and remembers the answer for the commands that follow.
     if subprocess.run(command, check=False).returncode != 0:
@@ -184,7 +184,7 @@ def ask_for_password() -> None:
 
 
 class Kept:
-    """A command that lives as long as we do: its input is closed when we end, which should end it."""
+    """A command that lives as long as this process, whose end closes the command's input."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

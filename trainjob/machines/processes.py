@@ -1,4 +1,4 @@
-"""A run's processes on one host: a job script started detached, looked after, and ended with all it has started."""
+"""A run's processes on one host: starts a detached job script, watches it, and ends it with all its processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Script(NamedTuple):
     """A job script that was started: process id, start time in clock ticks since boot, and its host's own name."""
 
     pid: int
-    started: int | None  # None: it had ended before we looked
+    started: int | None  # None: it had already ended
     host: str
 
 
 def start(machine: Machine, folder: str, script: str, attempt: int, search_path: str = "") -> Script:
-    """Return the job script of the run directory `folder`, which now runs detached from us and from any terminal.
+    """Start the job script of the run directory `folder`, detached from this process and any terminal, and return it.
 
     What it prints is appended to the run's scheduler log; `search_path` is its PATH, if not the machine's own. Raises
     UserError.
@@ -42,7 +42,7 @@ def start(machine: Machine, folder: str, script: str, attempt: int, search_path:
 
 
 def running(machine: Machine, started: Sequence[Script]) -> list[bool | None]:
-    """Return whether each script still runs, by one question; None for one that was started on another host."""
+    """Return whether each script still runs, with one command; None for a script that was started on another host."""
     lines = "".join(f"{script.pid} {script.started}\n" for script in started)
     host, *answers = machine.run(
         package.program_command(__file__, "running_scripts"), stdin=lines.encode()
@@ -51,7 +51,7 @@ def running(machine: Machine, started: Sequence[Script]) -> list[bool | None]:
 
 
 def send_signal(machine: Machine, script: Script, signal: str) -> None:
-    """Send a signal (TERM, USR1) to the job script; quietly where it has just ended."""
+    """Send a signal (TERM, USR1) to the job script; do nothing if it has just ended."""
     machine.run(["kill", f"-{signal}", str(script.pid)], check=False)
 
 
@@ -71,13 +71,13 @@ def kill(
     command = package.program_command(
         __file__, "run_processes", f"{RUN_DIR}={folder}", signal, str(spared.pid if spared else 0), str(caller)
     )
-    # Without the mark, which the command has where a process of the run itself runs us.
+    # Without the mark, which this command has itself if a process of the run calls us.
     words = ["env", "-u", RUN_DIR, *command]
     return [int(word) for word in onward.run(machine, host, words).text.split()]
 
 
 def entering(engine: str, folder: str, rank: int, words: Sequence[str]) -> list[str]:
-    """Return the command that becomes `words`, or a shell, next to a rank of the run in `folder` on its own host.
+    """Return the command that runs `words`, or a shell, next to a rank of the run in `folder` on the rank's host.
 
     `engine` is docker or podman if it runs the rank's container; empty for any other rank.
     """

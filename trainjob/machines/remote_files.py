@@ -1,4 +1,4 @@
-"""Small files, the new ends of logs and the paths of folders on a machine, many of them in one call."""
+"""Reads small files, new lines of logs and paths of folders on a machine, many of them in one call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.machine import Machine
 
-# At most so much of one log in one call; the next call brings the rest.
+# The most of one log in one call; the next call brings the rest.
 MOST_BYTES = 16 << 20
 _TRIES = 3
 # Exit codes of resolve_folder.sh.
@@ -35,14 +35,14 @@ class Grown:
 
 
 def present(machine: Machine, paths: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of those files that exist, in one call; of a folder, no bytes. Raises UserError."""
+    """Return the content of the files that exist, in one call; no bytes for a folder. Raises UserError."""
     if not paths:
         return {}
-    # Each once: tar would write the second as a link to the first.
+    # Each name once: tar would write the second as a link to the first.
     lines = _lines(list(dict.fromkeys(paths)))
     for _ in range(_TRIES):
         ended = machine.run(package.program_command(__file__, "present_files"), stdin=lines, check=False)
-        # tar complains when a file is replaced between the test and the copy: look again.
+        # tar complains if a file is replaced between the test and the copy: try again.
         if ended.code == 0:
             break
     else:
@@ -59,7 +59,7 @@ def _lines(lines: Sequence[str]) -> bytes:
 
 
 def grown(machine: Machine, offsets: Mapping[str, int], most_bytes: int = MOST_BYTES) -> dict[str, Grown]:
-    """Return what each file has beyond its offset, in one call; no entry for one that has no more. Raises UserError."""
+    """Return the bytes of each file beyond its offset, in one call; no entry for a file without any. Raises UserError."""
     if not offsets:
         return {}
     lines = _lines([f"{offset} {path}" for path, offset in offsets.items()])

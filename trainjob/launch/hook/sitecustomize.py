@@ -15,7 +15,7 @@ def _register(path):
 
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        # High, where a program that closes all it knows and opens anew does not land.
+        # A high number, which a program that closes and reopens its files does not use.
         high = fcntl.fcntl(descriptor, getattr(fcntl, "F_DUPFD_CLOEXEC", fcntl.F_DUPFD), 900)
     finally:
         os.close(descriptor)
@@ -31,7 +31,7 @@ def _next_one():
     try:
         import sitecustomize  # noqa: F401
     except ImportError:
-        # What another one could not import is Python's to report, as it does without us.
+        # Python reports what the hidden one could not import, as it does without this one.
         if "sitecustomize" not in str(sys.exc_info()[1]):
             raise
         sys.modules["sitecustomize"] = this

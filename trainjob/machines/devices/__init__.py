@@ -1,1 +1,1 @@
-"""What gc-monitor, nvidia-smi or rocm-smi says of a cluster's devices, as one table."""
+"""A cluster's devices, according to gc-monitor, nvidia-smi or rocm-smi, as one table."""

@@ -1,4 +1,4 @@
-"""GPUs of a Slurm cluster's nodes and the jobs that hold them, as the controller says it: nothing runs on the nodes."""
+"""The GPUs of a Slurm cluster's nodes and the jobs that hold them, from the controller: nothing runs on the nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainjob.machines.slurm import commands, partitions
 
 _SINFO = ["sinfo", "--Node", "--noheader", "-O", "NodeHost:|,Gres:|,StateLong:|"]
 _JOB = re.compile(r"JobId=(\d+) .*?UserId=([^(\s]+)")
-# What a job holds on some of its nodes; the indices of GPUs that are only counted are the first ones.
+# The allocation of a job on some of its nodes. GPUs that are only counted get the first indices.
 _HELD = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GPUS = re.compile(r"\bgpu(?::[\w.-]+)?:(\d+)(?:\(IDX:([\d,-]+)\))?")
 

@@ -1,4 +1,4 @@
-"""Lists a cluster's devices: on the host that launches, from there on every host, or as Slurm's controller has them."""
+"""Lists a cluster's devices: on the host that launches, through it on every host, or from Slurm's controller."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TOOL = ["sh", "-c", "command -v nvidia-smi || command -v rocm-smi"]
 
 
 def devices(name: str, cluster: Cluster) -> list[Device]:
-    """Return what the tool of the cluster's devices says. Raises UserError if there is none, or it fails."""
-    # A pod that is rehearsed is here, wherever the real one is.
+    """Return the cluster's devices as their tool lists them. Raises UserError if there is no tool, or it fails."""
+    # A rehearsed pod is on this machine, wherever the real one is.
     is_rehearsed = STANDIN_VIPU in os.environ
     machine = machine_at(cluster.ssh.host, cluster.ssh.user) if cluster.ssh and not is_rehearsed else HERE
     place = ipu_place(cluster)
@@ -47,7 +47,7 @@ def devices(name: str, cluster: Cluster) -> list[Device]:
 
 
 def _allocated(name: str, cluster: SlurmCluster, machine: Machine) -> list[Device]:
-    """Return the GPUs of the partition's nodes: the login node, where this is asked, may have none."""
+    """Return the GPUs of the partition's nodes. The login node may have none."""
     partition = cluster.directives.get("partition")
     named = partition if isinstance(partition, str) else None
     listed = allocated.devices(machine, named)
@@ -74,7 +74,7 @@ def _accelerators(cluster: Cluster) -> int | None:
 def _ipus(name: str, cluster: IpuPlace, machine: Machine) -> list[Device]:
     partition = cluster.vipu.partition or ""
     sdk_path = (cluster.sdk.path if cluster.sdk else None) or ""
-    # A job's own partition is of no use to others.
+    # A partition that a job has made is of no use to other jobs.
     words = [sdk_path, cluster.vipu.server or "", "" if "%j" in partition else partition]
     ended = machine.run(["bash", "-c", _GC_MONITOR, "gc_monitor.sh", *words], check=False)
     if ended.code == _MISSING:
@@ -83,7 +83,7 @@ def _ipus(name: str, cluster: IpuPlace, machine: Machine) -> list[Device]:
         )
     listed = tools.ipus(ended.text)
     if ended.code != 0 and not listed:
-        # It is known to crash where no partition is active.
+        # It is known to crash if no partition is active.
         reason = (ended.stderr or ended.text).strip().splitlines()[-1:] or ["nothing"]
         raise UserError(
             f"gc-monitor on {machine.name} exited with {ended.code}: {reason[0]}", "check that a partition is active"

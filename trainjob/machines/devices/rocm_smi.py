@@ -13,12 +13,12 @@ from trainjob.machines.devices.tools import Device
 
 QUERY = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showuse", "--showpids", "--json"]
 _MIB = 1 << 20
-# What a GPU of which nothing is in use has in use nevertheless.
+# An idle GPU still shows this much memory in use.
 _IDLE_MIB = 512
 
 
 def parse(output: str) -> list[Device]:
-    """Return every GPU. A GPU that is in use names all processes of the host: the tool doesn't say which has which."""
+    """Return every GPU. A GPU in use names all processes of the host, because the tool doesn't say which process uses which GPU."""
     start = output.find("{")  # warnings may come before it
     try:
         cards = json.loads(output[start:]) if start >= 0 else {}

@@ -1,4 +1,4 @@
-"""Reads what gc-monitor and nvidia-smi print: a list of devices and who uses them."""
+"""Parses the output of gc-monitor and nvidia-smi: a list of devices and their users."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Device:
 
 
 # -- gc-monitor: the boards first, then the processes attached to their IPUs -------------------
-# Columns are found by their headings and not by their places, which differ by release.
+# Columns are found by their headings, because their places differ by release.
 
 
 def ipus(output: str) -> list[Device]:
@@ -53,7 +53,7 @@ def _rows_of_tables(output: str) -> Iterator[_Row]:
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if "ID" in cells:
-            # IPU and board have a temperature each: the second gets another name.
+            # IPU and board both have a temperature: the second one gets another name.
             heads = [
                 f"{head} {cells[:number].count(head) + 1}" if head in cells[:number] else head
                 for number, head in enumerate(cells)

@@ -1,1 +1,1 @@
-"""Slurm's commands on a machine: how they are called, and what they say of a cluster."""
+"""Slurm's commands on a machine: calls them, and reads what they say about a cluster."""

@@ -1,4 +1,4 @@
-"""How Slurm's commands are called on a machine, and what their failures mean."""
+"""Calls Slurm's commands on a machine, and interprets their failures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trainjob.machines.machine import ANSWER_S, Machine
 from trainjob.machines.process import CommandError, Completed, TimedOutError
 
 _NOT_FOUND = 127
-# What `timeout` exits with when it has ended a command, by TERM or by KILL.
+# The exit codes of `timeout` when it has ended a command by TERM or KILL.
 _TIMED_OUT = (124, 137)
-# How much longer the call may take than the command: ssh, and KILL after TERM.
+# The call may take this much longer than the command: ssh, and KILL after TERM.
 _MARGIN_S = 5.0
-# What clients print when the controller is down, starting, or too busy to answer: nothing that concerns the job.
+# Messages of a controller that is down, starting, or too busy to answer. They say nothing about the job.
 _DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)"
     r"|standby mode|Unable to establish con|Communication connection failure|temporarily unable|Message recei?ve fail",
     re.IGNORECASE,
 )
-# After these the request may have arrived and been carried out.
+# After these, the request may have been carried out.
 _LOST = re.compile(r"Socket timed out|Zero Bytes were transmitted|Message recei?ve fail", re.IGNORECASE)
 
 
@@ -36,7 +36,7 @@ class ControllerDownError(UserError):
 
 
 class SlurmRefusedError(UserError):
-    """Slurm has answered, and the answer is no. `reply` is what it printed, `output` the part on standard output."""
+    """Slurm has refused the request. `reply` is all that it printed, `output` the part on standard output."""
 
     code = "slurm-refused"
 
@@ -47,7 +47,7 @@ class SlurmRefusedError(UserError):
 
 
 class SlurmMissingError(UserError):
-    """There are no Slurm commands on the machine."""
+    """The machine has no Slurm commands."""
 
     code = "slurm-missing"
 

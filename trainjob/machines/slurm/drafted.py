@@ -1,4 +1,4 @@
-"""A cluster file drafted from a live Slurm: what sinfo and scontrol say, and what they leave open."""
+"""Drafts a cluster file from a live Slurm: what sinfo and scontrol report, and what they leave open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partitio
 
 
 def _words(output: str) -> dict[str, str]:
-    """Return the pairs in the output of `scontrol show partition`, which separates them by spaces."""
+    """Return the pairs in the output of `scontrol show partition`, which are separated by spaces."""
     return dict(pair.split("=", 1) for pair in output.split() if "=" in pair)
 
 
@@ -80,7 +80,7 @@ def _nodes(nodes: Nodes) -> dict[str, Any]:
     accelerators: dict[str, Any] = {} if kind is None else {"accelerators": nodes.accelerators(kind)}
     if len(types) == 1:
         accelerators["type"] = types.pop()
-    # Rounded down: jobs may have less than there is, never more.
+    # Rounded down: jobs may request less than there is, never more.
     memory = {"memory_gb": nodes.memory_mb // _MB_PER_GB} if nodes.memory_mb >= _MB_PER_GB else {}
     threads = {} if nodes.threads_per_core == 1 else {"threads_per_core": nodes.threads_per_core}
     cpus = {"cpus": nodes.cpus, **threads}
@@ -122,7 +122,7 @@ def _site(settings: Mapping[str, str]) -> dict[str, Any]:
 def _preemption(settings: Mapping[str, str], words: Mapping[str, str]) -> Iterator[str]:
     mode = words.get("PreemptMode") or settings.get("PreemptMode", "OFF")
     ours = next((ours for theirs, ours in _PREEMPTION.items() if theirs in mode.upper()), None)
-    # Slurm 23.02 has moved it from the one to the other.
+    # Slurm 23.02 moved it from one to the other.
     parameters = settings.get("SlurmctldParameters", "") + settings.get("PreemptParameters", "")
     if ours == "cancel" and "send_user_signal" in parameters:
         ours = "user-signal"

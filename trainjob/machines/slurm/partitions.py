@@ -1,4 +1,4 @@
-"""sinfo and scontrol, read: a cluster's partitions and what their nodes have."""
+"""Reads sinfo and scontrol: a cluster's partitions and the resources of their nodes."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def _partition(shown: str, rows: Sequence[list[str]]) -> Partition:
 
 
 def _nodes(fields: list[str]) -> Nodes:
-    # "64+" where nodes differ although sinfo was asked for each kind.
+    # "64+" if nodes differ, although sinfo was asked for each kind.
     count, cpus, memory, threads = (int(field.rstrip("+")) for field in (*fields[3:6], fields[8]))
     return Nodes(count, cpus, memory, tuple(gres(fields[6])), threads)
 
 
 def gres(text: str) -> Iterator[tuple[str, str | None, int]]:
-    """Yield name, type and count of each resource in what sinfo prints of a node's GRES."""
+    """Yield name, type and count of each resource in sinfo's column of a node's GRES."""
     if text != "(null)":
         for match in _GRES.finditer(re.sub(r"\([^)]*\)", "", text)):
             yield match["name"], match["type"], int(match["count"])

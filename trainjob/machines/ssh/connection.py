@@ -1,4 +1,4 @@
-"""How ssh is called: the user's own configuration, one shared connection, and never a question on a terminal."""
+"""Calls ssh with the user's own configuration, one shared connection, and never a question on a terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LONGEST_FOLDER = 40
 
 @dataclass(frozen=True)
 class Settings:
-    """What `ssh -G` says of a host: keys of ssh_config in lower case; there may be several identity files."""
+    """The configuration of a host by `ssh -G`: keys of ssh_config in lower case; there may be several identity files."""
 
     single: dict[str, str]
     identity_files: tuple[str, ...]
 
 
 def settings(host: str, user: str | None) -> Settings:
-    """Return what the user's configuration says of `host`, without connecting. Raises CommandError."""
+    """Return the user's configuration of `host`, without connecting. Raises CommandError."""
     single: dict[str, str] = {}
     identities = []
     for line in process.run(["ssh", "-G", *_destination(host, user)]).text.splitlines():
@@ -40,7 +40,7 @@ def settings(host: str, user: str | None) -> Settings:
 
 
 def options(configured: Settings) -> list[str]:
-    """Return ssh's options: what the user has configured for the connection stays, the rest is ours."""
+    """Return ssh's options: the user's settings of the connection stay, the rest is ours."""
     timeout = configured.single.get("connecttimeout", "none")
     words = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout if timeout.isdigit() else CONNECT_S}"]
     if configured.single.get("serveraliveinterval", "0") == "0":

@@ -1,4 +1,4 @@
-"""The ways in which ssh fails, told apart by its own words, each with its cure."""
+"""The ways in which ssh fails, recognized by its messages, each with its cure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Target:
 
 
 def error(target: Target, stderr: str) -> SshError:
-    """Return the error that ssh's words mean."""
+    """Return the error that ssh's messages mean."""
     for kind, pattern, explain in _KINDS:
         if re.search(pattern, stderr, re.IGNORECASE):
             return SshError(kind, f"ssh to {target.host}: {explain(target, stderr)}", reached=kind == "cut")
@@ -88,7 +88,7 @@ def _not_found(target: Target, _: str) -> str:
 
 
 def timed_out(target: Target, _: str) -> str:
-    """Return the words for a host that does not answer."""
+    """Return the message for a host that does not answer."""
     return f"{target.address} did not answer in time: is it up, and does its network (VPN, firewall) let you through?"
 
 
@@ -105,7 +105,7 @@ def _cut(target: Target, _: str) -> str:
 
 
 def _jump(target: Target, _: str) -> str:
-    # With a shared connection ssh does not pass the jump host's own words on.
+    # With a shared connection, ssh does not pass on the jump host's own message.
     single = target.settings.single
     jump = single.get("proxyjump")
     if jump is None:

@@ -54,7 +54,7 @@ class SshMachine:
         if ended.code == failures.FAILED:
             raise failures.error(self._target, ended.stderr)
         # Errors show the command itself, not how ssh was called.
-        # A start-up file of the user's shell may have printed something before the mark.
+        # A start-up file of the user's shell may have printed text before the mark.
         greeting, mark, rest = ended.stdout.partition(f"{_MARK}\n".encode())
         completed = Completed(tuple(arguments), ended.code, rest if mark else greeting, ended.stderr)
         if check:
@@ -72,7 +72,7 @@ class SshMachine:
         return f"printf '{_MARK}\\n'; {text}" if stdout is None else text
 
     def send(self, source: Path, target: str) -> None:
-        """Copy a folder to the machine by rsync, or by tar where one end lacks it."""
+        """Copy a folder to the machine by rsync, or by tar if one end lacks rsync."""
         transfer.send(self, source, target)
 
     def receive(self, source: str, target: Path) -> None:
@@ -94,7 +94,7 @@ class SshMachine:
 
 
 def remote_text(arguments: Sequence[str], folder: str | None) -> str:
-    """Return the text that the user's shell on the machine reads: a list of words, each quoted once.
+    """Return the text for the user's shell on the machine: a list of words, each quoted once.
 
     Raises UserError for text that no argument can hold.
     """

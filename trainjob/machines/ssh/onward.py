@@ -1,4 +1,4 @@
-"""Commands on a host that another machine reaches by ssh, as it stands beside the one that jobs are handed over on."""
+"""Commands on a host that is reached by ssh from another machine, the one on which jobs are submitted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from trainjob.machines.process import Completed
 
 _HOP = package.program(__file__, "hop.sh")
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ConnectTimeout=10")
-# What hop.sh makes of ssh's 255, by which an outer ssh would be blamed.
+# hop.sh turns ssh's exit code 255 into this, because 255 would blame the outer ssh.
 FAILED = 254
 
 
 def command(host: str, words: Sequence[str]) -> list[str]:
-    """Return the command by which one machine runs `words` on another; it asks nothing and wants a known host key."""
+    """Return the command with which one machine runs `words` on another. It never asks, and requires a known host key."""
     return ["sh", "-c", _HOP, "sh", "ssh", *_OPTIONS, "--", host, shlex.join(words)]
 
 
 def interactive(host: str, words: Sequence[str], *, terminal: bool) -> list[str]:
-    """Return the command by which one machine runs `words` on another with its own input and output."""
+    """Return the command with which one machine runs `words` on another with its own input and output."""
     return ["ssh", *(["-t"] if terminal else []), *_OPTIONS, "--", host, shlex.join(words)]
 
 
@@ -38,7 +38,7 @@ def run(machine: Machine, host: str | None, words: Sequence[str], *, check: bool
     if ended.code == FAILED:
         reason = (ended.stderr.strip().splitlines() or ["ssh does not say why"])[-1]
         raise UserError(f"{machine.name} can't reach it: {reason}", f"try it there: ssh {host} true")
-    # What the user reads is the command as it was meant.
+    # The error shows the command itself, without ssh around it.
     meant = Completed(tuple(words), ended.code, ended.stdout, ended.stderr)
     if check:
         process.refuse_failure(meant)

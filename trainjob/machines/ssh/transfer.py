@@ -1,4 +1,4 @@
-"""Folders over ssh: by rsync, or by tar where one end lacks it. An incomplete copy lies under another name."""
+"""Copies folders over ssh: by rsync, or by tar if one end lacks rsync. An incomplete copy has another name."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _by_rsync(machine: OverSsh, source: str, target: str) -> bool:
     if ended.code in _NO_RSYNC or "command not found" in ended.stderr or "rsync: not found" in ended.stderr:
         return False
     if ended.code not in (0, _CUT) and not ended.stderr.strip():
-        # rsync can lose the words of its other end, as where the disk is full: tar says why, or copies the folder.
+        # rsync can lose its other end's message, as on a full disk: tar then says why, or copies the folder.
         return False
     if not _FULL.search(ended.stderr) and (ended.code == _CUT or "unexpectedly closed" in ended.stderr):
         raise machine.failure(ended)
@@ -104,7 +104,7 @@ def _by_rsync(machine: OverSsh, source: str, target: str) -> bool:
 def _send_tar(machine: Machine, source: Path, part: str, present: frozenset[str]) -> None:
     with tempfile.TemporaryFile() as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            # The folder itself brings its mode along, as rsync does.
+            # The folder itself keeps its mode, as with rsync.
             for name in (".", *_missing(source, present)):
                 archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
         stream.seek(0)
@@ -123,7 +123,7 @@ def _missing(source: Path, present: frozenset[str]) -> Iterator[str]:
         for name in sorted([*folders, *names]):
             path = Path(folder, name)
             relative = os.path.relpath(path, source)
-            # Files at the top may have been rendered again since; the rest never changes.
+            # Files at the top may have been rendered again; the others never change.
             is_present = f"{path.lstat().st_size} ./{relative}" in present and os.sep in relative
             if path.is_symlink() or path.is_dir() or not is_present:
                 yield relative
