@@ -59,7 +59,7 @@ def _lines(lines: Sequence[str]) -> bytes:
 
 
 def grown(machine: Machine, offsets: Mapping[str, int], most_bytes: int = MOST_BYTES) -> dict[str, Grown]:
-    """Return the bytes of each file beyond its offset, in one call; no entry for a file without any. Raises UserError."""
+    """Return the bytes of each file beyond its offset, in one call; no entry if there are none. Raises UserError."""
     if not offsets:
         return {}
     lines = _lines([f"{offset} {path}" for path, offset in offsets.items()])

@@ -44,33 +44,33 @@ def get(name: str) -> BackEnd:
 
 
 def has_scheduler(name: str) -> bool:
-    """Return whether a scheduler keeps the jobs of this back end; True for one that this version does not know."""
+    """Return whether a scheduler keeps the jobs of this back end; True for a back end unknown to this version."""
     return name not in BACK_ENDS or BACK_ENDS[name].HAS_SCHEDULER
 
 
 def identify(name: str, native: Native | None) -> dict[str, str]:
-    """Return by what the scheduler knows a run; empty if there is no scheduler, or none that we know."""
+    """Return the scheduler's name for a run; empty without a scheduler, or for an unknown back end."""
     try:
         return {} if native is None or name not in BACK_ENDS else BACK_ENDS[name].identify(native)
     except (LookupError, TypeError, ValueError, AttributeError):
-        return {}  # `ask` says that it is damaged
+        return {}  # `ask` reports the damage
 
 
 def ask(name: str, natives: Sequence[Native]) -> list[Answer]:
-    """Return what a back end says of each native id; nothing, with a note, for a back end that we do not know."""
+    """Return a back end's answer about each native id; an empty one with a note for an unknown back end."""
     try:
         return get(name).ask(natives)
     except UserError as error:
         return [Answer(Liveness.UNKNOWN, note=str(error)) for _ in natives]
     except (LookupError, TypeError, ValueError, AttributeError):
-        # A native id is damaged: each is asked about by itself, so that one run does not hide the others.
+        # A native id is damaged: ask about each by itself, so that one run does not hide the others.
         if len(natives) > 1:
             return [answer for native in natives for answer in ask(name, [native])]
         return [Answer(Liveness.UNKNOWN, note=f"damaged: submission.json: native is {natives[0]!r}")]
 
 
 def adopt(paths: RunPaths, submission: Submission) -> Submission | None:
-    """Return the submission with the job that its scheduler has of it, written down; None if it has none.
+    """Return the submission with its job in the scheduler, and record it; None if the scheduler has none.
 
     Raises UserError if the scheduler can't be asked.
     """

@@ -1,4 +1,4 @@
-"""What every back end offers, and what a submission is."""
+"""The Protocol of back ends, and the record of a submission."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ELEMENT = "element"
 
 
 class Liveness(Enum):
-    """What a back end knows of a run that its files call active."""
+    """What a back end knows about a run that is active according to its files."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -33,11 +33,11 @@ class Liveness(Enum):
 
 
 class NotSubmittedError(UserError):
-    """A submission that failed and left nothing that runs or waits."""
+    """A submission that failed, and left no job that runs or waits."""
 
 
 class UnknownOutcomeError(UserError):
-    """A submission that may have arrived or not, and may arrive yet."""
+    """A submission of which nobody knows whether it arrived, or will."""
 
     code = "outcome-unknown"
 
@@ -52,7 +52,7 @@ class Answer:
 
     liveness: Liveness
     state: str | None = None
-    note: str | None = None  # what the files can't tell, in plain words: why it waits, when it may start
+    note: str | None = None  # what the files don't show, in plain words: why it waits, when it may start
     scheduler: Mapping[str, str] = field(default_factory=dict)  # job_id, nodes, elapsed, time_limit, time_left
 
 
@@ -92,7 +92,7 @@ class BackEnd(Protocol):
         """Return the native id of each of these elements of the array `paths`, which begin or wait again."""
 
     def ask(self, natives: Sequence[Native]) -> list[Answer]:
-        """Return what is known of each native id, by one question to each machine.
+        """Return what is known about each native id, with one command on each machine.
 
         A machine that can't be reached makes an answer UNKNOWN with a note, never an error.
         """
@@ -104,7 +104,7 @@ class BackEnd(Protocol):
         """
 
     def identify(self, native: Native) -> dict[str, str]:
-        """Return by what the scheduler knows a run, for people: its job_id. Empty without a scheduler."""
+        """Return the scheduler's name for a run, for people: its job_id. Empty without a scheduler."""
 
     def next_to(self, paths: RunPaths, native: Native, rank: int, words: Sequence[str], *, terminal: bool) -> list[str]:
         """Return the command that runs `words` on the host of a rank, called on the run's machine. Raises UserError."""
@@ -113,13 +113,13 @@ class BackEnd(Protocol):
         """Ask a run by signal to checkpoint and stop, as a scheduler does before it takes the machine away."""
 
     def start_soon(self, native: Native) -> None:
-        """Have a run that its scheduler holds back after a requeue start as soon as it can. Raises UserError."""
+        """Make a run that its scheduler holds back after a requeue start as soon as it can. Raises UserError."""
 
     def cancel(self, paths: RunPaths, native: Native | None, grace_s: float) -> None:
         """End every process of the run, and no other; return when none is left. `native` is None if it is unknown."""
 
     def clean_up(self, paths: RunPaths) -> None:
-        """Remove what a run that has ended holds outside of its processes, such as a V-IPU partition. May be repeated.
+        """Remove what an ended run holds besides its processes, such as a V-IPU partition. May be repeated.
 
         Raises UserError if that fails.
         """
@@ -145,20 +145,20 @@ class Submission:
 
     backend: str
     cluster: str
-    native: Native | None  # None: recorded, and not known to have been submitted
+    native: Native | None  # None: recorded, but not known to have been submitted
     argv: list[str]
     script: str
     submitted_at: str  # ISO 8601, UTC
     attempt: int  # the attempt that this submission starts
-    digest: str  # of the job and the project, to know a job submitted twice
+    digest: str  # of the job and the project, to recognize a job that is submitted twice
     project: Mapping[str, Any]
     image_digest: str | None = None
     cancelled_at: str | None = None  # when its cancellation began
-    is_cancelled: bool = False  # its back end has confirmed that nothing runs or waits
-    remote: Remote | None = None  # None: the run directory is the one that this file lies in
+    is_cancelled: bool = False  # its back end has confirmed that no job runs or waits
+    remote: Remote | None = None  # None: the run directory is the one that contains this file
     earlier: Sequence[Native] = ()  # the native ids of earlier attempts
-    after: Sequence[str] = ()  # the ids of the runs that it waits for
-    is_unknown: bool = False  # nobody knows whether its job arrived: its scheduler must be asked
+    after: Sequence[str] = ()  # the ids of the runs for which it waits
+    is_unknown: bool = False  # nobody knows whether its job arrived: ask the scheduler
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""
@@ -177,7 +177,7 @@ class Submission:
 
 
 def load_submission(paths: RunPaths) -> Submission | None:
-    """Return what submission.json says; None for a directory that was never submitted. Raises DamagedError.
+    """Return the record in submission.json; None for a directory that was never submitted. Raises DamagedError.
 
     An element of an array has no file of its own before it is resumed: it was submitted with its run.
     """
@@ -198,7 +198,7 @@ def _is_a_time(text: str) -> bool:
 
 
 def read_submission(paths: RunPaths) -> Submission | None:
-    """Return what submission.json says; None for a directory that was never submitted, or a damaged file."""
+    """Return the record in submission.json; None for a directory that was never submitted, or a damaged file."""
     try:
         return load_submission(paths)
     except DamagedError:

@@ -1,4 +1,4 @@
-"""Containers of a run without a scheduler: which image they are made from, and that none is left behind."""
+"""Containers of a run without a scheduler: identifies their image, and leaves none behind."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def image_digest(paths: RunPaths) -> str | None:
 
 
 def identity(engine: str, image: str, machine: Machine = HERE) -> str:
-    """Return the sha256 by which `engine` knows `image`. Raises CommandError when it does not have it."""
+    """Return `engine`'s sha256 of `image`. Raises CommandError if the engine does not have the image."""
     shown = machine.run([engine, "image", "inspect", "--format", "{{json .RepoDigests}}{{.Id}}", image])
     digests, _, identifier = shown.text.strip().rpartition("]")
     first = digests.strip("[ ").partition(",")[0].strip('"')
-    # Podman leaves the algorithm out.
+    # Podman omits the algorithm.
     return first if "@" in first else "sha256:" + identifier.removeprefix("null").removeprefix("sha256:")
 
 
@@ -58,7 +58,7 @@ def has_image(container: Container) -> bool:
 
 
 def remove(paths: RunPaths) -> None:
-    """End and remove every container of a run, whatever its state; an engine that is gone has none."""
+    """End and remove every container of a run, whatever its state. An engine that has gone has none."""
     container = _container(paths)
     if container is None:
         return
@@ -67,7 +67,7 @@ def remove(paths: RunPaths) -> None:
     try:
         listed = machine.run([engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={folder}"])
         names = listed.text.split()
-        # Podman only notes at a first try that a container whose monitor was killed has ended.
+        # At the first try, Podman only notes that a container whose monitor was killed has ended.
         if names and machine.run([engine, "rm", "--force", *names], check=False).code != 0:
             machine.run([engine, "rm", "--force", *names], check=False)
     except CommandError:

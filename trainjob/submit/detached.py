@@ -1,6 +1,6 @@
 """The back end without a scheduler: a job script in a session of its own, on this machine or on one over ssh.
 
-What the script starts carries its mark, the run directory in TRAINJOB_RUN_DIR, on whichever host: so it can be ended.
+All its processes, on every host, carry its mark, the run directory in TRAINJOB_RUN_DIR, by which they can be ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainjob.submit import containers, vipu_partitions
 from trainjob.submit.base import Answer, Liveness, Native, place_of, read_submission
 
 _POLL_S = 0.05
-# What a script's trap takes: it ends mpirun, removes a partition and writes two words.
+# The time for a script's trap: it ends mpirun, removes a partition and writes two words.
 _TRAP_S = 10.0
 _KILL_S = 10.0
 
@@ -37,7 +37,7 @@ HAS_SCHEDULER = False
 
 
 def refuse_folder(folder: Path) -> None:
-    """Raise UserError for a folder by which processes can't be told apart."""
+    """Raise UserError for a folder that can't identify its processes."""
     if "\n" in str(folder):
         raise UserError(f"run directory {str(folder)!r} has a line break in its path", "choose another folder")
 
@@ -48,12 +48,12 @@ def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[s
 
 
 def start(paths: RunPaths, script: str) -> Native:
-    """Return which process of which host now runs the job script. Raises UserError."""
+    """Start the job script, and return its host and process. Raises UserError."""
     machine, folder = place_of(paths)
     submission = read_submission(paths)
     attempt = submission.attempt if submission else attempts.current(paths) + 1
     if attempt > 1:
-        # A script that was killed could not end its ranks, which would write beside the new ones.
+        # A killed script could not end its ranks, which would write at the same time as the new ones.
         _kill_all(paths, only_here=read_word(paths.state) in states.ENDED)
     begun = processes.start(machine, folder, script, attempt, _search_path(paths, machine))
     remote = submission.remote if submission else None
@@ -61,7 +61,7 @@ def start(paths: RunPaths, script: str) -> Native:
 
 
 def _search_path(paths: RunPaths, machine: Machine) -> str:
-    """Return the PATH of ranks under `kind: local`; empty elsewhere, where the machine's own holds."""
+    """Return the PATH of ranks under `kind: local`; empty for other kinds, which use the machine's own."""
     if machine is not HERE:
         return ""
     try:
@@ -78,12 +78,12 @@ def image_digest(paths: RunPaths) -> str | None:
 
 
 def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:  # noqa: ARG001 - see BackEnd
-    """Raise UserError: nobody here would queue what can't run at once."""
+    """Raise UserError: without a scheduler nothing can wait its turn."""
     raise UserError(f"run {paths.id} is an array, which needs a scheduler", "submit its elements one by one")
 
 
 def ask(natives: Sequence[Native]) -> list[Answer]:
-    """Return whether each job script still runs, by one question to each machine."""
+    """Return whether each job script still runs, with one command on each machine."""
     answers: dict[int, Answer] = {}
     for place in dict.fromkeys(_place(native) for native in natives):
         mine = [number for number, native in enumerate(natives) if _place(native) == place]
@@ -133,7 +133,7 @@ def next_to(
     *,
     terminal: bool,
 ) -> list[str]:
-    """Return `words` by ssh to the rank's host; as they are where the run has but one."""
+    """Return `words` through ssh to the rank's host; unchanged for a run on one host."""
     hosts = hosts_of(paths)
     if not hosts:
         return list(words)
@@ -142,7 +142,7 @@ def next_to(
 
 
 def interrupt(native: Native) -> None:
-    """Send USR1 to the job script, which passes it on to the ranks; quietly where it has just ended."""
+    """Send USR1 to the job script, which passes it on to the ranks; do nothing if it has just ended."""
     processes.send_signal(machine_at(*_place(native)), _script(native), "USR1")
 
 
@@ -160,7 +160,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     has_ended = script is not None and _ends_when_asked(paths, machine, script, grace_s)
     failed: dict[str, str] = {}
     if script is not None and not has_ended:
-        # Before mpirun: after its end the other hosts kill launchers, and nobody finds what has lost the mark.
+        # Before mpirun ends, because the other hosts then kill launchers, and processes without the mark are lost.
         failed = _kill_beside(paths, script)
         # The ranks before the script, whose trap can then still record how the run ended.
         processes.kill(machine, folder, spared=script)
@@ -170,7 +170,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 
 
 def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s: float) -> bool:
-    """Return whether the script has ended by itself, and so has cleaned up: it is asked twice, as a person would."""
+    """Return whether the script has ended by itself, and so has cleaned up. It is asked twice, as a person would do."""
     for patience_s in (grace_s, min(grace_s, _TRAP_S)):
         alive = processes.running(machine, [script])[0]
         if alive is None:
@@ -179,7 +179,7 @@ def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s:
                 "log in there and cancel it",
             )
         if not alive:
-            return False  # it had ended before it was asked, perhaps without cleaning up
+            return False  # it had ended before it was asked to, perhaps without cleaning up
         processes.send_signal(machine, script, "TERM")
         if _is_gone_within(machine, script, patience_s):
             return True
@@ -196,17 +196,17 @@ def _is_gone_within(machine: Machine, script: Script, limit_s: float) -> bool:
 
 
 def _kill_beside(paths: RunPaths, script: Script) -> dict[str, str]:
-    """Kill the run's processes on the hosts without its job script; return those hosts where that failed, and why."""
+    """Kill the run's processes on the hosts without its job script; return the hosts on which that failed, and why."""
     machine, folder = place_of(paths)
     hosts = [host for host in hosts_of(paths) if host not in (script.host, machine.name)]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        # The script's host may have another name in the cluster file: so the script is spared there.
+        # The script's host may have another name in the cluster file, so the script is spared everywhere.
         answers = pool.map(lambda host: _kill_on(machine, folder, host, spared=script), hosts)
     return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
 
 
 def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Kill every process of the run on each of its hosts; `only_here`: on the host of the job script.
+    """Kill every process of the run on each of its hosts; `only_here`: only on the host of the job script.
 
     `failed`: the hosts where that has just failed, and why.
     """
@@ -223,10 +223,10 @@ def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, 
 
 
 def _kill_on(machine: Machine, folder: str, host: str | None, spared: Script | None = None) -> str | None:
-    """Return why the run's processes on a host could not be ended; None when none is left."""
+    """Return why the run's processes on a host could not be ended; None once none is left."""
     deadline = time.monotonic() + _KILL_S
     try:
-        # Until none is found: a process may have forked between the look and the signal.
+        # Until none is found: a process may have forked before the signal reached it.
         while left := processes.kill(machine, folder, host=host, spared=spared):
             if time.monotonic() > deadline:
                 named = ", ".join(str(pid) for pid in left)

@@ -1,4 +1,4 @@
-"""Creates a run directory: complete under its name, or not at all."""
+"""Creates run directories: complete under their names, or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainjob.submit import project as projects
 from trainjob.submit import trust
 from trainjob.submit.project import Project, Selection
 
-# Whatever the umask: nobody but the owner writes where something is executed from.
+# Whatever the umask is, only the owner may write to a folder from which code is executed.
 _OWN_MODE = 0o755
 
 
@@ -91,7 +91,7 @@ def _copy_runtime(target: Path) -> None:
 
 
 def _copy_package(source: Path, target: Path) -> None:
-    # shutil.copytree would collect the errors into one that no longer says "disk full".
+    # shutil.copytree would merge the errors into one that no longer says "disk full".
     target.mkdir(mode=_OWN_MODE)
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and entry.name != "__pycache__":
@@ -108,13 +108,13 @@ def _move(staging: Path, target: Path) -> None:
 
 
 def _is_free_to_take(target: Path) -> bool:
-    # A shell whose working folder this is would be left in a folder that no longer exists.
+    # A shell in this working folder would be left in a folder that no longer exists.
     is_plain = target.is_dir() and not target.is_symlink()
     return is_plain and not any(target.iterdir()) and not target.samefile(".")
 
 
 def _why(error: OSError, target: Path) -> tuple[str, str]:
-    """Return what is wrong, and the cure."""
+    """Return the error with its cure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space is left for run directory {target}", "free some (`trainjob prune`), or change runs_dir"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

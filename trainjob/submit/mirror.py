@@ -1,4 +1,4 @@
-"""A run directory on another machine and the record of it on this one: sent, kept up to date, fetched and removed."""
+"""A run directory on another machine and its record on this one: sends, updates, fetches and removes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABSENT = 44  # exit code of replace_files.sh
 
 
 def place(paths: RunPaths, remote: Remote) -> None:
-    """Send the run directory, or only the job's files where the rest is already there. Raises UserError."""
+    """Send the run directory, or only the job's files if the rest is already there. Raises UserError."""
     machine = remote.machine
     archive = _archive(path for path in sorted(paths.folder.iterdir()) if path.name.startswith("job"))
     ended = machine.run(package.program_command(__file__, "replace_files", remote.folder), stdin=archive, check=False)
@@ -63,7 +63,7 @@ def _by_machine(runs: Iterable[RunPaths]) -> dict[Machine, list[tuple[RunPaths, 
 
 
 def _small_files(paths: RunPaths) -> tuple[Path, ...]:
-    # The state last: who reads a new state finds the other files as new.
+    # The state comes last: a reader of a new state finds the other files up to date.
     return (
         *(paths.attempt, paths.job_id, paths.progress, paths.failure, paths.requeue, paths.stop, paths.step_gone),
         *(paths.excluded_nodes, paths.events),
@@ -101,14 +101,14 @@ def _remote(paths: RunPaths) -> Remote | None:
 
 
 def refresh_output(paths: RunPaths) -> None:
-    """Append to the metrics and logs of a remote run what was added to them since. Raises UserError."""
+    """Append the new lines of a remote run's metrics and logs. Raises UserError."""
     if (remote := _remote(paths)) is not None:
         of_ranks = (path for rank in _ranks(paths) for path in (paths.rank_log(rank), paths.rank_times(rank)))
         _refresh_grown(remote, paths, [paths.metrics, paths.scheduler_log, *of_ranks])
 
 
 def refresh_usage(paths: RunPaths) -> None:
-    """Append to the samples of what a remote run's ranks use what was added to them since. Raises UserError."""
+    """Append the new samples of what a remote run's ranks use. Raises UserError."""
     if (remote := _remote(paths)) is not None:
         _refresh_grown(remote, paths, [paths.rank_usage(rank) for rank in _ranks(paths)])
 
@@ -151,7 +151,7 @@ def fetch_checkpoints(paths: RunPaths) -> None:
 
 
 def ask_to_stop(paths: RunPaths) -> None:
-    """Create the stop file, where the ranks look for it. Raises UserError."""
+    """Create the stop file that the ranks look for. Raises UserError."""
     remote = _remote(paths)
     if remote is not None:
         remote.machine.run(["touch", f"{remote.folder}/{paths.stop.name}"])

@@ -1,4 +1,4 @@
-"""The user's project: its top folder, which of its files a run copies, and its state in git."""
+"""The user's project: its top folder, the files that a run copies, and its state in git."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET_NAMES = (
     *(".env", ".env.*", "*.env", ".netrc", ".pypirc"),
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
 )
-# Folders that are no part of a project, where git does not say so.
+# Folders that don't belong to a project, outside git.
 _NEVER = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".tox"}
 DATA_FILE_MB = 10
 _TOTAL_MB = 500
@@ -30,7 +30,7 @@ _MB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Project:
-    """A project as a run records it. `start` is the working folder, relative to `top`."""
+    """A project, as a run records it. `start` is the working folder, relative to `top`."""
 
     top: Path
     start: str

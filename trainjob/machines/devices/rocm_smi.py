@@ -18,7 +18,7 @@ _IDLE_MIB = 512
 
 
 def parse(output: str) -> list[Device]:
-    """Return every GPU. A GPU in use names all processes of the host, because the tool doesn't say which process uses which GPU."""
+    """Return every GPU. A GPU in use names all processes of the host: the tool doesn't say which uses which."""
     start = output.find("{")  # warnings may come before it
     try:
         cards = json.loads(output[start:]) if start >= 0 else {}

@@ -21,7 +21,7 @@ _LONGEST_FOLDER = 40
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration of a host by `ssh -G`: keys of ssh_config in lower case; there may be several identity files."""
+    """A host's configuration by `ssh -G`: keys of ssh_config in lower case; there may be several identity files."""
 
     single: dict[str, str]
     identity_files: tuple[str, ...]

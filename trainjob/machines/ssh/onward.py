@@ -18,7 +18,7 @@ FAILED = 254
 
 
 def command(host: str, words: Sequence[str]) -> list[str]:
-    """Return the command with which one machine runs `words` on another. It never asks, and requires a known host key."""
+    """Return the command with which a machine runs `words` on another. It never asks, and wants a known host key."""
     return ["sh", "-c", _HOP, "sh", "ssh", *_OPTIONS, "--", host, shlex.join(words)]
 
 
