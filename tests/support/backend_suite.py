@@ -35,6 +35,7 @@ def test_a_failing_rank_gives_its_exit_code_and_is_named(place: Place) -> None:
     run.wait_until_nothing_is_left()
 
 
+@pytest.mark.elsewhere_in_full
 def test_cancel_ends_every_process_of_one_run_and_no_other(place: Place) -> None:
     other = place.staying()
     for word, grace_s in (("--listening", "20"), ("--deaf", "1")):

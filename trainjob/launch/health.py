@@ -1,4 +1,4 @@
-"""Answers an image's health check: does training in this container make progress?
+"""Answers an image's health check: whether training in this container makes progress.
 
 python3 -m trainjob.launch.health
 """

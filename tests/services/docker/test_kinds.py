@@ -46,6 +46,7 @@ def cuda(engine: Engine, image: str, wheels: Path) -> str:
     return built(engine, "cuda", BASE, wheels)
 
 
+@pytest.mark.full
 def test_the_image_for_gpus_is_the_whole_command_line(engine: Engine, cuda: str) -> None:
     assert "64 = 8 instances × 8" in engine.docker(
         "run", "--rm", cuda, "plan", "--cluster", "pod64", "--instances", "8"

@@ -110,7 +110,9 @@ def environment(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
 
 
-@pytest.mark.parametrize("program", ["job.sh", "trainjob.launch.starter", "mpirun", "trainjob.launch"])
+@pytest.mark.parametrize(
+    "program", ["job.sh", pytest.param("trainjob.launch.starter", marks=pytest.mark.full), "mpirun", "trainjob.launch"]
+)
 def test_a_kill_of_what_stands_above_the_ranks_leaves_nothing(hvd: Here, program: str) -> None:
     run = training(hvd)
     kill(pids(run, program))

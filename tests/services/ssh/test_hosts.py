@@ -85,7 +85,7 @@ def alone(hosts: NetworkHosts, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return weights(Path(trained(place, *batch, cluster="local")["folder"]))
 
 
-@pytest.mark.parametrize("engine", ["ddp", "naive"])
+@pytest.mark.parametrize("engine", ["ddp", pytest.param("naive", marks=pytest.mark.full)])
 def test_digits_train_on_three_hosts_as_in_one_process(place: OfHosts, alone: Any, engine: str) -> None:
     run = trained(place, "--engine", engine)["id"]
     logs = [(place.runs / run / "logs" / f"rank-{rank:04d}.log").read_text() for rank in range(3)]

@@ -167,7 +167,7 @@ print(steps, len(loader), loader.combinedBatchSize, popdist.getReplicaIndexOffse
 
 WAYS = [
     pytest.param(1, 1, 0, [(24, 2048, 0)], id="one-replica"),
-    pytest.param(1, 8, 0, [(3, 16384, 0)], id="eight-replicas"),
+    pytest.param(1, 8, 0, [(3, 16384, 0)], id="eight-replicas", marks=pytest.mark.full),
     pytest.param(1, 8, 2, [(3, 16384, 0)], id="eight-replicas-with-workers"),
     pytest.param(4, 8, 0, [(3, 4096, 0), (3, 4096, 2), (3, 4096, 4), (3, 4096, 6)], id="four-instances-of-two"),
 ]

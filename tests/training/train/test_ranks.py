@@ -136,7 +136,7 @@ def test_a_rank_that_is_killed_ends_the_others_with_a_word(tmp_path: Path) -> No
     assert "Traceback" not in log(run)
 
 
-@pytest.mark.parametrize("engine", ["ddp", "naive"])
+@pytest.mark.parametrize("engine", ["ddp", pytest.param("naive", marks=pytest.mark.full)])
 def test_a_rank_that_hangs_is_named_and_the_others_end(tmp_path: Path, engine: str) -> None:
     job = {"task": "hangs:Hangs", "entry": "hangs:Hangs", "data": None, "samples": 4096, "engine": engine}
     run = make_run(

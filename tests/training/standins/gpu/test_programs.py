@@ -30,6 +30,9 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "what scripts call of torch on one GPU": (["operators.py"], 0, "bad 0"),
 }
 
+# Tensor parallelism runs on FSDP2, too.
+LONGER = {"the FSDP2 tutorial"}
+
 # Scripts on packages that are not everywhere: where one is missing, its test skips and says so.
 OF_PACKAGES: dict[str, tuple[list[str], int, str]] = {
     "accelerate": ([*TORCHRUN, "2", "accelerate_script.py"], 2, "accelerate ok"),
@@ -38,7 +41,9 @@ OF_PACKAGES: dict[str, tuple[list[str], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.full if one in LONGER else ()) for one in COMMANDS]
+)
 def test_an_unmodified_program_runs(tmp_path: Path, name: str) -> None:
     check_program(tmp_path, *COMMANDS[name])
 
