@@ -113,6 +113,7 @@ def test_a_killed_script_is_told_in_the_status_and_the_run_resumes(place: Place)
     assert (run.status()["state"], run.word("attempt")) == ("COMPLETED", "2")
 
 
+@pytest.mark.elsewhere_in_full
 @pytest.mark.parametrize("victim", ["launcher", "rank"])
 def test_a_kill_below_the_script_fails_the_run_and_leaves_nothing(place: Place, victim: str) -> None:
     run = place.staying()
