@@ -63,7 +63,7 @@ check: .venv/installed-check ## Check style, types, import rules, playbooks, and
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/data trainjob/launch trainjob/train trainjob/rehearse/standins
+	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/records trainjob/data trainjob/launch trainjob/train standins
 	$(BIN)/lint-imports
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
@@ -82,15 +82,15 @@ golden: .venv/installed-dev ## Update the golden scripts; read the difference be
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py --write-golden
 
 bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within one run
-	$(BIN)/python tests/bench/startup.py
-	$(BIN)/python tests/bench/loader.py
-	$(BIN)/python tests/bench/images.py
-	$(BIN)/python tests/bench/overhead.py
-	$(BIN)/python tests/bench/checkpoint.py
-	$(BIN)/python -m tests.bench.records
-	$(BIN)/python tests/bench/gpus.py
-	$(BIN)/python tests/bench/launching.py
-	$(BIN)/python -m tests.bench.many_ranks
+	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/loader.py
+	$(BIN)/python bench/images.py
+	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/checkpoint.py
+	$(BIN)/python -m bench.records
+	$(BIN)/python bench/gpus.py
+	$(BIN)/python bench/launching.py
+	$(BIN)/python -m bench.many_ranks
 
 clean: ## Remove .venv, build results and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

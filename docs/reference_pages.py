@@ -10,7 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from trainjob.cli import main as entry
 from trainjob.cluster.schema import cluster_schema, settings_page
-from trainjob.contract import causes, environment
+from trainjob.contract import environment
+from trainjob.records import causes
 
 
 def reference() -> dict[str, str]:

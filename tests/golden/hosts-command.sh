@@ -31,7 +31,7 @@ begin_run_on_hosts
   use_ssh
   mpirun_on eno1
   forward_names EPOCHS GREETING
-  exec "$TRAINJOB_PYTHON" -m trainjob.launch.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
+  exec "$TRAINJOB_PYTHON" -m trainjob.launch.ranks.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
     mpirun --allow-run-as-root --bind-to none -np 4 --map-by ppr:2:node --host gpu-1:2,gpu-2:2 \
     ${TRAINJOB_FORWARDED[@]+"${TRAINJOB_FORWARDED[@]}"} \
     "$TRAINJOB_PYTHON" -m trainjob.launch --launcher openmpi --accelerator gpu --working-folder 'code/project/src/deep er' --interface eno1 --node-check on --token "$TRAINJOB_TOKEN" --secrets-file "$HOME"/.secrets \

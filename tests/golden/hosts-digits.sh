@@ -21,7 +21,7 @@ begin_run_on_hosts
   cd -- "$TRAINJOB_RUN_DIR/code"
   use_ssh
   forward_names
-  exec "$TRAINJOB_PYTHON" -m trainjob.launch.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
+  exec "$TRAINJOB_PYTHON" -m trainjob.launch.ranks.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
     mpirun --allow-run-as-root --bind-to none -np 2 --map-by ppr:2:node --host host-1:2 \
     ${TRAINJOB_FORWARDED[@]+"${TRAINJOB_FORWARDED[@]}"} \
     "$TRAINJOB_PYTHON" -m trainjob.launch --launcher openmpi --accelerator gpu --node-check on --token "$TRAINJOB_TOKEN" \

@@ -54,7 +54,7 @@ begin_run_on_hosts
   export V36='näh ✓ 数'
   export V37='origin'
   export V38='[31m'
-  export V39=' '
+  export V39=' '
   export V4=-x
   export V5=--instances=9
   export V6=--parent
@@ -65,7 +65,7 @@ begin_run_on_hosts
   cd -- "$TRAINJOB_RUN_DIR/code"
   use_ssh
   forward_names V0 V1 V10 V11 V12 V13 V14 V15 V16 V17 V18 V19 V2 V20 V21 V22 V23 V24 V25 V26 V27 V28 V29 V3 V30 V31 V32 V33 V34 V35 V36 V37 V38 V39 V4 V5 V6 V7 V8 V9
-  exec "$TRAINJOB_PYTHON" -m trainjob.launch.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
+  exec "$TRAINJOB_PYTHON" -m trainjob.launch.ranks.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
     mpirun --allow-run-as-root --bind-to none -np 2 --map-by ppr:1:node --host a:1,b:1 \
     ${TRAINJOB_FORWARDED[@]+"${TRAINJOB_FORWARDED[@]}"} \
     "$TRAINJOB_PYTHON" -m trainjob.launch --launcher openmpi --accelerator cpu --working-folder code/project --token "$TRAINJOB_TOKEN" \

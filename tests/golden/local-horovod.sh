@@ -27,7 +27,7 @@ begin_run
   fi
   use_python "$HOME"'/venvs/torch 2/bin/python'
   cd -- "$TRAINJOB_RUN_DIR/code"
-  exec "$TRAINJOB_PYTHON" -m trainjob.launch.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
+  exec "$TRAINJOB_PYTHON" -m trainjob.launch.ranks.starter --parent "$$" "$TRAINJOB_RUN_DIR" -- \
     mpirun --allow-run-as-root --oversubscribe --bind-to none -np 4 \
     "$TRAINJOB_PYTHON" -m trainjob.launch --launcher openmpi --accelerator cpu --port 23456 --interface lo --secrets-file "$HOME"/.config/trainjob/secrets.env \
     "$TRAINJOB_RUN_DIR" -- "$TRAINJOB_PYTHON" -m trainjob.train "$TRAINJOB_RUN_DIR"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.support import ROOT
-from trainjob.contract.files import append_json_line, write_atomically
+from trainjob.records.files import append_json_line, write_atomically
 path, texts, turn = Path(sys.argv[1]), ("a" * {size}, "b" * {size}), 0
 while True:
     turn += 1

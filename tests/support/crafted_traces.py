@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.trace import TracePaths
-from trainjob.train.records import safetensors
+from trainjob.records.trace import TracePaths
+from trainjob.train.recording import safetensors
 from trainjob.verify import traces
 
 GRADIENT = (1.0, 2.0, -3.0)

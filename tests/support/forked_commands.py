@@ -25,7 +25,7 @@ from tests.support import ROOT, forking
 # What an interpreter, or a library, reads as it is started or imported: with another value the program itself is run.
 _READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "TMPDIR", "TERMINAL_", "FORCE_", "NO_COLOR", "_TYPER")
 # What runs as a program of its own, and what imports numpy, which has threads that a fork would lose.
-_LEFT_OUT = ("train", "launch", "data", "rehearse.standins", "check.interpreter")
+_LEFT_OUT = ("train", "launch", "data", "check.interpreter")
 
 
 def run(words: Sequence[str], folder: Path, environ: Mapping[str, str], limit_s: float) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support import forked_commands
 from tests.support.waiting import until
-from trainjob.launch import observe
+from trainjob.launch.witness import watching
 from trainjob.machines.process import search_path
 
 PYTHON = sys.executable
@@ -69,7 +69,7 @@ def command_of(pid: int) -> list[str]:
 def is_observer(pid: int) -> bool:
     """Return whether the process is the launcher's observer, which has the launcher's command line."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() == observe.NAME
+        return Path(f"/proc/{pid}/comm").read_text().strip() == watching.NAME
     except OSError:
         return False
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trainjob.contract.manifest import Manifest, SplitFacts
+from trainjob.data.manifest import Manifest, SplitFacts
 from trainjob.data.writing import write_array, write_data_set
 
 ATTRIBUTION = """\

@@ -8,8 +8,8 @@ import pytest
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import Cluster, cluster_of
-from trainjob.plan.build import plan
-from trainjob.plan.values import Plan, Refusal
+from trainjob.planning.build import plan
+from trainjob.planning.values import Plan, Refusal
 
 OWN = "my_module:MyTask"  # a task of the user's own: nothing known before it runs
 

@@ -9,7 +9,7 @@ from typing import Any
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import find
 from trainjob.cluster.models import cluster_of
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.render.request import Request
 
 # Everything that a site says of its pod.

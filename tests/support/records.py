@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainjob.contract.job import ClusterRecord, JobRecord, PlanRecord, RequestRecord, TopologyRecord
+from trainjob.records.job import ClusterRecord, JobRecord, PlanRecord, RequestRecord, TopologyRecord
 
 
 def record(instances: int = 1, train: Any = None, **changes: Any) -> JobRecord:

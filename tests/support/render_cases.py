@@ -14,7 +14,7 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import find
 from trainjob.cluster.models import Cluster, LocalCluster, cluster_of
 from trainjob.cluster.sweep import Variation
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.render.elements import Elements
 from trainjob.render.rendered import Rendered, explained, render
 from trainjob.render.request import Request

@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
-from trainjob.report import page
-from trainjob.report.report import report
-from trainjob.report.series import Series
+from trainjob.observe.report import page
+from trainjob.observe.report.report import report
+from trainjob.observe.report.series import Series
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 

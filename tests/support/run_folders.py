@@ -15,7 +15,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines import processes
 from trainjob.machines.machine import Machine
 from trainjob.machines.processes import Script
-from trainjob.runs import index
+from trainjob.observe import index
 
 HOST = socket.gethostname()
 GONE: dict[str, Any] = {"pid": 1 << 22, "started": 1, "host": HOST}  # above the kernel's largest process id

@@ -18,11 +18,12 @@ import torch
 from tests.support import ROOT
 from tests.support.forked_ranks import ForkedRank, fork_rank
 from tests.support.records import record
-from trainjob.contract import checkpoints, tasks
-from trainjob.contract.files import read_json_lines
-from trainjob.contract.job import TrainSettings
+from trainjob.contract import tasks
 from trainjob.contract.paths import RunPaths
-from trainjob.launch.ranks import free_port
+from trainjob.launch.rank_environment import free_port
+from trainjob.records import checkpoints
+from trainjob.records.files import read_json_lines
+from trainjob.records.job import TrainSettings
 
 Rank = subprocess.Popen[bytes] | ForkedRank
 PACKAGE = ROOT / "trainjob"
@@ -203,7 +204,7 @@ def train_here(paths: RunPaths, attempt: int = 1, **environ: Any) -> int:
 
 def tensors(paths: RunPaths) -> dict[str, torch.Tensor]:
     """Return the weights of the newest checkpoint."""
-    from trainjob.train.records import safetensors
+    from trainjob.train.recording import safetensors
 
     parts = checkpoints.folders(paths.checkpoints)[0].glob("model*.safetensors")
     return {name: tensor[...] for name, tensor in safetensors.stored(parts).items()}

@@ -12,13 +12,13 @@ from typing import Any
 from tests.support.local_runs import Here, Run
 from tests.support.waiting import until
 from trainjob.cluster.models import SlurmCluster, cluster_of
-from trainjob.contract import checkpoints
 from trainjob.contract.environment import REDIRECTS
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process
+from trainjob.records import checkpoints
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.private import PrivateSlurm
-from trainjob.train.records import safetensors
+from trainjob.train.recording import safetensors
 
 # A healthy job of these tests takes seconds on a quiet machine.
 LIMIT_S = 400.0

@@ -17,8 +17,8 @@ from typing import Any
 
 from tests.support.login_node import LoginNode
 from tests.support.waiting import until
-from trainjob.contract.files import read_word
 from trainjob.contract.paths import RunPaths
+from trainjob.records.files import read_word
 from trainjob.rehearse.slurm.description import Description, Partition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 

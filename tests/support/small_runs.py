@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trainjob.backends.folder import FolderError, create
 from trainjob.render.rendered import File, Rendered
-from trainjob.submit.folder import FolderError, create
 
 RENDERED = Rendered(files={"job.sh": File(b"echo\n", 0o755), "job.json": File(b"{}\n", 0o644)}, script="job.sh")
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from tests.support.local_runs import TRAINJOB, Here
 from tests.support.runs_at_work import log, train
+from trainjob.backends.folder import create
 from trainjob.contract.paths import RunPaths
 from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import prepare, rendered
 from trainjob.requests.workbench import Workbench
-from trainjob.submit.folder import create
 from trainjob.verify import instances
 from trainjob.verify.instances import Verdict
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json
-from trainjob.contract.measures import MEASUREMENT
+from trainjob.records.files import read_json
+from trainjob.records.measures import MEASUREMENT
 from trainjob.requests.workbench import Workbench
 
 MODULE = "trainjob.train.measure.collective"

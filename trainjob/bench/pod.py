@@ -16,10 +16,10 @@ from trainjob.bench.scaling import Epoch, epochs_of
 from trainjob.contract import states
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json
-from trainjob.contract.measures import MEASUREMENT
 from trainjob.contract.paths import RunPaths
-from trainjob.plan.words import quantity
+from trainjob.planning.words import quantity
+from trainjob.records.files import read_json
+from trainjob.records.measures import MEASUREMENT
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import Rehearsal, rehearsal
 from trainjob.requests.workbench import Workbench

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
-from trainjob.predict.model import student_95
+from trainjob.observe.predictions.model import student_95
+from trainjob.records.files import read_json_lines
 from trainjob.requests.workbench import Workbench
 
 _WARM_UP_EPOCHS = 1

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.bench.loader import measured
-from trainjob.contract.measures import PLAIN_STEP, STEP_VARIATIONS
-from trainjob.plan.values import Refusal
+from trainjob.planning.values import Refusal
+from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.workbench import Workbench
 
 MODULE = "trainjob.train.measure.step"

@@ -6,12 +6,12 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from trainjob.backends import containers
 from trainjob.check import memory, pod, project, requirements, slurm, software, storage
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines.ssh.failures import SshError
-from trainjob.submit import containers
 
 
 class Where(enum.Enum):

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from trainjob.backends import containers
 from trainjob.check import probe
 from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract.errors import Problem
 from trainjob.machines import container_engines
-from trainjob.submit import containers
 
 if TYPE_CHECKING:
+    from trainjob.backends.project import Project, Selection
     from trainjob.check.probe import Answer
     from trainjob.machines.machine import Machine
     from trainjob.render.request import Request
-    from trainjob.submit.project import Project, Selection
 
 _Kind = TypeVar("_Kind", LocalCluster, PodCluster, SlurmCluster)
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob.check.context import Context
-from trainjob.contract import typed
 from trainjob.contract.errors import Problem, UserError
-from trainjob.contract.measures import MemoryFigures
 from trainjob.machines import process
-from trainjob.plan.memory import GB, Layout, memory, what_fits
-from trainjob.plan.sites import site
-from trainjob.plan.words import size
+from trainjob.planning.memory import GB, Layout, memory, what_fits
+from trainjob.planning.sites import site
+from trainjob.planning.words import size
+from trainjob.records import typed
+from trainjob.records.measures import MemoryFigures
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
 

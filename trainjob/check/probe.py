@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainjob.backends import containers
 from trainjob.check import requirements
 from trainjob.cluster.models import LocalCluster, PodCluster
 from trainjob.contract import package
@@ -16,13 +17,12 @@ from trainjob.contract.errors import UserError
 from trainjob.machines.process import path_of_ranks
 from trainjob.machines.ssh import onward
 from trainjob.machines.ssh.failures import SshError
-from trainjob.submit import containers
 
 if TYPE_CHECKING:
+    from trainjob.backends.project import Project, Selection
     from trainjob.machines.machine import Machine
     from trainjob.machines.process import Completed
     from trainjob.render.request import Request
-    from trainjob.submit.project import Project, Selection
 
 _SDK = package.program(str(package.folder() / "launch" / "main.py"), "shell/sdk.sh")
 _PROBE = package.program(__file__, "probe.sh")

@@ -7,13 +7,14 @@ import os
 import re
 from typing import Any
 
+from trainjob.backends import containers
 from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster, interpreter
 from trainjob.cluster.site import missing_facts
-from trainjob.contract import manifest, package, tasks
+from trainjob.contract import package, tasks
 from trainjob.contract.optimizers import is_own
-from trainjob.plan.engines import needs_mpirun
+from trainjob.data import manifest
+from trainjob.planning.engines import needs_mpirun
 from trainjob.render.request import Request
-from trainjob.submit import containers
 
 _REPORT = package.program(__file__, "interpreter.py")
 _PYTHON = re.compile(r"python[0-9.]*")

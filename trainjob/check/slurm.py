@@ -13,7 +13,7 @@ from trainjob.contract.suggest import nearest
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Partition
-from trainjob.plan.slurm import cpus_per_task, threads_left_idle
+from trainjob.planning.slurm import cpus_per_task, threads_left_idle
 from trainjob.render.groups import of_each_group
 from trainjob.render.request import Request
 

@@ -12,8 +12,8 @@ from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, ipu_
 from trainjob.contract import tasks
 from trainjob.contract.environment import TRY_ON_CPUS
 from trainjob.contract.errors import Problem
-from trainjob.contract.software import OLDEST_FOR_COMPILE, OLDEST_FOR_FSDP, is_older
 from trainjob.machines.ssh.failures import SshError
+from trainjob.records.software import OLDEST_FOR_COMPILE, OLDEST_FOR_FSDP, is_older
 
 _FEWEST_FILES = 1024  # the default of most systems
 _SSH_CURE = "mpirun needs ssh between all hosts, with known host keys and no questions: trainjob provision sets it up"

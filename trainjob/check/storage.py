@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from trainjob.check import probe, requirements
 from trainjob.check.context import Context
-from trainjob.contract import manifest, package, ports
+from trainjob.contract import package, ports
 from trainjob.contract.errors import Problem, UserError, of_error
+from trainjob.data import manifest
 from trainjob.data.prepare import WAYS
 
 # Reading a whole data set takes long.

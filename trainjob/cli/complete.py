@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[\w@%+=,./:-]+", re.ASCII)
 
 def runs(incomplete: str) -> list[str]:
     """Return the run ids and the names of jobs that begin with what was typed."""
-    from trainjob.runs import index
+    from trainjob.observe import index
 
     ids = index.ids()
     return _fitting(["last", *ids, *dict.fromkeys(map(index.name_of, ids))] if ids else [], incomplete)

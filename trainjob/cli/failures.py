@@ -15,9 +15,9 @@ from pathlib import Path
 import typer
 
 import trainjob
-from trainjob.cli import terminal
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
+from trainjob.watch import terminal
 
 
 class ReaderLeftError(Exception):
@@ -106,7 +106,7 @@ def write_to_nobody() -> None:
 def _folder_for_logs() -> Path:
     import tempfile
 
-    from trainjob.runs import index
+    from trainjob.observe import index
 
     folder = index.home() / "bugs"
     try:

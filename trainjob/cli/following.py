@@ -11,17 +11,18 @@ from typing import Any
 
 import typer
 
-from trainjob.cli import failures, show, terminal
-from trainjob.cli.report import made, print_or_json, print_report
-from trainjob.cli.status import print_failure
+from trainjob.backends import mirror
+from trainjob.backends.base import read_submission
+from trainjob.cli import failures
+from trainjob.cli.look.report import made, print_or_json, print_report
+from trainjob.cli.look.status import print_failure
 from trainjob.contract import exits, states
-from trainjob.contract import job as jobs
-from trainjob.contract.files import JsonLines
 from trainjob.contract.paths import RunPaths
-from trainjob.runs import arrays, logs
-from trainjob.runs.status import Status, between_looks_s, poll
-from trainjob.submit import mirror
-from trainjob.submit.base import read_submission
+from trainjob.observe import arrays, logs
+from trainjob.observe.status import Status, between_looks_s, poll
+from trainjob.records import job as jobs
+from trainjob.records.files import JsonLines
+from trainjob.watch import show, terminal
 
 _BETWEEN_LINES_S = 30.0
 _LEAST_UPDATES = 5

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 import trainjob
-from trainjob.cli import failures, terminal
+from trainjob.cli import failures
 from trainjob.cli.app import new
 from trainjob.cli.lazy import LazyGroup
 from trainjob.contract import exits
+from trainjob.watch import terminal
 
 app = new(cls=LazyGroup, name="trainjob", no_args_is_help=True, add_completion=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import KINDS, Cluster, cluster_of
 from trainjob.cluster.validation import InvalidError
-from trainjob.contract.job import ContractError, JobRecord
+from trainjob.records.job import ContractError, JobRecord
 
 
 def cluster(record: JobRecord) -> Cluster:

@@ -9,13 +9,15 @@ ATTEMPT = "TRAINJOB_ATTEMPT"
 # A word of this very start, the same for all ranks.
 TOKEN = "TRAINJOB_TOKEN"  # noqa: S105 - a variable's name
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
-# Where a rank's Python processes write their stacks when their launcher asks for them: see launch/stacks.py.
+# Where a rank's Python processes write their stacks when their launcher asks for them: see launch/witness/stacks.py.
 STACKS = "TRAINJOB_STACKS"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 
 # The folder of a miniature V-IPU controller: set where a pod is rehearsed.
 STANDIN_VIPU = "TRAINJOB_STANDIN_VIPU"
+STANDIN_USER = "TRAINJOB_STANDIN_USER"
+STANDIN_HOSTS = "TRAINJOB_STANDIN_HOSTS"
 
 # What a script written for torchrun reads, and nothing else does the ranking.
 RANK = "RANK"

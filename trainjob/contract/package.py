@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import List
 
 # What runs on a cluster. Every run carries these in its code/, images for IPUs contain them, and `check` sends them.
-RUNTIME_PACKAGES = ("contract", "data", "launch", "train")
+RUNTIME_PACKAGES = ("contract", "records", "data", "launch", "train")
 # Folders that lie beside the package in a checkout, and inside it in a wheel.
-COMPANIONS = ("containers", "playbooks", "templates")
+COMPANIONS = ("containers", "playbooks", "standins", "templates")
 
 
 def folder() -> Path:
@@ -18,7 +18,7 @@ def folder() -> Path:
 
 
 def companion(name: str) -> Path:
-    """Return the folder of containers, playbooks or templates that belongs to the running package."""
+    """Return one of COMPANIONS of the running package."""
     inside = folder() / name
     return inside if inside.is_dir() else folder().parent / name
 

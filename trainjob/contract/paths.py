@@ -92,15 +92,15 @@ class RunPaths:
         return self.logs / ("rank-%04d.log" % rank)
 
     def rank_usage(self, rank: int) -> Path:
-        """Return where the launcher of rank `rank` records what it uses: see contract/usage.py."""
+        """Return where the launcher of rank `rank` records what it uses: see records/usage.py."""
         return self.logs / ("usage-%04d.jsonl" % rank)
 
     def rank_times(self, rank: int) -> Path:
-        """Return where rank `rank` of several records where its time went: see contract/measures.py."""
+        """Return where rank `rank` of several records where its time went: see records/measures.py."""
         return self.logs / ("times-%04d.jsonl" % rank)
 
     def rank_stacks(self, rank: int) -> Path:
-        """Return where the launcher of rank `rank` writes its stacks: see contract/usage.py."""
+        """Return where the launcher of rank `rank` writes its stacks: see records/usage.py."""
         return self.logs / ("stacks-%04d.json" % rank)
 
     def checkpoint(self, update: int) -> Path:

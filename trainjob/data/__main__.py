@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from trainjob.contract import exits, manifest
+from trainjob.contract import exits
 from trainjob.contract.errors import UserError
+from trainjob.data import manifest
 from trainjob.data.checking import check_folder
 from trainjob.data.download import fetch
 from trainjob.data.prepare import prepare

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import FileFacts, Manifest, find, names, read_manifest
+from trainjob.data.manifest import FileFacts, Manifest, find, names, read_manifest
 
 # Below this a run reads every byte before it starts: 64 MiB take about 0.2 s.
 SMALL = 64 * 1024 * 1024

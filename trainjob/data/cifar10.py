@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import FileFacts, Manifest, SplitFacts
 from trainjob.data import unpickling
 from trainjob.data.download import Say, download, is_url
+from trainjob.data.manifest import FileFacts, Manifest, SplitFacts
 from trainjob.data.writing import write_array, write_file
 
 # What the data set's authors print beside the archive.

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Callable, Iterator, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import remove_if_there, sync_folder
 from trainjob.data.checking import sha256_of
+from trainjob.records.files import remove_if_there, sync_folder
 
 Say = Callable[[str], None]
 

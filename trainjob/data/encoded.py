@@ -14,9 +14,9 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import FileFacts
 from trainjob.data import pictures
 from trainjob.data.checking import sha256_of
+from trainjob.data.manifest import FileFacts
 from trainjob.data.pictures import Box, DamagedImageError
 from trainjob.data.writing import write_array, write_file
 

@@ -15,11 +15,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import ENCODED, IMAGES, FileFacts, Manifest, SplitFacts
 from trainjob.data import pictures
 from trainjob.data.checking import sha256_of
 from trainjob.data.encoded import SAMPLES, IndexedFile, write_index
 from trainjob.data.listing import Listed, Listing, Place, image_folder, web_dataset
+from trainjob.data.manifest import ENCODED, IMAGES, FileFacts, Manifest, SplitFacts
 from trainjob.data.pictures import DamagedImageError
 from trainjob.data.sizes import MOST_CLASSES
 from trainjob.data.tables import parquet

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import MADE_UP, PYTHON_DOCS, SHIPPED, Manifest, read_manifest
 from trainjob.contract.suggest import did_you_mean
 from trainjob.data.checking import check_folder, files_of
+from trainjob.data.manifest import MADE_UP, PYTHON_DOCS, SHIPPED, Manifest, read_manifest
 from trainjob.data.sizes import Sizes, describe
 from trainjob.data.writing import write_data_set
 

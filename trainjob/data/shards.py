@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Protocol,
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import (
+from trainjob.data.checking import check_size, sha256_of
+from trainjob.data.manifest import (
     ENCODED,
     FILE_NAME,
     SOURCE,
@@ -19,7 +20,6 @@ from trainjob.contract.manifest import (
     not_prepared,
     read_manifest,
 )
-from trainjob.data.checking import check_size, sha256_of
 
 if TYPE_CHECKING:
     from trainjob.data.encoded import IndexedFile

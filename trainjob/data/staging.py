@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import remove_if_there
-from trainjob.contract.manifest import FILE_NAME, SOURCE, find, not_prepared
 from trainjob.data.checking import files_of, sha256_of
+from trainjob.data.manifest import FILE_NAME, SOURCE, find, not_prepared
 from trainjob.data.shards import Shards, open_data_set
+from trainjob.records.files import remove_if_there
 
 Say = Callable[[str], None]
 

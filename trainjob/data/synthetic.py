@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator
 
 import numpy as np
 
-from trainjob.contract.manifest import MADE_UP, FileFacts, Manifest, SplitFacts
+from trainjob.data.manifest import MADE_UP, FileFacts, Manifest, SplitFacts
 from trainjob.data.shards import Split, split_facts
 from trainjob.data.sizes import CHUNK, Sizes, check, describe, refuse_what_does_not_fit, refuse_what_memory_cannot_hold
 from trainjob.data.writing import write_array, write_file

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import PYTHON_DOCS, TOKENS, FileFacts, Manifest, SplitFacts
+from trainjob.data.manifest import PYTHON_DOCS, TOKENS, FileFacts, Manifest, SplitFacts
 from trainjob.data.shards import split_facts
 from trainjob.data.writing import write_file
 

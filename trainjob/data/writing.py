@@ -11,8 +11,8 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Iterable
 
-from trainjob.contract.files import sync_folder
-from trainjob.contract.manifest import FILE_NAME, FileFacts, Manifest
+from trainjob.data.manifest import FILE_NAME, FileFacts, Manifest
+from trainjob.records.files import sync_folder
 
 # Fills a staging folder with the data set's files and returns what the manifest says of them.
 Fill = Callable[[Path], Manifest]

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainjob.backends.containers import identity
 from trainjob.contract.errors import UserError
 from trainjob.images.context import Ingredients, context
 from trainjob.machines import process
 from trainjob.render.container import device_flags, variables
-from trainjob.submit.containers import identity
 
 # image of ours -> what it trains on
 ACCELERATORS = {"cpu": "cpu", "cuda": "gpu", "ipu": "ipu"}

@@ -10,12 +10,12 @@ import os
 import sys
 import time
 
-from trainjob.contract import software
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_word
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.software import HostSoftware
 from trainjob.launch.installed import installed
+from trainjob.records import software
+from trainjob.records.files import read_word
+from trainjob.records.software import HostSoftware
 
 # NFS clients cache a folder for up to 60 s (acdirmax), so a new file may appear that late.
 _LIMIT_S = 90.0

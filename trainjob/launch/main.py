@@ -14,20 +14,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple
 
-from trainjob.contract import attempts, environment, exits, job_facts
+from trainjob.contract import environment, exits
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_word, write_atomically
-from trainjob.contract.job_facts import JobFacts
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import host, ranks
+from trainjob.launch import host, rank_environment
 from trainjob.launch.options import Options, parse
-from trainjob.launch.ranks import Rank
+from trainjob.launch.rank_environment import Rank
+from trainjob.records import attempts, job_facts
+from trainjob.records.files import read_word, write_atomically
+from trainjob.records.job_facts import JobFacts
 
 if TYPE_CHECKING:
-    from trainjob.launch.binding import Binding
-    from trainjob.launch.ranks import Watched
-    from trainjob.launch.stacks import Stacks
+    from trainjob.launch.rank_environment import Watched
+    from trainjob.launch.ranks.binding import Binding
+    from trainjob.launch.witness.stacks import Stacks
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
         job = _job(options, paths)
         options = options._replace(command=options.command or _command_of_job(job, paths))
         if options.launcher == "local":
-            rankings = ranks.all_on_this_host(options.instances)
+            rankings = rank_environment.all_on_this_host(options.instances)
         else:
-            rankings = [ranks.from_launcher(options.launcher, os.environ)]
+            rankings = [rank_environment.from_launcher(options.launcher, os.environ)]
         shared = _shared_environment(options, paths)
         if shared.get(environment.COMPILE_ONLY) and rankings[0].rank != 0:
             return exits.DONE  # one instance compiles for all
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
             return exits.USER_OR_CLUSTER_CAN_FIX
         _record_packages(options, paths, rankings[0], shared, job)
         if _is_launch_only(shared):
-            from trainjob.launch import roll_call
+            from trainjob.launch.nodecheck import roll_call
 
             code = roll_call.answer(paths, _rank(options, paths, rankings[0], shared))
         else:
@@ -80,9 +81,9 @@ def _supervise(
     import gc
 
     from trainjob.launch import processes
-    from trainjob.launch.guard import guarded
-    from trainjob.launch.stacks import Stacks
-    from trainjob.launch.supervise import Supervisor
+    from trainjob.launch.ranks.guard import guarded
+    from trainjob.launch.ranks.supervise import Supervisor
+    from trainjob.launch.witness.stacks import Stacks
 
     held = Stacks()
     shared.update({} if options.ranks_in_containers else held.environment(shared))
@@ -105,11 +106,11 @@ def _does_not_pass(
     restarts: bool,
 ) -> bool:
     """Return whether the node check prevents the ranks from starting."""
-    from trainjob.launch import node_check
+    from trainjob.launch.nodecheck import node_check
 
     attempt = int(shared[environment.ATTEMPT])
     need = node_check.Need(
-        gpus=ranks.gpus_needed(rankings[0], shared) if options.accelerator == "gpu" else 0,
+        gpus=rank_environment.gpus_needed(rankings[0], shared) if options.accelerator == "gpu" else 0,
         data_dir=shared.get("TRAINJOB_DATA_DIR") or None if job is None or job.uses_data else None,
         environment=shared,
     )
@@ -118,10 +119,14 @@ def _does_not_pass(
     # Ranks in containers may have no torch outside them, and IPUs compile before they reduce.
     if options.accelerator == "ipu" or options.ranks_in_containers or _is_launch_only(shared):
         return False
-    from trainjob.launch.meeting import Work
+    from trainjob.launch.nodecheck.meeting import Work
 
     environments = [
-        {**shared, **ranks.variables(ranking), **ranks.device(options.accelerator, ranking, shared)}
+        {
+            **shared,
+            **rank_environment.variables(ranking),
+            **rank_environment.device(options.accelerator, ranking, shared),
+        }
         for ranking in (rankings if need.gpus else ())
     ]
     return node_check.does_not_add_up(paths, Work(rankings, shared, environments), attempt, restarts)
@@ -136,11 +141,11 @@ def _observing(
     answered = read_word(paths.stacks_request)
 
     def begin(watched: List[Watched]) -> None:
-        from trainjob.launch import observe
+        from trainjob.launch.witness import watching
 
         limit_s, is_stated = _stall_timeout(job)
-        orders = observe.Orders(options.usage_every_s, limit_s, ends_stalled=is_stated, answered=answered)
-        observe.begin(paths, watched, held, orders)
+        orders = watching.Orders(options.usage_every_s, limit_s, ends_stalled=is_stated, answered=answered)
+        watching.begin(paths, watched, held, orders)
 
     return begin
 
@@ -203,17 +208,21 @@ def _record_packages(
 
 
 def _rank(options: Options, paths: RunPaths, ranking: Ranking, shared: Dict[str, str]) -> Rank:
-    affinity, near = ranks.affinity(), _near_gpu(options, ranking, shared)
+    affinity, near = rank_environment.affinity(), _near_gpu(options, ranking, shared)
     if near is not None:
         sys.stderr.write("trainjob: rank %d is bound to %s\n" % (ranking.rank, near))
-        affinity = ranks.Affinity(len(near.cpus), is_bound=True)
-    environ = {**shared, **ranks.variables(ranking), **ranks.device(options.accelerator, ranking, shared)}
+        affinity = rank_environment.Affinity(len(near.cpus), is_bound=True)
+    environ = {
+        **shared,
+        **rank_environment.variables(ranking),
+        **rank_environment.device(options.accelerator, ranking, shared),
+    }
     return Rank(
         ranking=ranking,
         command=options.command,
         environment={
-            **ranks.PRINTING,
-            **ranks.threading(options.launcher, ranking, affinity, environ, bound_here=near is not None),
+            **rank_environment.PRINTING,
+            **rank_environment.threading(options.launcher, ranking, affinity, environ, bound_here=near is not None),
             **environ,
         },
         folder=paths.folder / options.working_folder,
@@ -231,12 +240,12 @@ def _near_gpu(options: Options, ranking: Ranking, shared: Dict[str, str]) -> Opt
         return None
     if environment.redirect(shared, "TRAINJOB_DEVICE") == "cpu":
         return None
-    from trainjob.launch import binding
+    from trainjob.launch.ranks import binding
 
     gpus = binding.physical_gpus(shared, ranking.local_world_size)
     if gpus is None:
         return None
-    is_bound = options.launcher != "local" and ranks.affinity().is_bound
+    is_bound = options.launcher != "local" and rank_environment.affinity().is_bound
     return binding.nearby(ranking.local_rank, gpus, frozenset(os.sched_getaffinity(0)), is_bound)
 
 
@@ -251,11 +260,11 @@ def _shared_environment(options: Options, paths: RunPaths) -> Dict[str, str]:
     redirected = environment.redirect(environ, "TRAINJOB_INTERFACE")
     interface, data_interface = redirected or options.interface, "" if redirected else options.data_interface
     if options.launcher == "local":
-        environ.update(ranks.rendezvous_on_this_host(options.port))
+        environ.update(rank_environment.rendezvous_on_this_host(options.port))
         environ[environment.TOKEN] = os.urandom(16).hex()
         interface = interface or "lo"
     elif options.token:
         environ[environment.TOKEN] = options.token
     elif options.launcher == "slurm":
-        ranks.refuse_no_rendezvous(environ)
-    return ranks.on_interface(environ, interface, data_interface)
+        rank_environment.refuse_no_rendezvous(environ)
+    return rank_environment.on_interface(environ, interface, data_interface)

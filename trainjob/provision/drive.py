@@ -14,12 +14,12 @@ from typing import Any
 from trainjob.cluster import hostlist
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json, write_atomically
 from trainjob.contract.suggest import nearest
 from trainjob.machines import process
 from trainjob.provision.events import CALLBACK, Event, HostDone, parse
 from trainjob.provision.inventory import as_file
 from trainjob.provision.outcome import Outcome
+from trainjob.records.files import read_json, write_atomically
 
 TAGS = ("sdk", "horovod", "pods", "datasets", "check", "prune")
 

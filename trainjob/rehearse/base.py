@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainjob.backends.project import Project, Selection
 from trainjob.cluster.lookup import find
 from trainjob.cluster.models import Cluster, interpreter
 from trainjob.contract.environment import set_redirects
+from trainjob.observe import index
 from trainjob.render.rendered import Rendered
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared, data_dir
-from trainjob.runs import index
-from trainjob.submit.project import Project, Selection
 
 _PYTHON = re.compile(r"python[0-9.]*")
 INSTALLED = "installed"

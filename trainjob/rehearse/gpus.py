@@ -17,12 +17,13 @@ from typing import Any
 
 import platformdirs
 
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json
 from trainjob.machines import process
-from trainjob.plan.words import quantity
+from trainjob.planning.words import quantity
+from trainjob.records.files import read_json
 
-FOLDER = Path(__file__).resolve().parent / "standins" / "gpu"
+FOLDER = package.companion("standins") / "gpu"
 _SPECIFICATION = "TRAINJOB_STANDIN_GPUS"
 _SUMMARY = "TRAINJOB_STANDIN_GPUS_SUMMARY"
 _TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for users of a CUDA build

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainjob.contract import attempts
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json, read_word
 from trainjob.contract.paths import RunPaths
+from trainjob.observe import logs
+from trainjob.records import attempts
+from trainjob.records.files import read_json, read_word
 from trainjob.rehearse import pod
 from trainjob.rehearse.base import INSTALLED, Rehearsal, Verdict
 from trainjob.rehearse.slurm import rehearsal as slurm
 from trainjob.rehearse.slurm import releases, scale
-from trainjob.runs import logs
 
 _POLL_S = 0.1
 

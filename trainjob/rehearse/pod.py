@@ -9,16 +9,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainjob.backends import folder
 from trainjob.cluster.models import PodCluster
-from trainjob.contract import failure, states
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json, read_word
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
+from trainjob.records import failure
+from trainjob.records.files import read_json, read_word
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
 from trainjob.rehearse.pod_environment import environment
-from trainjob.submit import folder
 
 _POLL_S = 0.1
 _EXPECTED = "the job is COMPLETED"

@@ -16,14 +16,15 @@ from typing import Any
 
 from trainjob.cluster.models import Cluster, PodCluster, SlurmCluster
 from trainjob.cluster.place import IpuPlace, Vipu
+from trainjob.contract import package
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.rehearse import gpus
 
-_STAND_INS = Path(__file__).resolve().parent / "standins"
+_STAND_INS = package.companion("standins")
 _RC_FILE = Path(__file__).with_name("bashrc.sh")
-# The programs of an SDK and a V-IPU controller that have a stand-in: standins/pod/__main__.py runs it.
+# The programs of an SDK and a V-IPU controller that have a stand-in: standins/pod/__main__.py runs each.
 PROGRAMS = ("poprun", "vipu", "vipu-admin", "gc-monitor", "gc-info", "gc-inventory")
 
 
@@ -58,7 +59,7 @@ def python_folders(*, horovod_is_there: bool) -> list[Path]:
 
     Horovod is stood in for as well, unless the interpreter has the real one and a real mpirun starts the instances.
     """
-    return [_STAND_INS / "ipu"] if horovod_is_there else [_STAND_INS / "ipu", _STAND_INS / "gloo"]
+    return [_STAND_INS / "ipu"] if horovod_is_there else [_STAND_INS / "ipu", _STAND_INS / "ipu" / "gloo"]
 
 
 def _has_horovod(python: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
-from trainjob.plan.engines import needs_mpirun
+from trainjob.planning.engines import needs_mpirun
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced

@@ -8,8 +8,8 @@ from typing import Any
 from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster, interpreter
 from trainjob.contract import quoting
 from trainjob.contract.quoting import Shell
-from trainjob.plan.engines import needs_mpirun
-from trainjob.plan.words import quantity
+from trainjob.planning.engines import needs_mpirun
+from trainjob.planning.words import quantity
 from trainjob.render import hosts, library, poprun, slurm
 from trainjob.render.container import container
 from trainjob.render.directives import starter_of

@@ -11,8 +11,8 @@ from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.contract.suggest import did_you_mean
-from trainjob.plan.engines import needs_mpirun
-from trainjob.plan.slurm import cpus_per_task, threads_left_idle
+from trainjob.planning.engines import needs_mpirun
+from trainjob.planning.slurm import cpus_per_task, threads_left_idle
 from trainjob.render.groups import of_each_group
 from trainjob.render.request import MARGIN, Request
 from trainjob.render.sourced import SourcedShell

@@ -11,8 +11,8 @@ from trainjob.cluster import array, sweep
 from trainjob.cluster.errors import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.sweep import Variation
-from trainjob.plan.build import plan
-from trainjob.plan.values import Refusal
+from trainjob.planning.build import plan
+from trainjob.planning.values import Refusal
 from trainjob.render.request import Request
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from trainjob.cluster.models import Nodes, SlurmCluster
 from trainjob.contract.errors import UserError
-from trainjob.plan.values import Topology
+from trainjob.planning.values import Topology
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 

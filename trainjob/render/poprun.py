@@ -9,8 +9,8 @@ from trainjob.cluster import hostlist
 from trainjob.cluster.models import PodCluster, SlurmCluster
 from trainjob.contract import quoting
 from trainjob.contract.quoting import Shell
-from trainjob.plan import poprun as rules
-from trainjob.plan import sdk
+from trainjob.planning import poprun as rules
+from trainjob.planning import sdk
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell

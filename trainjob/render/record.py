@@ -6,11 +6,11 @@ import dataclasses
 
 from trainjob.contract import tasks
 from trainjob.contract.batch import Batch
-from trainjob.contract.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
 from trainjob.contract.runtime_settings import RuntimeSettings
 from trainjob.contract.settings import names
-from trainjob.plan import checkpoints
-from trainjob.plan.record import as_record
+from trainjob.planning import checkpoints
+from trainjob.planning.record import as_record
+from trainjob.records.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
 from trainjob.render import library
 from trainjob.render.request import Request
 

@@ -10,7 +10,7 @@ from trainjob.cluster.models import Cluster
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
-from trainjob.plan.values import Plan
+from trainjob.planning.values import Plan
 from trainjob.render.sourced import SourcedShell
 
 DEFAULT = "default"

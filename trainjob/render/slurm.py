@@ -9,7 +9,7 @@ from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
-from trainjob.plan.slurm import cpus_per_task
+from trainjob.planning.slurm import cpus_per_task
 from trainjob.render import directives, poprun
 from trainjob.render.container import ContainerError
 from trainjob.render.directives import starter_of

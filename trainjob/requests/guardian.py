@@ -30,9 +30,9 @@ def main(folder: Path) -> None:
 
 
 def _end(paths: RunPaths) -> None:
+    from trainjob.lifecycle.cancel import cancel
     from trainjob.machines import processes
     from trainjob.machines.access import HERE
-    from trainjob.runs.cancel import cancel
 
     with contextlib.suppress(UserError):
         cancel(paths, grace_s=0.0)

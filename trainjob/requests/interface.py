@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
-from trainjob.contract.files import read_json_lines
 from trainjob.contract.paths import RunPaths
-from trainjob.plan.values import Plan
+from trainjob.observe import index
+from trainjob.planning.values import Plan
+from trainjob.records.files import read_json_lines
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
-from trainjob.runs import index
 
 if TYPE_CHECKING:
+    from trainjob.observe.report.report import Report
+    from trainjob.observe.status import Status
     from trainjob.render.rendered import Rendered
-    from trainjob.report.report import Report
-    from trainjob.runs.status import Status
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Run:
 
     def status(self) -> Status:
         """Return the status of the run. Times are seconds since 1970; `exit_code` is None until the run has ended."""
-        from trainjob.runs.status import status
+        from trainjob.observe.status import status
 
         return status(self.paths)
 
@@ -111,7 +111,7 @@ class Run:
 
         Raises TimeoutError after `timeout_s` seconds; the run continues.
         """
-        from trainjob.runs.status import between_looks_s, poll
+        from trainjob.observe.status import between_looks_s, poll
 
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
@@ -130,7 +130,7 @@ class Run:
 
         Raises UserError for a rank that the run does not have.
         """
-        from trainjob.runs import arrays, logs
+        from trainjob.observe import arrays, logs
 
         arrays.refuse_whole(self.paths, "logs")
         return b"".join(logs.read(self.paths, rank)).decode(errors="replace")
@@ -141,15 +141,15 @@ class Run:
         They have `epoch`, `update`, `loss`, `samples_per_s` and `seconds` by phase. A resumed run may repeat updates:
         of two lines for one update, the later one counts.
         """
-        from trainjob.submit import mirror
+        from trainjob.backends import mirror
 
         mirror.refresh_output(self.paths)
         return list(read_json_lines(self.paths.metrics))
 
     def report(self) -> Report:
         """Return the figures of the run so far: epochs, losses, accuracy, samples/s, seconds by phase."""
-        from trainjob.report.report import report
-        from trainjob.submit import mirror
+        from trainjob.backends import mirror
+        from trainjob.observe.report.report import report
 
         mirror.refresh_output(self.paths)
         return report(self.paths)
@@ -159,7 +159,7 @@ class Run:
 
         Raises UserError if its machine can't be reached.
         """
-        from trainjob.runs.cancel import cancel
+        from trainjob.lifecycle.cancel import cancel
 
         return cancel(self.paths, grace_s=grace_s)
 
@@ -187,8 +187,8 @@ class Run:
 
         Raises UserError for a run that has no checkpoint.
         """
-        from trainjob.runs import arrays
-        from trainjob.runs.export import export
+        from trainjob.lifecycle.export import export
+        from trainjob.observe import arrays
 
         arrays.refuse_whole(self.paths, "export")
         export(self.paths, Path(target), lambda text: warnings.warn(text, stacklevel=3))

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 from trainjob.cluster import recorded
 from trainjob.cluster.models import SlurmCluster
-from trainjob.contract import checkpoints
-from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.plan.build import plan
-from trainjob.plan.values import Refusal
+from trainjob.lifecycle.resume import request_of
+from trainjob.observe import arrays
+from trainjob.observe.report.report import report
+from trainjob.planning.build import plan
+from trainjob.planning.values import Refusal
+from trainjob.records import checkpoints
+from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, Request
-from trainjob.report.report import report
-from trainjob.runs import arrays
-from trainjob.runs.resume import request_of
 
 
 def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[str], None]) -> Request | None:

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
+from trainjob.backends import project as projects
+from trainjob.backends.project import Project, Selection
 from trainjob.cluster.job import Job
 from trainjob.cluster.lookup import NamedCluster, find
 from trainjob.cluster.merging import merge_job
 from trainjob.cluster.site import with_directives
-from trainjob.contract import manifest, package, tasks
+from trainjob.contract import package, tasks
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import expanded
-from trainjob.plan.build import plan
+from trainjob.data import manifest
+from trainjob.observe import index
+from trainjob.planning.build import plan
 from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
-from trainjob.runs import index
-from trainjob.submit import project as projects
-from trainjob.submit.project import Project, Selection
 
 if TYPE_CHECKING:
+    from trainjob.backends.base import Remote
     from trainjob.machines.machine import Machine
     from trainjob.render.elements import Elements
     from trainjob.render.rendered import Rendered
-    from trainjob.submit.base import Remote
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Prepared:
         cluster = self.named_cluster.cluster
         if cluster.ssh is None:
             return None
+        from trainjob.backends.base import Remote
         from trainjob.machines import remote_files
-        from trainjob.submit.base import Remote
 
         folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_dir or "~/trainjob-runs")
         return Remote(cluster.ssh.host, cluster.ssh.user, folder)

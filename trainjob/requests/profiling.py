@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
-from trainjob.predict.observed import Observation, observe
+from trainjob.observe.predictions.observed import Observation, observe
+from trainjob.records import job as jobs
 from trainjob.requests.workbench import Workbench
 
 _FIRST_UPDATES = 8  # of which the first warm up

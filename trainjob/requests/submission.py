@@ -6,6 +6,9 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 
+from trainjob.backends import registry
+from trainjob.backends.base import Remote
+from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.site import refuse_missing_facts
@@ -13,21 +16,19 @@ from trainjob.contract import secrets
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
+from trainjob.lifecycle import resume as resuming
+from trainjob.lifecycle import start, waiting
+from trainjob.lifecycle.lock import locked
+from trainjob.observe import index, notify
+from trainjob.observe.status import status
 from trainjob.render.directives import DirectiveError
 from trainjob.requests.margin import follow_checkpoints
 from trainjob.requests.prepared import Prepared, rendered
-from trainjob.runs import index, notify, start, waiting
-from trainjob.runs import resume as resuming
-from trainjob.runs.lock import locked
-from trainjob.runs.status import status
-from trainjob.submit import backends
-from trainjob.submit.base import Remote
-from trainjob.submit.folder import write_again
 
 
 def find_problems(prepared: Prepared, depth: Depth, context: Context | None = None) -> list[Problem]:
     """Return the problems of a job before it is queued. `context` may hold answers of an earlier check."""
-    from trainjob.predict import earlier
+    from trainjob.observe.predictions import earlier
 
     all_problems = problems(context or context_of(prepared), depth)
     with contextlib.suppress(OSError):  # earlier runs that can't be read are ignored
@@ -80,7 +81,7 @@ def submit(
         rendered=files,
         name=prepared.request.plan.name,
         cluster=prepared.named_cluster.name,
-        backend=backends.name_for(prepared.named_cluster.cluster),
+        backend=registry.name_for(prepared.named_cluster.cluster),
         runs_dir=prepared.runs_dir,
         share=prepared.named_cluster.cluster.share,
         project=prepared.project,
@@ -96,7 +97,7 @@ def submit(
 
 def _predict(prepared: Prepared, paths: RunPaths) -> None:
     """Store a prediction from earlier runs. An OSError here does not fail the submission."""
-    from trainjob.predict import earlier
+    from trainjob.observe.predictions import earlier
 
     with contextlib.suppress(OSError):
         predicted = earlier.predict(prepared.request)
@@ -133,7 +134,7 @@ def _to_wait_for(prepared: Prepared, runs: Sequence[str], remote: Remote | None)
     if not runs:
         return ()
     named = prepared.named_cluster
-    return waiting.to_wait_for([index.find(run) for run in runs], named.name, backends.name_for(named.cluster), remote)
+    return waiting.to_wait_for([index.find(run) for run in runs], named.name, registry.name_for(named.cluster), remote)
 
 
 def resume(

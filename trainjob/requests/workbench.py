@@ -14,21 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainjob.backends import registry
 from trainjob.cluster.lookup import find
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded
+from trainjob.lifecycle import start
+from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
-from trainjob.plan.words import quantity
+from trainjob.observe import index
+from trainjob.observe.seen import look
+from trainjob.observe.status import Status, poll
+from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
 from trainjob.requests.submission import refuse_problems
-from trainjob.runs import index, start
-from trainjob.runs.prune import remove_run
-from trainjob.runs.seen import look
-from trainjob.runs.status import Status, poll
-from trainjob.submit import backends
 
 _POLL_S, _BETWEEN_QUESTIONS_S, _SAY_EVERY_S = 0.02, 0.5, 10.0
 
@@ -68,7 +69,7 @@ class Workbench:
                 rendered=rendered(request),
                 name=request.plan.name,
                 cluster=request.plan.cluster,
-                backend=backends.name_for(request.cluster),
+                backend=registry.name_for(request.cluster),
                 runs_dir=self.folder,
                 project=self.prepared.project,
                 selection=self.prepared.selection,

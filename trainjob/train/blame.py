@@ -6,8 +6,8 @@ import traceback
 from pathlib import Path
 from typing import Optional
 
-from trainjob.contract import job as contract_job
 from trainjob.contract.paths import RunPaths
+from trainjob.records import job as contract_job
 
 _HINT = "_trainjob_hint"
 _OURS = str(Path(__file__).resolve().parent.parent)

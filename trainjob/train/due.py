@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trainjob.contract.job import TrainSettings
+from trainjob.records.job import TrainSettings
 from trainjob.train.world import World
 
 # With `auto`: one soon after the start, to measure what it costs.

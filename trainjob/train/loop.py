@@ -7,19 +7,19 @@ import math
 import time
 from typing import Iterator, NamedTuple, Optional
 
-from trainjob.contract import checkpoints
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import write_atomically
-from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
+from trainjob.records import checkpoints
+from trainjob.records.files import write_atomically
+from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
 from trainjob.train.engines.base import Engine, Flags, Outcome, Pending
-from trainjob.train.records.checkpoint import CheckpointWriter
-from trainjob.train.records.metrics import Phases, Recorder, accuracy_text
-from trainjob.train.records.profile import Profiler
-from trainjob.train.records.progress import Progress
-from trainjob.train.records.resuming import facts
+from trainjob.train.recording.checkpoint import CheckpointWriter
+from trainjob.train.recording.metrics import Phases, Recorder, accuracy_text
+from trainjob.train.recording.profile import Profiler
+from trainjob.train.recording.progress import Progress
+from trainjob.train.recording.resuming import facts
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.sources import Source

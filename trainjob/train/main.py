@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import List, Mapping, Optional
 
 from trainjob.contract import environment, exits
-from trainjob.contract import job as contract_job
-from trainjob.contract.attempts import is_stale
 from trainjob.contract.errors import UserError
-from trainjob.contract.job import TrainSettings
-from trainjob.contract.manifest import MADE_UP, PYTHON_DOCS, find
 from trainjob.contract.paths import RunPaths
+from trainjob.data.manifest import MADE_UP, PYTHON_DOCS, find
 from trainjob.data.staging import Staged, stage
+from trainjob.records import job as contract_job
+from trainjob.records.attempts import is_stale
+from trainjob.records.job import TrainSettings
 from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.blame import describe_task_failure

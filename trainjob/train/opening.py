@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.contract import checkpoints, exits
-from trainjob.contract.job import TrainSettings
+from trainjob.contract import exits
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.trace import NUDGED, SAMPLES
+from trainjob.records import checkpoints
+from trainjob.records.job import TrainSettings
+from trainjob.records.trace import NUDGED, SAMPLES
 from trainjob.train import engines, setup
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.loop import Stage
-from trainjob.train.records import resuming
-from trainjob.train.records.checkpoint import CheckpointWriter, Crew, remove_left_behind
-from trainjob.train.records.metrics import Recorder, Times
-from trainjob.train.records.profile import profiler
-from trainjob.train.records.progress import Progress
-from trainjob.train.records.trace import Trace, nudge
+from trainjob.train.recording import resuming
+from trainjob.train.recording.checkpoint import CheckpointWriter, Crew, remove_left_behind
+from trainjob.train.recording.metrics import Recorder, Times
+from trainjob.train.recording.profile import profiler
+from trainjob.train.recording.progress import Progress
+from trainjob.train.recording.trace import Trace, nudge
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import trial_inputs
 from trainjob.train.samples.sources import Source

@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.job import TrainSettings
 from trainjob.contract.optimizers import SEVERAL, is_own, optimizer_options
-from trainjob.train.records.sharded import is_sharded, local, norms
+from trainjob.records.job import TrainSettings
+from trainjob.train.recording.sharded import is_sharded, local, norms
 from trainjob.train.tasks.loading import load_attribute
 
 Groups = List[Dict[str, Any]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, NamedTuple
 
-from trainjob.contract.job import TrainSettings
 from trainjob.contract.optimizers import schedule_options
+from trainjob.records.job import TrainSettings
 
 
 class Progress(NamedTuple):

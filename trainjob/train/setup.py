@@ -11,8 +11,8 @@ import torch
 
 from trainjob.contract import environment
 from trainjob.contract.errors import UserError
-from trainjob.contract.job import TrainSettings
 from trainjob.contract.paths import RunPaths
+from trainjob.records.job import TrainSettings
 from trainjob.train.samples import arithmetic
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.draws import WEIGHTS, key

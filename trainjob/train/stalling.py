@@ -20,8 +20,8 @@ import torch
 
 from trainjob.contract import exits
 from trainjob.contract.environment import STACKS
-from trainjob.contract.files import read_json, read_word, write_atomically, write_json
 from trainjob.contract.paths import RunPaths
+from trainjob.records.files import read_json, read_word, write_atomically, write_json
 from trainjob.train.world import World, flight_recorder
 
 # Ranks that wait give the others this long to record what they are doing: not all timers started together.

@@ -9,8 +9,8 @@ import time
 from types import FrameType
 from typing import Iterable, Iterator, List, NamedTuple, Optional, TypeVar
 
-from trainjob.contract.attempts import is_stale
 from trainjob.contract.paths import RunPaths
+from trainjob.records.attempts import is_stale
 
 # How often files are checked: soon enough for a person, rarely enough for shared storage.
 _LOOK_EVERY_SECONDS = 0.2

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from trainjob.cluster.models import Cluster, LocalCluster, SlurmCluster
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.rehearse import gpus
 from trainjob.requests.prepared import Prepared
 

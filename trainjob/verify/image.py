@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from trainjob.contract.paths import RunPaths
-from trainjob.report.report import report
+from trainjob.observe.report.report import report
 from trainjob.requests.workbench import Workbench
 from trainjob.verify.instances import Verdict
 from trainjob.verify.instances import verify as verify_instances

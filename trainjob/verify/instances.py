@@ -10,10 +10,10 @@ from typing import Any
 
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
-from trainjob.contract.measures import PLAIN_STEP
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.settings import flag
-from trainjob.contract.trace import NUDGED
+from trainjob.records.measures import PLAIN_STEP
+from trainjob.records.trace import NUDGED
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces

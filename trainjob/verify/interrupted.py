@@ -10,22 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainjob.contract import attempts, checkpoints, states
-from trainjob.contract.checkpoints import Checkpoint
+from trainjob.backends import registry
+from trainjob.backends.base import read_submission
+from trainjob.backends.folder import write_again
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import JsonLines
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.trace import TracePaths
+from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
-from trainjob.plan.engines import gives_same_bits
+from trainjob.observe.status import status
+from trainjob.planning.engines import gives_same_bits
+from trainjob.records import attempts, checkpoints
+from trainjob.records.checkpoints import Checkpoint
+from trainjob.records.files import JsonLines
+from trainjob.records.trace import TracePaths
 from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
 from trainjob.requests.workbench import Workbench, wait
-from trainjob.runs import resume as resuming
-from trainjob.runs.status import status
-from trainjob.submit import backends
-from trainjob.submit.base import read_submission
-from trainjob.submit.folder import write_again
 from trainjob.verify import traces
 from trainjob.verify.compare import relative
 from trainjob.verify.instances import PRECISION
@@ -205,7 +206,7 @@ def _strike(paths: RunPaths, way: str, chance: random.Random) -> None:
     submission = read_submission(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     if way == "signal" and submission.native is not None:
-        backends.get(submission.backend).interrupt(submission.native)
+        registry.get(submission.backend).interrupt(submission.native)
         return
     ranks = sorted(processes.ranks_of(str(paths.folder)))
     for pid in chance.sample(ranks, min(1, len(ranks))):

@@ -23,7 +23,7 @@ from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.tasks import DEFAULT_TASK
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import Rehearsal, redirects, rehearsal
 from trainjob.rehearse.pod_environment import environment

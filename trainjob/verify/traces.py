@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import read_json, read_json_lines
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.safetensors import pieces
-from trainjob.contract.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
+from trainjob.records.files import read_json, read_json_lines
+from trainjob.records.safetensors import pieces
+from trainjob.records.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
 
 if TYPE_CHECKING:
     import numpy as np

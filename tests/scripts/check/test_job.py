@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from tests.support.submit_cases import repository, write
+from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import cluster_of
 from trainjob.contract.errors import Problem
 from trainjob.machines.access import HERE
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import prepare
 from trainjob.requests.submission import find_problems
-from trainjob.submit.project import find, select
 
 NODES = {"count": 1, "cpus": 4}
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from tests.support.submit_cases import write
+from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import cluster_of
 from trainjob.contract.environment import TRY_ON_CPUS
 from trainjob.machines.access import HERE
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.render.request import Request
-from trainjob.submit.project import find, select
 
 NODES = {"count": 4, "accelerator": "gpu", "accelerators": 4, "cpus": 64, "memory_gb": 500}
 
@@ -226,7 +226,7 @@ def prepared(folder: Path) -> Path:
         (folder / f"{name}.bin").write_bytes(name.encode())
         digest = sha256(name.encode()).hexdigest()
         files[name] = {"file": f"{name}.bin", "bytes": len(name), "sha256": digest}
-    from trainjob.contract.manifest import SHIPPED
+    from trainjob.data.manifest import SHIPPED
 
     fields = json.loads((SHIPPED / "digits" / "manifest.json").read_text())
     split = {"samples": 1, "files": files}

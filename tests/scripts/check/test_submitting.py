@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.local_runs import Here
-from trainjob.cli import check
+from trainjob.cli.plan import check
 from trainjob.contract.errors import Problem
 from trainjob.requests import submission
 

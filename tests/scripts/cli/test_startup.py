@@ -28,5 +28,5 @@ def test_a_command_loads_what_it_needs(command: str, unused: set[str]) -> None:
     program = f"import sys; from trainjob.cli.main import main\ntry: main([{command!r}])\nfinally: print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(ended.stdout.splitlines()[-1].split())
-    assert "trainjob.plan.build" in loaded
+    assert "trainjob.planning.build" in loaded
     assert loaded & (_NEVER | unused) == set()

@@ -10,9 +10,9 @@ import pytest
 from trainjob.cluster.lookup import find
 from trainjob.contract.paths import expanded
 from trainjob.contract.quoting import path
+from trainjob.observe import index
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import data_dir, prepare
-from trainjob.runs import index
 
 OPTIONS = JobOptions("local", None, {}, (), None, False)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.contract import causes
 from trainjob.contract.paths import RunPaths
-from trainjob.launch.ranks import free_port
+from trainjob.launch.rank_environment import free_port
+from trainjob.records import causes
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_S = 120
@@ -21,7 +21,7 @@ LAUNCH = (
     "import sys; from trainjob.launch import all_reduce, gpu_sums, main, meeting, tcp_sums; {}; "
     "sys.exit(main.main(sys.argv[1:]))"
 )
-# A process of a rank as launch/gpu_sums.py starts it: prints that it is ready, waits, and prints what it has seen.
+# A process of a rank as nodecheck/gpu_sums.py starts it: prints that it is ready, waits, and prints what it has seen.
 CHILD = """
 import json, os, sys
 if os.environ["SLURMD_NODENAME"] == "{broken}":

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-FIRST = [sys.executable, "-m", "trainjob.launch.first"]
+FIRST = [sys.executable, "-m", "trainjob.launch.ranks.first"]
 LIMIT_S = 60.0
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from trainjob.contract import causes
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import node_check
-from trainjob.launch.node_check import Need, first_finding
-from trainjob.launch.witness import _BROKEN_GPU
+from trainjob.launch.nodecheck import node_check
+from trainjob.launch.nodecheck.node_check import Need, first_finding
+from trainjob.launch.witness.evidence import _BROKEN_GPU
+from trainjob.records import causes
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 SOUND = "0, GPU-a, 0\n1, GPU-b, [N/A]\n"
@@ -64,7 +64,7 @@ def test_data_that_can_not_be_read_and_a_disk_that_is_full(tmp_path: Path, monke
 
 def test_a_clock_that_differs_from_the_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = node_check.time.time()  # type: ignore[attr-defined] # the module's own
-    monkeypatch.setattr("trainjob.launch.node_check.time.time", lambda: now - 500)
+    monkeypatch.setattr("trainjob.launch.nodecheck.node_check.time.time", lambda: now - 500)
     found = first_finding(RunPaths(tmp_path), Need(0, None, {}))
     assert found is not None
     assert found.text.startswith("its clock is ")
@@ -82,7 +82,7 @@ def test_what_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tight_limits_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {resource.RLIMIT_MEMLOCK: 64 << 10, resource.RLIMIT_NOFILE: 256}
-    monkeypatch.setattr("trainjob.launch.node_check.resource.getrlimit", lambda which: (limits[which], 4096))
+    monkeypatch.setattr("trainjob.launch.nodecheck.node_check.resource.getrlimit", lambda which: (limits[which], 4096))
     memory, files = node_check.tight_limits(tmp_path)
     assert memory.startswith("a process may lock 64 kB of memory")
     assert files.startswith("a process may open 256 files")

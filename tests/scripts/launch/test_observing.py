@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import LIMIT_S, until
-from trainjob.contract import usage
 from trainjob.contract.paths import RunPaths
-from trainjob.launch.ranks import Watched
-from trainjob.launch.usage import Sampler
+from trainjob.launch.rank_environment import Watched
+from trainjob.launch.witness.usage import Sampler
+from trainjob.records import usage
 
 WAITS = """\
 import subprocess, sys, threading, time

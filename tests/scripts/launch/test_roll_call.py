@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.contract import ports, typed
+from trainjob.contract import ports
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.roll_call import RollCall
-from trainjob.launch.ranks import free_port
+from trainjob.launch.rank_environment import free_port
+from trainjob.records import typed
+from trainjob.records.roll_call import RollCall
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_a_start_loads_nothing_that_it_has_no_use_for(paths: RunPaths) -> None:
     (code, _), (_, listed) = map(ended, started)
     assert code == 0
     loaded = {line.rpartition("|")[2].strip() for line in listed.splitlines()}
-    assert "trainjob.launch.meeting" in loaded
+    assert "trainjob.launch.nodecheck.meeting" in loaded
     assert not loaded & {"argparse", "dataclasses", "hashlib", "importlib.metadata", "subprocess", "tempfile"}
 
 

@@ -33,7 +33,7 @@ class Started:
     """A starter, the lines that its command prints, and the process that its command leaves behind."""
 
     def __init__(self, folder: Path, *command: str) -> None:
-        words = [sys.executable, "-m", "trainjob.launch.starter", str(folder), "--", *command]
+        words = [sys.executable, "-m", "trainjob.launch.ranks.starter", str(folder), "--", *command]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.slipped = 0
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.records import record
-from trainjob.contract import causes, failure, software
-from trainjob.contract.causes import Cause
-from trainjob.contract.failure import Failure
-from trainjob.contract.job import ClusterRecord, RequestRecord
 from trainjob.contract.paths import RunPaths
+from trainjob.records import causes, failure, software
+from trainjob.records.causes import Cause
+from trainjob.records.failure import Failure
+from trainjob.records.job import ClusterRecord, RequestRecord
 
 # x86's ud2 and what the other processor of servers has for it, in memory that can be executed.
 _ILLEGAL = """\

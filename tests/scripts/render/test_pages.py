@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.render_cases import HOSTILE, cluster, rendered, request, script
+from trainjob.backends import folder
 from trainjob.cluster.models import Cluster
 from trainjob.contract.paths import RunPaths
 from trainjob.render import library
 from trainjob.render.request import Request
-from trainjob.submit import folder
 
 SLURM = cluster(kind="slurm", nodes={"count": 1, "cpus": 1}, python=sys.executable)
 LOCAL = cluster(python=sys.executable)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.pod_cases import pod_request
 from tests.support.render_cases import rendered
-from trainjob.submit import folder
+from trainjob.backends import folder
 
 RECORDER = """#!/bin/bash
 printf '%s\\0' "$@" >>"$RECORD.arguments"

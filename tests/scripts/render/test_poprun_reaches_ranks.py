@@ -15,9 +15,9 @@ import pytest
 from tests.support.attack import Attack, count_words
 from tests.support.pod_cases import pod_request, site
 from tests.support.render_cases import HOSTILE, rendered
+from trainjob.backends import folder
 from trainjob.contract.paths import RunPaths
 from trainjob.rehearse import pod_environment
-from trainjob.submit import folder
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from tests.support.attack import Attack, count_words
 from tests.support.render_cases import HOSTILE, TEXT, cluster, rendered, request
+from trainjob.backends import folder
 from trainjob.contract.paths import RunPaths
 from trainjob.render.request import Request
-from trainjob.submit import folder
 
 # What a rank was given, one JSON file a rank.
 RECORDER = """

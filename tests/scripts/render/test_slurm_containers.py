@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.render_cases import HOSTILE, cluster, rendered, request, script
+from trainjob.backends import folder
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.submit import folder
 
 # Records how it is called; then runs what comes after the image, as the runtime would: with what it carries in.
 RECORDS = """\

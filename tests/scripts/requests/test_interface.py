@@ -70,12 +70,12 @@ def test_a_mistake_is_told_with_its_cure() -> None:
 
 
 def test_the_names_of_packages_are_functions_whatever_was_imported_first() -> None:
-    from trainjob.plan import build
-    from trainjob.runs import index  # noqa: F401
-    from trainjob.submit import base  # noqa: F401
+    from trainjob.backends import base  # noqa: F401
+    from trainjob.observe import index  # noqa: F401
+    from trainjob.planning import build
 
-    assert build.plan is sys.modules["trainjob.plan.build"].plan
-    assert all(callable(one) for one in (trainjob.plan, trainjob.submit, trainjob.runs))
+    assert build.plan is sys.modules["trainjob.planning.build"].plan
+    assert all(callable(one) for one in (trainjob.planning, trainjob.backends, trainjob.lifecycle))
     assert trainjob.plan().plan.topology.instances == 1
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = trainjob.nothing  # type: ignore[attr-defined] # that is asked

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.shell_library import Bash
 from tests.support.waiting import LIMIT_S, until
-from trainjob.contract import events
 from trainjob.contract.paths import RunPaths
+from trainjob.records import events
 
 # A page of kind local in small; what it starts is given.
 PAGE = """\

@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.shell_library import LIBRARY, RUNNING, Bash, SlurmBash
 from tests.support.waiting import LIMIT_S, until
-from trainjob.contract import environment, events
+from trainjob.contract import environment
 from trainjob.contract.paths import RunPaths
+from trainjob.records import events
 
 JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "localhost", "SLURM_JOB_NAME": "mine"}
 OF_ARRAY = RUNNING.replace("JobId=7", "JobId=7 ArrayJobId=5 ArrayTaskId=3")

@@ -17,12 +17,12 @@ import torch
 
 from tests.support.attack import Attack
 from tests.support.limits import within
-from trainjob.contract import checkpoints
-from trainjob.contract.checkpoints import INDEX, MODEL, TRAINING
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.runs.export import export
-from trainjob.train.records import safetensors
+from trainjob.lifecycle.export import export
+from trainjob.records import checkpoints
+from trainjob.records.checkpoints import INDEX, MODEL, TRAINING
+from trainjob.train.recording import safetensors
 
 Damage = Callable[[Path], object]
 

@@ -20,10 +20,10 @@ from tests.support.local_runs import PYTHON, TRAINJOB, Here, Run
 from tests.support.runs_at_work import make_run
 from tests.support.shell_library import LIBRARY
 from tests.support.waiting import until
-from trainjob.contract import checkpoints
-from trainjob.contract.manifest import read_manifest
 from trainjob.contract.paths import RunPaths
 from trainjob.data.checking import check_folder
+from trainjob.data.manifest import read_manifest
+from trainjob.records import checkpoints
 
 KIND = "failing system calls"
 SUBMIT = ["submit", "--cluster", "local", "--again", "--no-check", "--instances", "1"]
@@ -33,8 +33,8 @@ SAVE = """\
 import pathlib, sys
 import torch
 from trainjob.contract.paths import RunPaths
-from trainjob.train.records.checkpoint import CheckpointWriter
-from trainjob.train.records.state import State
+from trainjob.train.recording.checkpoint import CheckpointWriter
+from trainjob.train.recording.state import State
 
 torch.set_num_threads(1)
 paths, update = RunPaths(pathlib.Path(sys.argv[1])), int(sys.argv[2])

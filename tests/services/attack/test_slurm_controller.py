@@ -14,7 +14,7 @@ import pytest
 import trainjob
 from tests.support.attack import Attack
 from tests.support.standin_slurm import StandinSlurm, files_say
-from trainjob.submit.slurm import cancelling, ordering
+from trainjob.backends.slurm import cancelling, ordering
 
 KIND = "controller faults"
 # Before a program does its work, and after it.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.report_runs import described
-from trainjob.report import page
+from trainjob.observe.report import page
 
 Needs = Callable[[str], Path]
 # What a page with a width of its own reveals, put behind the page by the test alone.

@@ -12,7 +12,7 @@ from tests.support.docker_engine import BASE, IMAGE, Engine
 
 pytestmark = pytest.mark.timeout(900)
 
-STANDINS = ROOT / "trainjob/rehearse/standins/ipu"
+STANDINS = ROOT / "standins/ipu"
 # As the vendor's image is: torch in the interpreter that is on PATH, poptorch on PYTHONPATH, and none of ours.
 VENDORS = f"""\
 FROM {BASE}
@@ -72,7 +72,7 @@ def test_the_image_for_ipus_compares_a_model_on_one_with_the_cpu(engine: Engine,
 
 @pytest.mark.full
 def test_the_image_for_ipus_has_the_runtime_and_an_ordinary_user(engine: Engine, ipu: str) -> None:
-    engine.docker("run", "--rm", ipu, "python3", "-m", "trainjob.launch.health")
+    engine.docker("run", "--rm", ipu, "python3", "-m", "trainjob.launch.witness.health")
     assert engine.docker("run", "--rm", ipu, "id", "-un").strip() == "trainjob"
     look = "import tqdm, trainjob.launch.main, importlib.util; print(importlib.util.find_spec('trainjob.cli'))"
     assert engine.docker("run", "--rm", ipu, "python3", "-c", look).strip() == "None"

@@ -116,7 +116,7 @@ def test_the_image_is_the_whole_command_line_as_the_user(podman: Podman, image: 
     assert (tmp_path / "job" / "job.sh").stat().st_uid == os.getuid()
     (facts,) = json.loads(podman.podman("image", "inspect", image))
     assert facts["Config"]["User"] == "trainjob"
-    assert facts["Healthcheck"]["Test"][-1] == "trainjob.launch.health"
+    assert facts["Healthcheck"]["Test"][-1] == "trainjob.launch.witness.health"
 
 
 def test_each_rank_has_a_container_and_cancel_leaves_none(staying: Contained, boxes: Here, podman: Podman) -> None:

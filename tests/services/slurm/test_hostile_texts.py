@@ -14,17 +14,17 @@ import pytest
 from tests.support.attack import Attack, count_words
 from tests.support.hostile_texts import hostile, names_for_folders
 from tests.support.slurm_jobs import LIMIT_S, cluster_file, parsed, redirects
+from trainjob.backends import folder as folders
 from trainjob.cluster.job import Job
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.rehearse.slurm.description import Description
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.render.rendered import Rendered, render
 from trainjob.render.request import Request
-from trainjob.submit import folder as folders
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -30,12 +30,12 @@ from tests.support.slurm_jobs import (
     parsed,
 )
 from tests.support.waiting import until
-from trainjob.contract import events
 from trainjob.contract.paths import RunPaths
+from trainjob.observe.report.report import report
+from trainjob.records import events
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
-from trainjob.report.report import report
 
 pytestmark = pytest.mark.timeout(1500)
 

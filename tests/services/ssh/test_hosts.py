@@ -70,7 +70,7 @@ def trained(place: OfHosts, *words: str, cluster: str = "far") -> dict[str, Any]
 
 def weights(folder: Path) -> Any:
     torch = pytest.importorskip("torch")
-    from trainjob.train.records import safetensors
+    from trainjob.train.recording import safetensors
 
     newest = sorted((folder / "checkpoints").glob("update-*"))[-1]
     tensors = safetensors.load(newest / "model.safetensors")

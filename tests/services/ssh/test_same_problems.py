@@ -14,17 +14,17 @@ import pytest
 
 from tests.support.pod_site import PodSite, pod_site
 from tests.support.submit_cases import write
+from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import cluster_of
 from trainjob.contract.errors import Problem
-from trainjob.contract.manifest import SHIPPED
+from trainjob.data.manifest import SHIPPED
 from trainjob.machines.access import HERE
 from trainjob.machines.ssh.machine import SshMachine
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.render.request import Request
-from trainjob.submit.project import find, select
 
 TASK = "class T:\n    def build_model(self): ...\n    def open_data(self, place): ...\n    def loss(self, a, b): ...\n"
 KINDS = ("local", "slurm", "ipu-pod")

@@ -178,7 +178,7 @@ def test_usage_errors_end_with_2(there: Here, words: tuple[str, ...]) -> None:
 
 BUG = """\
 import sys
-import trainjob.runs.index as index
+import trainjob.observe.index as index
 def broken(asked):
     raise RuntimeError("not thought of")
 index.find = broken

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.local_runs import TRAINJOB
 from tests.support.runs_at_work import log, make_run, train
-from trainjob.contract import profile
+from trainjob.records import profile
 
 # A task beside which DDP writes down every bucket that it reduces.
 COUNTED = """

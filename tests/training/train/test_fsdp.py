@@ -10,10 +10,10 @@ import torch
 
 from tests.support.own_tasks import own
 from tests.support.runs_at_work import lines, log, make_run, tensors, train, train_here, write_job
-from trainjob.contract import checkpoints
 from trainjob.contract.paths import RunPaths
-from trainjob.runs.export import export
-from trainjob.train.records import safetensors
+from trainjob.lifecycle.export import export
+from trainjob.records import checkpoints
+from trainjob.train.recording import safetensors
 
 MICRO_BATCHES = 12
 # Dropout, clipping by the norm of the whole gradient, an optimizer that needs the norms of whole weights and has two

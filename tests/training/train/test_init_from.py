@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tests.support.runs_at_work import make_run, tensors, train, train_here
-from trainjob.contract import checkpoints
+from trainjob.records import checkpoints
 
 
 def trained(folder: Path, **changes: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch import ranks
+from trainjob.launch import rank_environment
 from trainjob.train import meeting
 
 LIMIT = timedelta(seconds=200)
@@ -51,7 +51,7 @@ def test_two_ranks_meet_and_no_interface_is_open_that_was_not_chosen(tmp_path: P
         "TRAINJOB_RUN_DIR": str(tmp_path),
         "LOCAL_WORLD_SIZE": str(2 // hosts),
         "MASTER_ADDR": "127.0.0.2",
-        "MASTER_PORT": str(ranks.free_port(os.getpid())),
+        "MASTER_PORT": str(rank_environment.free_port(os.getpid())),
     }
     met = both(environ)
     assert [met[rank][0] for rank in (0, 1)] == ["rank 1", "rank 0"]
@@ -74,7 +74,7 @@ def test_a_file_system_without_locks_is_noticed(tmp_path: Path, monkeypatch: pyt
         "TRAINJOB_RUN_DIR": str(tmp_path),
         "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(ranks.free_port(os.getpid())),
+        "MASTER_PORT": str(rank_environment.free_port(os.getpid())),
     }
     store = meeting.store(0, 1, environ, LIMIT)
     assert store is not None

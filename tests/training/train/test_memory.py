@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainjob.contract.manifest import FileFacts, Manifest, SplitFacts
+from trainjob.data.manifest import FileFacts, Manifest, SplitFacts
 
 SAMPLES = 10 * 10**9 // 3072
 LIMIT_MB = 200

@@ -26,10 +26,11 @@ from tests.support.runs_at_work import (
     wait_for,
     write_job,
 )
-from trainjob.contract import checkpoints, exits
-from trainjob.contract.measures import rank_times
-from trainjob.report.report import report
-from trainjob.train.records import safetensors
+from trainjob.contract import exits
+from trainjob.observe.report.report import report
+from trainjob.records import checkpoints
+from trainjob.records.measures import rank_times
+from trainjob.train.recording import safetensors
 
 SLOW = """
 import time

@@ -16,7 +16,7 @@ import typer
 from trainjob.bench import plots, scaling
 from trainjob.bench.loader import Loading, verdict
 from trainjob.bench.scaling import Epoch, Scale, _interval, _scale, amdahl, epochs_of, implausible
-from trainjob.cli.bench import _sizes
+from trainjob.cli.prove.bench import _sizes
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from trainjob.backends.project import Project
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.job import Job
 from trainjob.cluster.models import cluster_of
 from trainjob.contract.errors import Problem
-from trainjob.contract.manifest import SHIPPED
+from trainjob.data.manifest import SHIPPED
 from trainjob.machines.process import Completed
 from trainjob.machines.ssh.failures import SshError
-from trainjob.plan.build import plan
+from trainjob.planning.build import plan
 from trainjob.render.request import Request
-from trainjob.submit.project import Project
 
 GOOD = {
     "sdk": "poplar-ubuntu_20_04-3.3.0+7857-b67b751185",

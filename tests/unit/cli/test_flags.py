@@ -29,7 +29,7 @@ def test_every_setting_is_a_flag_with_its_help_and_default(row: Row) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_says_of_itself_what_the_table_says(command: str) -> None:
-    app = importlib.import_module(f"trainjob.cli.{command}").app
+    app = importlib.import_module(COMMANDS[command]).app
     said = app.info.help if isinstance(app.info.help, str) else app.registered_commands[0].callback.__doc__
     assert said.startswith(COMMANDS[command].removesuffix("."))
 

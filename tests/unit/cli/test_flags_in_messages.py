@@ -48,7 +48,7 @@ def our_flags() -> set[str]:
     """Return the flags of every command, and of the programs that start without typer (launch, data, measure)."""
     flags = {"help", "version", *(name.replace("_", "-") for name in options.FLAGS)}
     for name in COMMANDS:
-        command = typer.main.get_command(importlib.import_module(f"trainjob.cli.{name}").app)
+        command = typer.main.get_command(importlib.import_module(COMMANDS[name]).app)
         flags |= {flag.removeprefix("--") for flag in flags_of(command)}
     for path in PACKAGE.rglob("*.py"):
         flags |= set(_ARGPARSE.findall(path.read_text(encoding="utf-8")))

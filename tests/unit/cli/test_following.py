@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from tests.support.run_folders import made, only_one_is_running
 from trainjob.cli import following
 from trainjob.cli.following import TimeLeft
-from trainjob.cli.resume import app as resume_command
-from trainjob.cli.status import app as status
+from trainjob.cli.look.status import app as status
+from trainjob.cli.run.resume import app as resume_command
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.runs import resume as resuming
+from trainjob.lifecycle import resume as resuming
 
 
 def test_the_time_left_is_by_the_updates_seen() -> None:

@@ -16,7 +16,7 @@ from trainjob.cli.lazy import COMMANDS
 def _commands() -> list[Any]:
     found = []
     for name in COMMANDS:
-        command: Any = typer.main.get_command(importlib.import_module(f"trainjob.cli.{name}").app)
+        command: Any = typer.main.get_command(importlib.import_module(COMMANDS[name]).app)
         inner = getattr(command, "commands", None)
         found += (
             [pytest.param(command, id=name)]
@@ -40,7 +40,7 @@ def test_every_command_has_two_examples_with_flags_that_it_has(command: Any, req
 
 
 def test_options_without_an_effect_are_not_taken() -> None:
-    bench: Any = typer.main.get_command(importlib.import_module("trainjob.cli.bench").app)
+    bench: Any = typer.main.get_command(importlib.import_module("trainjob.cli.prove.bench").app)
     flags = {name: {flag for one in command.params for flag in one.opts} for name, command in bench.commands.items()}
     assert "--epochs" not in flags["scaling"]
     assert "--learning-rate" not in flags["collective"]

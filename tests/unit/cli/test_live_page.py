@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.cli.test_live_views import RUNNING
-from trainjob.cli.live_page import Server, Sources
-from trainjob.report.series import series
-from trainjob.runs.status import Status
+from trainjob.observe.report.series import series
+from trainjob.observe.status import Status
+from trainjob.watch.page import Server, Sources
 
 HOSTILE = "<script>alert(1)</script>"
 LINES = [{"kind": "train", "attempt": 1, "update": update, "loss": 1 / update} for update in (10, 20)]

@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tests.support.records import record
-from trainjob.cli import live_views, watch
-from trainjob.cli.live_ranks import Ranks
-from trainjob.cli.live_views import Pace
+from trainjob.watch import screen
 from trainjob.contract.paths import RunPaths
-from trainjob.report.series import Series, series
-from trainjob.runs.status import Status
+from trainjob.observe.report.series import Series, series
+from trainjob.observe.status import Status
+from trainjob.watch import views
+from trainjob.watch.ranks import Ranks
+from trainjob.watch.views import Pace
 
 RUNNING = Status(
     id="k3xq-digits-cnn",
@@ -50,7 +51,7 @@ def changed(**fields: Any) -> Status:
 
 def test_all_runs_are_rows_with_state_cluster_and_progress() -> None:
     waiting = changed(id="7hea-best", state="PENDING", update=None, note="waits for nodes")
-    text = text_of(live_views.all_runs([RUNNING, waiting], 0, Pace()))
+    text = text_of(views.all_runs([RUNNING, waiting], 0, Pace()))
     rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert all(word in rows["k3xq-digits-cnn"] for word in ("RUNNING", "hpc", "300 of 1,000"))
     assert all(word in rows["7hea-best"] for word in ("PENDING", "waits for nodes"))
@@ -69,7 +70,7 @@ def test_time_left_follows_the_pace_that_was_seen() -> None:
 def test_one_run_has_curves_cause_and_last_lines() -> None:
     losses = series({"kind": "train", "attempt": 1, "update": n, "loss": 8.0 / n} for n in (1, 2, 4, 8))
     now = changed(scheduler={"job_id": "17", "time_left": "1:02:03"}, note="preempted soon")
-    text = text_of(live_views.one_run(now, losses, [("rank 0", "n1")], ["epoch 1", "epoch 2"], Pace()))
+    text = text_of(views.one_run(now, losses, [("rank 0", "n1")], ["epoch 1", "epoch 2"], Pace()))
     for shown in ("8 █▄▂▁ 1", "job_id 17", "(limit 1:02:03)", "preempted soon", "epoch 2", "rank 0            n1"):
         assert shown in text, shown
     assert "held-out" not in text
@@ -77,21 +78,19 @@ def test_one_run_has_curves_cause_and_last_lines() -> None:
 
 
 def test_control_characters_and_markup_are_shown_and_not_obeyed() -> None:
-    text = text_of(
-        live_views.one_run(RUNNING, Series(), [], ["\x1b]0;title\x07", "[red]x[/red]", "[/nothing]"], Pace())
-    )
+    text = text_of(views.one_run(RUNNING, Series(), [], ["\x1b]0;title\x07", "[red]x[/red]", "[/nothing]"], Pace()))
     assert "\x1b" not in text
     assert "[red]x[/red]" in text
     assert "[/nothing]" in text
-    assert "\\x1b]0;title\\x07" in live_views.plain_line(changed(note="\x1b]0;title\x07"))
+    assert "\\x1b]0;title\\x07" in views.plain_line(changed(note="\x1b]0;title\x07"))
 
 
 def test_a_long_curve_keeps_its_extremes_on_one_line() -> None:
     lines = ({"kind": "train", "attempt": 1, "update": n, "loss": 9.0 if n == 777 else 1.0} for n in range(1, 5000))
-    curve = live_views.sparkline(series(lines), "training", "loss")
+    curve = views.sparkline(series(lines), "training", "loss")
     assert "█" in curve
     assert len(curve) < 140
-    assert live_views.sparkline(Series(), "training", "loss") == ""
+    assert views.sparkline(Series(), "training", "loss") == ""
 
 
 def test_ranks_are_rows_with_what_they_use_and_the_slowest_is_named(tmp_path: Path) -> None:
@@ -138,12 +137,12 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
     """What the view on a terminal finds at each look: a test changes it."""
     runs = [changed(id=name) for name in ("c", "b", "a")]
     older = changed(id="older:1")
-    monkeypatch.setattr(watch, "_listed", lambda only=None: [older] if only is not None else [*runs])
+    monkeypatch.setattr(screen, "_listed", lambda only=None: [older] if only is not None else [*runs])
     return runs
 
 
 def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Status]) -> None:
-    screen = watch._Screen(1.0, None)
+    screen = screen.Screen(1.0, None)
     screen._obey("j")
     listed.insert(0, changed(id="d"))
     screen._look()
@@ -154,6 +153,6 @@ def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Sta
 
 
 def test_a_run_that_is_too_old_to_be_listed_can_be_watched(listed: list[Status]) -> None:
-    screen = watch._Screen(1.0, RunPaths("/runs/older/tasks/1"))
+    screen = screen.Screen(1.0, RunPaths("/runs/older/tasks/1"))
     assert screen._listed[screen._place()].id == "older:1"
     assert len(screen._listed) == len(listed) + 1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from trainjob.cli import show
+from trainjob.watch import show
 
 
 @pytest.mark.parametrize(

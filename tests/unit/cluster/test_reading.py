@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.reading import cluster_from_text, job_from_text, read_cluster, read_job
 from trainjob.contract.errors import UserError
-from trainjob.contract.job import ContractError
 from trainjob.contract.secrets import SecretsError
-from trainjob.plan.values import Refusal
+from trainjob.planning.values import Refusal
+from trainjob.records.job import ContractError
 
 POD = "kind: ipu-pod\nipus: 64\nhosts: pod-host[1-4]\n"
 SLURM = "kind: slurm\nnodes: {count: 8, cpus: 64}\n"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.contract import manifest, tasks
+from trainjob.contract import tasks
+from trainjob.data import manifest
 
 DIGITS = manifest.read_manifest(manifest.SHIPPED / "digits")
 

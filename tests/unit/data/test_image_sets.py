@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import read_manifest
 from trainjob.data import image_sets
+from trainjob.data.manifest import read_manifest
 from trainjob.data.prepare import prepare
 from trainjob.data.shards import open_by_name
 from trainjob.train.samples import crops

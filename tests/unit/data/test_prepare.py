@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from trainjob.cli.data import app
+from trainjob.cli.site.data import app
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import SHIPPED
 from trainjob.data.checking import DamagedDataError, check_folder, list_prepared
+from trainjob.data.manifest import SHIPPED
 from trainjob.data.prepare import prepare
 from trainjob.data.shards import open_by_name
 from trainjob.data.sizes import Sizes, parse_shape

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import TOKENS, read_manifest
+from trainjob.data.manifest import TOKENS, read_manifest
 from trainjob.data.prepare import prepare
 from trainjob.data.shards import open_by_name
 from trainjob.data.tokens import PythonDocs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.launch import binding
+from trainjob.launch.ranks import binding
 
 
 def machine(folder: Path, gpus: list[int], sockets: int, cores: int, threads: int = 2) -> Path:

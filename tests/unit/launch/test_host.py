@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.contract import software
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import host
 from trainjob.launch.installed import distributions, installed
+from trainjob.records import software
 
 TOKEN = "7.0.123"
 

@@ -6,13 +6,14 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from trainjob.launch import meeting, ranks, tcp_sums
+from trainjob.launch import rank_environment
+from trainjob.launch.nodecheck import meeting, tcp_sums
 
 TOKEN, LIMIT_S = "abc", 60.0
 
 
 def test_a_stranger_is_not_counted_and_the_chosen_address_is_the_only_one() -> None:
-    port = ranks.free_port(os.getpid())  # other tests look elsewhere
+    port = rank_environment.free_port(os.getpid())  # other tests look elsewhere
     with ThreadPoolExecutor() as pool:
         first = pool.submit(meeting.host, "127.0.0.1", port, TOKEN, {"node": "n0"}, 1, LIMIT_S)
         stranger = meeting.join("127.0.0.1", port, "another token", {"node": "stranger"}, LIMIT_S)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.usage import DeviceUse, UsageRecord
-from trainjob.launch import observe
+from trainjob.launch.witness import watching
+from trainjob.records.usage import DeviceUse, UsageRecord
 
 
 def sample(cpu_cores: float | None, *use: float) -> UsageRecord:
@@ -23,8 +23,8 @@ def test_output_cpu_time_and_work_of_the_device_are_signs_of_life(
     paths.logs.mkdir()
     log = paths.rank_log(0)
     log.write_text("header\n")
-    monkeypatch.setattr("trainjob.launch.observe.time.monotonic", lambda: clock[0])
-    life = observe._Life(paths, 0)
+    monkeypatch.setattr("trainjob.launch.witness.watching.time.monotonic", lambda: clock[0])
+    life = watching._Life(paths, 0)
 
     def idle_s_after(seconds: float, one: UsageRecord) -> float:
         clock[0] += seconds

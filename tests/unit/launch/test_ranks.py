@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainjob.contract.environment import TRY_ON_CPUS, Ranking
-from trainjob.launch import cgroups, ranks
-from trainjob.launch.ranks import LaunchError
+from trainjob.launch import cgroups, rank_environment
+from trainjob.launch.rank_environment import LaunchError
 
 SLURM = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}
 OPENMPI = {
@@ -22,7 +22,7 @@ OPENMPI = {
 
 @pytest.mark.parametrize(("launcher", "environ"), [("slurm", SLURM), ("openmpi", OPENMPI)])
 def test_a_launcher_says_where_a_rank_stands(launcher: str, environ: dict[str, str]) -> None:
-    where = ranks.from_launcher(launcher, environ)
+    where = rank_environment.from_launcher(launcher, environ)
     assert where == Ranking(rank=5, local_rank=1, world_size=8, local_world_size=4)
 
 
@@ -30,12 +30,14 @@ def test_a_launcher_says_where_a_rank_stands(launcher: str, environ: dict[str, s
 def test_a_variable_that_a_launcher_left_out_is_named(launcher: str, environ: dict[str, str]) -> None:
     for missing in environ:
         with pytest.raises(LaunchError, match=f"launcher {launcher} did not set {missing}"):
-            ranks.from_launcher(launcher, {name: value for name, value in environ.items() if name != missing})
+            rank_environment.from_launcher(
+                launcher, {name: value for name, value in environ.items() if name != missing}
+            )
 
 
 def test_ranks_of_one_host_are_numbered_twice_alike() -> None:
-    assert ranks.all_on_this_host(2) == [Ranking(0, 0, 2, 2), Ranking(1, 1, 2, 2)]
-    assert ranks.variables(Ranking(3, 1, 4, 2)) == {
+    assert rank_environment.all_on_this_host(2) == [Ranking(0, 0, 2, 2), Ranking(1, 1, 2, 2)]
+    assert rank_environment.variables(Ranking(3, 1, 4, 2)) == {
         "RANK": "3",
         "LOCAL_RANK": "1",
         "WORLD_SIZE": "4",
@@ -45,11 +47,11 @@ def test_ranks_of_one_host_are_numbered_twice_alike() -> None:
 
 def test_no_rank_at_all_is_refused() -> None:
     with pytest.raises(LaunchError, match="at least 1 rank is needed"):
-        ranks.all_on_this_host(0)
+        rank_environment.all_on_this_host(0)
 
 
 def device(local_rank: int, of: int, **environ: str) -> str:
-    return ranks.device("gpu", Ranking(local_rank, local_rank, of, of), environ)["TRAINJOB_RANK_DEVICE"]
+    return rank_environment.device("gpu", Ranking(local_rank, local_rank, of, of), environ)["TRAINJOB_RANK_DEVICE"]
 
 
 @pytest.mark.parametrize("visible", ["0", "3", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"])
@@ -85,12 +87,12 @@ def test_a_rehearsal_trains_on_the_cpu_whatever_the_plan_says() -> None:
 
 @pytest.mark.parametrize("accelerator", ["cpu", "ipu"])
 def test_only_gpus_are_counted(accelerator: str) -> None:
-    assert ranks.device(accelerator, Ranking(2, 2, 3, 3), {}) == {"TRAINJOB_RANK_DEVICE": accelerator}
+    assert rank_environment.device(accelerator, Ranking(2, 2, 3, 3), {}) == {"TRAINJOB_RANK_DEVICE": accelerator}
 
 
 def threads(launcher: str, of: int, mask: int, *, bound: bool = False, **environ: str) -> str:
-    affinity = ranks.Affinity(mask, bound)
-    return ranks.threading(launcher, Ranking(0, 0, of, of), affinity, environ)["OMP_NUM_THREADS"]
+    affinity = rank_environment.Affinity(mask, bound)
+    return rank_environment.threading(launcher, Ranking(0, 0, of, of), affinity, environ)["OMP_NUM_THREADS"]
 
 
 def test_ranks_that_one_launcher_starts_share_its_cpus() -> None:
@@ -127,9 +129,9 @@ def test_a_process_is_bound_if_its_parent_may_use_more_cpus(tmp_path: Path) -> N
         (tmp_path / str(pid) / "status").write_text(f"Name:\tpython3\nCpus_allowed_list:\t{cpus}\nThreads:\t1\n")
 
     process(10, "0-3,8,10-11")
-    assert ranks.is_narrower(4, 10, tmp_path)
-    assert not ranks.is_narrower(7, 10, tmp_path)
-    assert not ranks.is_narrower(4, 11, tmp_path)  # of another user, or in another namespace
+    assert rank_environment.is_narrower(4, 10, tmp_path)
+    assert not rank_environment.is_narrower(7, 10, tmp_path)
+    assert not rank_environment.is_narrower(4, 11, tmp_path)  # of another user, or in another namespace
 
 
 @pytest.mark.parametrize(
@@ -167,32 +169,32 @@ def test_amd_gpus_are_counted_by_the_variables_of_rocm() -> None:
 
 
 def test_the_users_own_interface_stays() -> None:
-    placed = ranks.on_interface({"GLOO_SOCKET_IFNAME": "eno1"}, "lo")
+    placed = rank_environment.on_interface({"GLOO_SOCKET_IFNAME": "eno1"}, "lo")
     assert placed == {"GLOO_SOCKET_IFNAME": "eno1", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def test_data_may_take_other_interfaces_than_the_rendezvous() -> None:
-    assert ranks.on_interface({}, "eno1", "^docker,lo") == {
+    assert rank_environment.on_interface({}, "eno1", "^docker,lo") == {
         "GLOO_SOCKET_IFNAME": "eno1",  # gloo knows no patterns
         "NCCL_SOCKET_IFNAME": "^docker,lo",
     }
-    assert ranks.on_interface({}, "", "=ib0") == {"NCCL_SOCKET_IFNAME": "=ib0"}
-    assert ranks.on_interface({}, "eno1", "ib0,ib1") == {
+    assert rank_environment.on_interface({}, "", "=ib0") == {"NCCL_SOCKET_IFNAME": "=ib0"}
+    assert rank_environment.on_interface({}, "eno1", "ib0,ib1") == {
         "GLOO_SOCKET_IFNAME": "ib0,ib1",
         "NCCL_SOCKET_IFNAME": "ib0,ib1",
     }
 
 
 def test_a_free_port_is_found_past_one_that_is_taken() -> None:
-    first = ranks.free_port(7)
+    first = rank_environment.free_port(7)
     with socket.create_server(("127.0.0.1", first)):
-        second = ranks.free_port(7)
-    assert ranks.FIRST_PORT <= first < second <= ranks.LAST_PORT
+        second = rank_environment.free_port(7)
+    assert rank_environment.FIRST_PORT <= first < second <= rank_environment.LAST_PORT
 
 
 def test_a_port_that_was_asked_for_and_is_in_use_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(LaunchError, match=rf"port {port} on 127\.0\.0\.1 is in use.*a free port is chosen"):
-            ranks.rendezvous_on_this_host(port)
-    assert ranks.rendezvous_on_this_host(port) == {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            rank_environment.rendezvous_on_this_host(port)
+    assert rank_environment.rendezvous_on_this_host(port) == {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from trainjob.launch.verdict import MOST_ROUNDS, Report, judge, members, rounds
+from trainjob.launch.nodecheck.verdict import MOST_ROUNDS, Report, judge, members, rounds
 
 A, B, C = Report("a", [0]), Report("b", [1]), Report("c", [2])
 

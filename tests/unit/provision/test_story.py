@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from tests.support.waiting import until
-from trainjob.cli import provision, terminal
+from trainjob.cli.site import provision
 from trainjob.provision.events import HostDone, Story, TaskBegun, parse
 from trainjob.provision.outcome import Outcome
+from trainjob.watch import terminal
 
 
 def done(

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.support.render_cases import cluster, rendered, request, script
-from trainjob.contract import job as contract
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import QuotingError
 from trainjob.contract.tasks import BUILT_IN
+from trainjob.records import job as contract
 from trainjob.render.request import PlaceError
 
 

@@ -154,7 +154,7 @@ def test_what_the_cluster_file_says_of_grace_and_data_reaches_the_launcher() -> 
     assert "--grace-s" not in script(request(site()))
     assert "--binding none" in script(request(site(binding="none")))
     of_mpirun = script(request(site(grace_s=90), engine="horovod", instances=2))
-    assert 'trainjob.launch.starter --parent "$$" --grace-s 90 "$TRAINJOB_RUN_DIR"' in of_mpirun
+    assert 'trainjob.launch.ranks.starter --parent "$$" --grace-s 90 "$TRAINJOB_RUN_DIR"' in of_mpirun
 
 
 def test_the_sites_options_of_srun_stand_on_its_line_each_one_word_with_its_origin() -> None:

@@ -11,8 +11,8 @@ import pytest
 from tests.support.render_cases import explained_script, request, script
 from trainjob.cluster.lookup import find
 from trainjob.cluster.models import cluster_of
-from trainjob.contract import job as jobs
 from trainjob.contract.paths import RunPaths
+from trainjob.records import job as jobs
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
 from trainjob.requests.margin import follow_checkpoints

@@ -12,9 +12,9 @@ import pytest
 
 from tests.unit.cli.test_live_views import RUNNING
 from trainjob.contract.paths import RunPaths
+from trainjob.observe.outlook import Outlook
+from trainjob.observe.status import Status
 from trainjob.requests import workbench
-from trainjob.runs.outlook import Outlook
-from trainjob.runs.status import Status
 
 STATUSES = [
     dataclasses.replace(RUNNING, update=None),

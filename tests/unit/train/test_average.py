@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from tests.support.runs_at_work import lines, make_run, tensors, train_here
-from trainjob.contract import checkpoints
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.runs.export import export
+from trainjob.lifecycle.export import export
+from trainjob.records import checkpoints
 from trainjob.train.engines.average import Average
-from trainjob.train.records import safetensors
+from trainjob.train.recording import safetensors
 
 
 def test_it_follows_weights_and_running_statistics() -> None:

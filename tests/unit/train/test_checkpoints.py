@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from tests.support.runs_at_work import final_bytes, lines, make_run, tensors, train_here, updates, write_job
-from trainjob.contract import checkpoints, exits
-from trainjob.contract.checkpoints import NewerContractError
+from trainjob.contract import exits
 from trainjob.contract.paths import RunPaths
-from trainjob.train.records import checkpoint, safetensors
-from trainjob.train.records.state import State
+from trainjob.records import checkpoints
+from trainjob.records.checkpoints import NewerContractError
+from trainjob.train.recording import checkpoint, safetensors
+from trainjob.train.recording.state import State
 
 
 def finished(folder: Path, **changes: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records import record
 from tests.support.runs_at_work import settings
-from trainjob.launch import health
+from trainjob.launch.witness import health
 
 
 def run_folder(folder: Path, *, beat_s_ago: float, attempt: int = 1) -> dict[str, str]:

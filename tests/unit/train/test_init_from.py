@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.support.runs_at_work import make_run, tensors, train_here, write_job
-from trainjob.contract import checkpoints
-from trainjob.train.records import safetensors
+from trainjob.records import checkpoints
+from trainjob.train.recording import safetensors
 from trainjob.train.tasks.cifar10 import ResNet
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.runs_at_work import settings
-from trainjob.contract.measures import MemoryFigures
+from trainjob.records.measures import MemoryFigures
 from trainjob.train.measure.memory import measure
 from trainjob.train.tasks.ffnet_toy import FfnetToy
 

@@ -13,7 +13,7 @@ from torch import nn
 from tests.support.runs_at_work import settings
 from trainjob.contract.errors import UserError
 from trainjob.train.optimizers import build, parameter_groups
-from trainjob.train.records.state import load_optimizer, optimizer_tensors
+from trainjob.train.recording.state import load_optimizer, optimizer_tensors
 
 RATE, DECAY, MOMENTUM = 0.1, 0.01, 0.8
 JOB: dict[str, Any] = {"learning_rate": RATE, "weight_decay": DECAY, "momentum": MOMENTUM}

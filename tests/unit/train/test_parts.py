@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from tests.support.runs_at_work import lines, make_run, train_here
-from trainjob.contract import checkpoints
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.safetensors import BrokenFileError
-from trainjob.runs.export import export
-from trainjob.train.records import checkpoint, safetensors
-from trainjob.train.records.checkpoint import CheckpointWriter, Crew, Part
-from trainjob.train.records.state import State
+from trainjob.lifecycle.export import export
+from trainjob.records import checkpoints
+from trainjob.records.safetensors import BrokenFileError
+from trainjob.train.recording import checkpoint, safetensors
+from trainjob.train.recording.checkpoint import CheckpointWriter, Crew, Part
+from trainjob.train.recording.state import State
 
 WEIGHT = torch.arange(15.0).reshape(5, 3)
 FACTS = {"contract": 1, "update": 5, "attempt": 1}

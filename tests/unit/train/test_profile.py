@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.support.runs_at_work import settings
-from trainjob.contract import profile
 from trainjob.contract.paths import RunPaths
-from trainjob.train.records.profile import length, profiler
+from trainjob.records import profile
+from trainjob.train.recording.profile import length, profiler
 
 CPU = torch.device("cpu")
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.safetensors import BrokenFileError
-from trainjob.train.records import safetensors
-from trainjob.train.records.safetensors import load, save
+from trainjob.records.safetensors import BrokenFileError
+from trainjob.train.recording import safetensors
+from trainjob.train.recording.safetensors import load, save
 
 
 def some(dtype: torch.dtype, *shape: int) -> Any:

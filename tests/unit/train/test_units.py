@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.software import is_older
+from trainjob.records.software import is_older
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.tasks.cifar10 import Cifar10ResNet50
 

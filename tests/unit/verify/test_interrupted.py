@@ -10,7 +10,7 @@ import pytest
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.runs.status import Status
+from trainjob.observe.status import Status
 from trainjob.verify import interrupted
 from trainjob.verify.interrupted import Interruption, Ordeal
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from trainjob.contract.paths import RunPaths
 from trainjob.train.engines.trial import is_repeatable, reads_buffers
-from trainjob.train.records.trace import Trace
+from trainjob.train.recording.trace import Trace
 from trainjob.verify import traces
 
 

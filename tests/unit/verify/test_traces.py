@@ -11,7 +11,7 @@ import torch
 from tests.support.crafted_traces import Crafted
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.train.records import safetensors
+from trainjob.train.recording import safetensors
 from trainjob.verify import traces
 
 

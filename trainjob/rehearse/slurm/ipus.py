@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import quoting
+from trainjob.contract.environment import STANDIN_HOSTS, STANDIN_USER, STANDIN_VIPU
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.rehearse import pod_environment
 from trainjob.rehearse.slurm import root
-from trainjob.rehearse.standins.pod import mpirun, server
 
 # Open MPI ignores the loopback interface, and the network of a private Slurm has no other.
 LOOPBACK = {f"OMPI_MCA_{layer}_tcp_if_include": "lo" for layer in ("oob", "btl")}
@@ -29,8 +29,8 @@ def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]
     ipus = cluster.node.count * cluster.node.accelerators
     made = pod_environment.environment(place, cluster, ipus, redirects)
     # Real mpirun reaches the nodes of a private Slurm: they have names and daemons of their own.
-    own = {name: made[name] for name in ("PATH", "PYTHONPATH", server.FOLDER)}
-    return {**own, mpirun.HOSTS: "real", **LOOPBACK}
+    own = {name: made[name] for name in ("PATH", "PYTHONPATH", STANDIN_VIPU)}
+    return {**own, STANDIN_HOSTS: "real", **LOOPBACK}
 
 
 def settings(place: Path, cluster: SlurmCluster, job_ipus: int, release: str | None = None) -> dict[str, str]:
@@ -46,7 +46,7 @@ def _partition_of_each_job(place: Path, cluster: SlurmCluster, job_ipus: int) ->
     partition = cluster.vipu.partition
     if partition is None or "%j" not in partition or cluster.vipu.allocation:
         return {}
-    exports = {server.FOLDER: str(place / "vipu"), server.USER: getpass.getuser()}
+    exports = {STANDIN_VIPU: str(place / "vipu"), STANDIN_USER: getpass.getuser()}
     values = {"programs": str(place / "bin"), "name": quoting.with_job_id(partition), "ipus": job_ipus}
     lines = [f"export {name}={quoting.word(value)}\n" for name, value in exports.items()]
     lines += [f"{name}={quoting.word(value)}\n" for name, value in values.items()]

@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from trainjob.backends import folder
 from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
-from trainjob.plan.words import quantity
+from trainjob.observe import arrays
+from trainjob.planning.words import quantity
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, Verdict
 from trainjob.rehearse.slurm import faults, folders, ipus, releases, root
@@ -20,8 +22,6 @@ from trainjob.rehearse.slurm.description import Description, binds, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.trials import TRIALS, Trial
 from trainjob.rehearse.slurm.watching import Scene, last_words, wait_for
-from trainjob.runs import arrays
-from trainjob.submit import folder
 
 _POLL_S = 0.1
 _AT_WORK_WITHIN_S = 600.0

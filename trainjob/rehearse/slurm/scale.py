@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainjob.cluster.models import SlurmCluster
-from trainjob.contract import states, typed
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import DamagedError
-from trainjob.contract.roll_call import RollCall
-from trainjob.plan.words import quantity
+from trainjob.planning.words import quantity
+from trainjob.records import typed
+from trainjob.records.files import DamagedError
+from trainjob.records.roll_call import RollCall
 from trainjob.rehearse.base import Clock, Launch, Rehearsal, Verdict
 from trainjob.rehearse.slurm import configuration, root
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.cluster.models import SlurmCluster
-from trainjob.contract import attempts, checkpoints, failure
 from trainjob.contract.errors import UserError
-from trainjob.contract.failure import Failure, tail_of_attempt
-from trainjob.contract.files import read_json, read_word
 from trainjob.contract.paths import RunPaths
+from trainjob.records import attempts, checkpoints, failure
+from trainjob.records.failure import Failure, tail_of_attempt
+from trainjob.records.files import read_json, read_word
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.private import PrivateSlurm
 

@@ -6,9 +6,9 @@ from typing import Callable, Dict, Generator, List, NamedTuple, Optional, Protoc
 
 import torch
 
-from trainjob.contract.job import TrainSettings
-from trainjob.train.records.state import State
-from trainjob.train.records.trace import Trace
+from trainjob.records.job import TrainSettings
+from trainjob.train.recording.state import State
+from trainjob.train.recording.trace import Trace
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.nested import Nested

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Iterator
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.software import OLDEST_FOR_COMPILE, is_older
+from trainjob.records.software import OLDEST_FOR_COMPILE, is_older
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 from trainjob.train.world import World

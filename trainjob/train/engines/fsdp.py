@@ -14,15 +14,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.optimizers import is_own
-from trainjob.contract.software import OLDEST_FOR_FSDP, is_older
+from trainjob.records.software import OLDEST_FOR_FSDP, is_older
 from trainjob.train.engines import precision
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.engines.plain import WaitingEngine
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
-from trainjob.train.records.sharded import is_sharded, local
-from trainjob.train.records.trace import Trace
+from trainjob.train.recording.sharded import is_sharded, local
+from trainjob.train.recording.trace import Trace
 from trainjob.train.samples.nested import Nested
 
 

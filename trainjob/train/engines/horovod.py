@@ -12,7 +12,7 @@ from typing import Any
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.engines.horovod_world import HorovodWorld
 from trainjob.train.engines.step import TorchEngine
-from trainjob.train.records.state import State, model_tensors, optimizer_tensors
+from trainjob.train.recording.state import State, model_tensors, optimizer_tensors
 
 
 def build(parts: Parts) -> Engine:

@@ -14,7 +14,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTup
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.records.state import Tensors
+from trainjob.train.recording.state import Tensors
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 

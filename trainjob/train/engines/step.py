@@ -14,8 +14,8 @@ from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, re
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
-from trainjob.train.records.state import State, load_model, load_optimizer, model_tensors, optimizer_tensors
-from trainjob.train.records.trace import Trace
+from trainjob.train.recording.state import State, load_model, load_optimizer, model_tensors, optimizer_tensors
+from trainjob.train.recording.trace import Trace
 from trainjob.train.samples import nested
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.batches import blocks as gathered

@@ -9,7 +9,7 @@ import torch
 from trainjob.contract.errors import UserError
 from trainjob.train.blame import add_hint
 from trainjob.train.engines.base import Number
-from trainjob.train.records.state import Tensors
+from trainjob.train.recording.state import Tensors
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 from trainjob.train.tasks.base import Task

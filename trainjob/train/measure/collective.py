@@ -19,8 +19,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from trainjob.contract.files import write_json
-from trainjob.contract.measures import MEASUREMENT
+from trainjob.records.files import write_json
+from trainjob.records.measures import MEASUREMENT
 from trainjob.train import stopping
 from trainjob.train import world as worlds
 from trainjob.train.world import World

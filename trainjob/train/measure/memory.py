@@ -17,10 +17,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from trainjob.contract import typed
 from trainjob.contract.errors import UserError
-from trainjob.contract.job import TrainSettings
-from trainjob.contract.measures import MemoryFigures
+from trainjob.records import typed
+from trainjob.records.job import TrainSettings
+from trainjob.records.measures import MemoryFigures
 from trainjob.train import optimizers, setup
 from trainjob.train.engines import precision
 from trainjob.train.engines.units import units_of

@@ -6,12 +6,12 @@ import os
 import sys
 from typing import Any, Callable, Dict
 
-from trainjob.contract import job as jobs
 from trainjob.contract.errors import UserError
-from trainjob.contract.files import write_json
-from trainjob.contract.job import TrainSettings
-from trainjob.contract.measures import MEASUREMENT
 from trainjob.contract.paths import RunPaths
+from trainjob.records import job as jobs
+from trainjob.records.files import write_json
+from trainjob.records.job import TrainSettings
+from trainjob.records.measures import MEASUREMENT
 from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.opening import Run

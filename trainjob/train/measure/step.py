@@ -15,7 +15,7 @@ import time
 from typing import Any, Dict, List, Mapping, Sequence
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.measures import PLAIN_STEP, STEP_VARIATIONS
+from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.train import stopping
 from trainjob.train.engines.base import Engine, Flags
 from trainjob.train.measure.ranks import measure

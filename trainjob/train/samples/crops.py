@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from trainjob.contract.software import is_older
 from trainjob.data.encoded import EncodedImages
 from trainjob.data.pictures import Box, central_box
+from trainjob.records.software import is_older
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

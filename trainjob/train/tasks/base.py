@@ -38,9 +38,9 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Protocol, Tuple, U
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.manifest import ENCODED, IMAGES, MADE_UP, PYTHON_DOCS, TOKENS, Manifest, find
 from trainjob.data import synthetic
 from trainjob.data.checking import check_at_start
+from trainjob.data.manifest import ENCODED, IMAGES, MADE_UP, PYTHON_DOCS, TOKENS, Manifest, find
 from trainjob.data.shards import DataSet, Shards, TokenSet, open_by_name
 from trainjob.data.sizes import Sizes
 from trainjob.data.tokens import PythonDocs

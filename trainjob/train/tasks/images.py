@@ -7,7 +7,7 @@ from typing import Optional, Union
 import torch
 from torch.nn import functional
 
-from trainjob.contract.manifest import ENCODED
+from trainjob.data.manifest import ENCODED
 from trainjob.data.shards import DataSet
 from trainjob.train.samples.crops import CropSource, RawImages, ResizedCrop
 from trainjob.train.samples.sources import Augment, ShardSource, Source

@@ -21,7 +21,7 @@ from trainjob.train.engines.ipu import model as ipu_model
 from trainjob.train.engines.ipu import options as ipu_options
 from trainjob.train.engines.trial import refuse_unused, try_out
 from trainjob.train.optimizers import parameter_groups
-from trainjob.train.records.state import State, load_model, model_tensors
+from trainjob.train.recording.state import State, load_model, model_tensors
 from trainjob.train.samples import nested
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.batches import blocks as gathered

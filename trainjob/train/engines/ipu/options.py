@@ -10,8 +10,8 @@ import torch
 
 from trainjob.contract import environment
 from trainjob.contract.errors import UserError
-from trainjob.contract.job import TrainSettings
 from trainjob.contract.optimizers import optimizer_options
+from trainjob.records.job import TrainSettings
 from trainjob.train.engines.ipu.world import under_poprun
 from trainjob.train.optimizers import Groups, with_betas
 
@@ -159,5 +159,5 @@ def _adaptive(values: Values) -> Values:
     return {**values, **types}
 
 
-# A new optimizer is a new row, and a name in the row of engine ipu in plan/engines.py.
+# A new optimizer is a new row, and a name in the row of engine ipu in planning/engines.py.
 OPTIMIZERS: Dict[str, Callable[..., Any]] = {"sgd": _sgd, "adamw": _adamw, "lamb": _lamb}

@@ -1,0 +1,86 @@
+"""How fast one instance trains on a quiet machine and on a busy one, by how long OpenMP's threads spin while waiting.
+
+    python bench/busy.py [--seconds 8] [--rounds 2]
+
+Each policy trains digits-cnn as the launcher starts it, alone and beside one process that never rests. All take turns,
+and the figure is the best of the rounds: whatever else the machine does only makes it smaller. libgomp spins 300,000
+times where nothing is set; what the launcher sets is the row "launch".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.support import runs_at_work
+from trainjob.contract.paths import RunPaths
+from trainjob.records.files import read_json_lines
+
+POLICIES = {
+    "spins 300,000 (unset)": {"GOMP_SPINCOUNT": "300000", "OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "200"},
+    "spins 10,000": {"GOMP_SPINCOUNT": "10000"},
+    "spins 1,000": {"GOMP_SPINCOUNT": "1000"},
+    "launch": {},
+    "one thread": {"OMP_NUM_THREADS": "1"},
+}
+BUSY = [sys.executable, "-c", "while True: pass"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=8, help="of each training")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--beside", type=int, default=1, help="busy processes")
+    options = parser.parse_args()
+    best: dict[tuple[str, int], float] = {}
+    for _ in range(options.rounds):
+        for beside in (0, options.beside):
+            for name, environ in POLICIES.items():
+                rate = beside_others(beside, environ, options.seconds)
+                best[name, beside] = max(rate, best.get((name, beside), 0.0))
+    print(f"samples/s of digits-cnn on {len(os.sched_getaffinity(0))} cores{'quiet':>13}{'busy':>9}")
+    for name in POLICIES:
+        print(f"  {name:<38}{best[name, 0]:>13,.0f}{best[name, options.beside]:>9,.0f}")
+
+
+def beside_others(count: int, environ: dict[str, str], seconds: float) -> float:
+    others = [subprocess.Popen(BUSY) for _ in range(count)]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return samples_per_s(Path(folder), environ, seconds)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def samples_per_s(folder: Path, environ: dict[str, str], seconds: float) -> float:
+    """Return the median rate over the logging points of a training of so many seconds."""
+    paths = RunPaths(runs_at_work.make_run(folder / "run", updates=10**6, micro_batch=16, log_every=20).folder)
+    (paths.folder / "code").mkdir(exist_ok=True)
+    rank = [sys.executable, "-m", "trainjob.train", str(paths.folder)]
+    launch = [sys.executable, "-m", "trainjob.launch", "--launcher", "local", str(paths.folder), "--", *rank]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
+    root = str(Path(__file__).resolve().parents[2])
+    running = subprocess.Popen(launch, env={**kept, "PYTHONPATH": root, **environ}, stderr=subprocess.DEVNULL)
+    try:
+        while not paths.metrics.exists() and running.poll() is None:
+            time.sleep(0.05)
+        time.sleep(seconds)
+    finally:
+        running.terminate()
+        running.wait()
+    rates = [line["samples_per_s"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"]
+    return statistics.median(rates[1:]) if len(rates) > 1 else 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Stand-in for poptorch on ordinary torch and a CPU: what a program can see of it, as its documentation says.
+
+It reproduces what poptorch does, not how fast. The facts it is tested against: tests/standins/ipu
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainjob_standins import announce
+
+from poptorch import autocasting, optim, options, poptorch_core, profiling
+from poptorch.asynchronous import AsynchronousDataAccessor
+from poptorch.autocasting import autocast
+from poptorch.blocks import BeginBlock, Block, BlockFunction, removeBlocks
+from poptorch.ctc import ctc_beam_search_decoder
+from poptorch.dataloader import DataLoader
+from poptorch.devices import ipuHardwareIsAvailable, ipuHardwareVersion
+from poptorch.enums import (
+    AutoStage,
+    CommGroupType,
+    ConnectionType,
+    DataLoaderMode,
+    HalfFloatCastingBehavior,
+    Liveness,
+    MatMulSerializationMode,
+    MeanReductionStrategy,
+    MultiConvPlanType,
+    OutputMode,
+    OverlapMode,
+    ReductionType,
+    SharingStrategy,
+    SyncPattern,
+    VariableRetrievalMode,
+)
+from poptorch.errors import Error, RecoverableError, UnrecoverableError
+from poptorch.executor import PoplarExecutor
+from poptorch.losses import identity_loss
+from poptorch.ops import (
+    CPU,
+    MultiConv,
+    NameScope,
+    cond,
+    custom_op,
+    dynamic_slice,
+    dynamic_update,
+    for_loop,
+    fps,
+    ipu_print_tensor,
+    isRunningOnIpu,
+    nearest,
+    nop,
+    recomputationCheckpoint,
+    serializedMatMul,
+    set_available_memory,
+    set_overlap_for_input,
+    set_overlap_for_output,
+)
+from poptorch.option_groups import TensorLocationSettings
+from poptorch.options import Options
+from poptorch.stages import (
+    ParallelPhasedExecution,
+    Phase,
+    PipelinedExecution,
+    SerialPhasedExecution,
+    ShardedExecution,
+    Stage,
+)
+from poptorch.wrapping import inferenceModel, load, trainingModel
+
+__version__ = "0+trainjob.standin"
+
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
+
+
+def setLogLevel(level: Any) -> None:
+    """Set what is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or its number."""
+    name = _LEVELS[min(level, len(_LEVELS) - 1)] if isinstance(level, int) else str(level).replace("TRACE_ALL", "TRACE")
+    if name not in _LEVELS:
+        raise ValueError("Invalid log level %s: choose one of %s" % (level, ", ".join(_LEVELS)))
+    announce.set_level(name)
+
+
+__all__ = [
+    "CPU",
+    "AsynchronousDataAccessor",
+    "AutoStage",
+    "BeginBlock",
+    "Block",
+    "BlockFunction",
+    "CommGroupType",
+    "ConnectionType",
+    "DataLoader",
+    "DataLoaderMode",
+    "Error",
+    "HalfFloatCastingBehavior",
+    "Liveness",
+    "MatMulSerializationMode",
+    "MeanReductionStrategy",
+    "MultiConv",
+    "MultiConvPlanType",
+    "NameScope",
+    "Options",
+    "OutputMode",
+    "OverlapMode",
+    "ParallelPhasedExecution",
+    "Phase",
+    "PipelinedExecution",
+    "PoplarExecutor",
+    "RecoverableError",
+    "ReductionType",
+    "SerialPhasedExecution",
+    "ShardedExecution",
+    "SharingStrategy",
+    "Stage",
+    "SyncPattern",
+    "TensorLocationSettings",
+    "UnrecoverableError",
+    "VariableRetrievalMode",
+    "autocast",
+    "autocasting",
+    "cond",
+    "ctc_beam_search_decoder",
+    "custom_op",
+    "dynamic_slice",
+    "dynamic_update",
+    "for_loop",
+    "fps",
+    "identity_loss",
+    "inferenceModel",
+    "ipuHardwareIsAvailable",
+    "ipuHardwareVersion",
+    "ipu_print_tensor",
+    "isRunningOnIpu",
+    "load",
+    "nearest",
+    "nop",
+    "optim",
+    "options",
+    "poptorch_core",
+    "profiling",
+    "recomputationCheckpoint",
+    "removeBlocks",
+    "serializedMatMul",
+    "setLogLevel",
+    "set_available_memory",
+    "set_overlap_for_input",
+    "set_overlap_for_output",
+    "trainingModel",
+]

@@ -1,0 +1,230 @@
+"""A Slurm whose commands stall, lie, and lose what they were told: what is submitted, shown and ended beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import trainjob
+from tests.support.standin_slurm import StandinSlurm, files_say
+from trainjob.backends.slurm import cancelling, ordering
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandinSlurm:
+    monkeypatch.setattr(ordering, "DELAYS_S", (0.05, 0.05))
+    monkeypatch.setattr(cancelling, "_DELAYS_S", (0.05, 0.05))
+    return StandinSlurm(tmp_path / "slurm", monkeypatch)
+
+
+def running(slurm: StandinSlurm) -> trainjob.Run:
+    run = slurm.submit()
+    files_say(run.folder, attempt=1, state="RUNNING")
+    return run
+
+
+# --- Submitted twice.
+
+
+@pytest.mark.parametrize("fault", ["lost", "fails-after", "garbage-after", "silent-after"])
+def test_a_job_whose_answer_is_lost_is_found_by_its_folder(slurm: StandinSlurm, fault: str) -> None:
+    slurm.break_("sbatch", fault)
+    run = slurm.submit()
+    assert run.status().scheduler["job_id"] == "101"
+    assert (slurm.alive(), len(slurm.calls("sbatch"))) == (["101"], 1)
+
+
+def test_an_sbatch_that_hangs_after_its_work_is_no_second_job(slurm: StandinSlurm) -> None:
+    slurm.break_("sbatch", "hang-after")
+    assert slurm.submit().status().state == "PENDING"
+    assert slurm.alive() == ["101"]
+
+
+def test_where_nobody_knows_what_became_of_it_the_run_stays_and_the_next_command_finds_its_job(
+    slurm: StandinSlurm,
+) -> None:
+    slurm.break_("sbatch", "lost+down")
+    with pytest.raises(trainjob.UserError) as error:
+        slurm.submit()
+    (paths,) = slurm.runs()
+    assert f"Run {paths.id} may have been submitted or not" in error.value.text
+    assert error.value.cure.startswith(f"`trainjob resume {paths.id}` looks for it in Slurm")
+    with pytest.raises(trainjob.UserError, match=f"run {paths.id} is the same job, and may have been submitted"):
+        slurm.submit()
+    slurm.mend()
+    with pytest.raises(trainjob.UserError, match=f"the same job was submitted as run {paths.id}"):
+        slurm.submit()
+    assert trainjob.run(paths.id).status().scheduler["job_id"] == "101"
+    assert (slurm.alive(), len(slurm.calls("sbatch"))) == (["101"], 1)
+
+
+def test_a_number_in_a_message_is_no_job_id(slurm: StandinSlurm) -> None:
+    slurm.break_("sbatch", "garbage")  # "502 Bad Gateway"
+    with pytest.raises(trainjob.UserError, match="may have been submitted or not"):
+        slurm.submit()
+    slurm.mend()
+    assert slurm.submit().status().scheduler["job_id"] == "101"
+    assert slurm.alive() == ["101"]
+
+
+def test_a_refusal_leaves_nothing(slurm: StandinSlurm) -> None:
+    slurm.break_("sbatch", "refused")
+    with pytest.raises(trainjob.UserError, match="Access/permission denied"):
+        slurm.submit()
+    assert slurm.runs() == []
+
+
+# --- What is shown.
+
+
+def test_a_queue_that_hangs_is_given_its_limit_and_the_last_answer_with_its_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = StandinSlurm(tmp_path / "slurm", monkeypatch, query_timeout_s=3.0)
+    run = running(slurm)
+    slurm.set_job("101", reason="None")
+    assert run.status().note is None
+    slurm.break_("squeue", "stall")
+    now = run.status()
+    assert (now.state, now.is_stale, now.scheduler["nodes"]) == ("RUNNING", True, "n1")
+    assert now.note is not None
+    assert now.note.startswith("as seen ")
+    assert "squeue on this machine did not answer within 3 s" in now.note
+
+
+@pytest.mark.parametrize("fault", ["garbage", "binary", "empty", "down", "killed", "refused"])
+def test_an_answer_that_is_none_never_is_a_state(slurm: StandinSlurm, fault: str) -> None:
+    run = running(slurm)
+    slurm.break_("squeue", fault)
+    assert run.status().state == "RUNNING"
+    slurm.break_("scontrol", fault)
+    assert run.status().state == "RUNNING"
+
+
+def test_a_job_that_two_questions_do_not_find_is_gone(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    slurm.forget("101")
+    now = run.status()
+    assert (now.state, now.note) == ("LOST", "Slurm has forgotten its job, and its files do not say how it ended")
+    slurm.break_("scontrol", "down")
+    assert run.status().state == "RUNNING"
+
+
+def test_how_slurm_has_ended_a_job_is_remembered_when_slurm_has_forgotten_it(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    slurm.set_job("101", state="CANCELLED")
+    assert run.status().state == "CANCELLED"
+    slurm.forget("101")
+    assert (run.status().state, run.status().note) == ("CANCELLED", "cancelled in Slurm")
+
+
+@pytest.mark.parametrize("word", ["REQUEUED", None])
+def test_a_job_that_waited_and_is_forgotten_was_cancelled(slurm: StandinSlurm, word: str | None) -> None:
+    run = slurm.submit()
+    if word:
+        files_say(run.folder, attempt=1, state=word)
+    slurm.forget("101")
+    assert run.status().state == "CANCELLED"
+
+
+def test_a_run_that_failed_and_whose_job_slurm_holds_waits(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    files_say(run.folder, state="FAILED", exit_code=1)
+    assert run.status().state == "FAILED"
+    slurm.set_job("101", state="PENDING", reason="launch failed requeued held")
+    now = run.status()
+    assert now.state == "PENDING"
+    assert now.note is not None
+    assert now.note.startswith("its last attempt ended as FAILED, and its scheduler holds the job: waits and is held")
+    with pytest.raises(trainjob.UserError, match="is PENDING: cancel it first"):
+        run.resume()
+    assert run.cancel().state in ("CANCELLED", "FAILED")
+    assert slurm.alive() == []
+
+
+def test_a_run_that_failed_is_not_asked_for_once_slurm_has_forgotten_its_job(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    files_say(run.folder, state="FAILED", exit_code=1)
+    slurm.forget("101")
+    assert run.status().state == "FAILED"
+    asked = len(slurm.calls("squeue"))
+    assert run.status().state == "FAILED"
+    assert len(slurm.calls("squeue")) == asked
+
+
+# --- Resumed.
+
+
+def test_resume_sees_the_jobs_of_every_attempt(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    files_say(run.folder, state="FAILED", exit_code=1)
+    slurm.set_job("101", state="COMPLETED")
+    run.resume()
+    files_say(run.folder, attempt=2, state="FAILED")
+    slurm.set_job("102", state="FAILED")
+    # The controller starts the first attempt's job again, while status is looked away from it.
+    slurm.set_job("101", state="PENDING", reason="JobHeldUser")
+    with pytest.raises(trainjob.UserError, match="PENDING"):
+        run.resume()
+    assert slurm.alive() == ["101"]
+
+
+def test_resume_waits_for_a_script_that_has_recorded_its_end_and_still_runs(
+    slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = running(slurm)
+    files_say(run.folder, state="STOPPED", exit_code=0)
+    with pytest.raises(trainjob.UserError, match=r"job 101 of an earlier attempt of run .* is RUNNING in Slurm"):
+        run.resume()
+    assert slurm.alive() == ["101"]
+
+    def exits_meanwhile(seconds: float) -> None:
+        if seconds == ordering.DELAYS_S[0]:
+            slurm.set_job("101", state="COMPLETED")
+
+    monkeypatch.setattr("trainjob.backends.slurm.ordering.time.sleep", exits_meanwhile)
+    run.resume()
+    assert slurm.alive() == ["102"]
+
+
+def test_a_resume_that_slurm_refuses_leaves_the_run_as_it_was(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    files_say(run.folder, state="FAILED", exit_code=1)
+    slurm.set_job("101", state="FAILED")
+    slurm.break_("sbatch", "refused")
+    with pytest.raises(trainjob.UserError, match="permission denied"):
+        run.resume()
+    assert (run.status().state, run.status().attempt) == ("FAILED", 1)
+
+
+# --- Ended.
+
+
+@pytest.mark.parametrize("fault", ["hang", "garbage", "empty", "down"])
+def test_cancel_reaches_scancel_whatever_squeue_says(slurm: StandinSlurm, fault: str) -> None:
+    run = running(slurm)
+    slurm.break_("squeue", fault)
+    run.cancel(grace_s=5)
+    assert slurm.alive() == []
+    slurm.mend()
+    assert run.status().state == "CANCELLED"
+
+
+def test_cancel_that_can_not_see_the_end_says_so(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    slurm.break_("squeue", "down")
+    slurm.break_("scontrol", "hang")
+    with pytest.raises(
+        trainjob.UserError, match="Slurm was told to cancel 101, and whether it has ended can't be seen"
+    ):
+        run.cancel(grace_s=5)
+    assert slurm.alive() == []
+
+
+def test_cancel_ends_only_a_job_of_the_runs_own_name(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    # Slurm was set up anew, and has given the number to another job of the user's.
+    slurm.set_job("101", name="somebody-elses", folder="/elsewhere")
+    run.cancel(grace_s=5)
+    assert slurm.alive() == ["101"]

@@ -1,0 +1,101 @@
+"""A disk that is full: ending comes before writing, and what could not be recorded is not left running."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.run_folders import ALIVE, made, only_one_is_running
+from trainjob.backends import detached, trust
+from trainjob.backends.base import NotSubmittedError, Submission, read_submission
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import cancel, prune, start
+from trainjob.machines import processes
+from trainjob.observe.status import status
+
+
+@pytest.fixture(autouse=True)
+def _one_script_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_one_is_running(monkeypatch)
+
+
+def refuse_writing(monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:
+    written: list[Submission] = []
+    write = Submission.write
+
+    def full(submission: Submission, paths: RunPaths) -> None:
+        if len(written) >= after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(submission)
+        write(submission, paths)
+
+    monkeypatch.setattr(Submission, "write", full)
+
+
+def test_cancel_ends_the_processes_of_a_run_whose_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
+    ended: list[Any] = []
+
+    def end(_paths: RunPaths, native: Any, _grace_s: float) -> None:
+        ended.append(native)
+        monkeypatch.setattr(processes, "running", lambda _machine, scripts: [False for _ in scripts])
+
+    monkeypatch.setattr(detached, "cancel", end)
+    refuse_writing(monkeypatch)
+    after = cancel.cancel(paths, grace_s=0.0)
+    assert ended == [ALIVE]
+    assert after.state == states.CANCELLED
+    assert "could not be written" in (after.note or "")
+
+
+def test_a_run_that_can_not_be_recorded_does_not_stay_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = made(tmp_path, "abcd", state=None)
+    submission = read_submission(paths)
+    assert submission is not None
+    ended: list[Any] = []
+    monkeypatch.setattr(trust, "refuse_foreign_content", lambda *_: None)
+    monkeypatch.setattr(detached, "start", lambda _paths, _script: ALIVE)
+    monkeypatch.setattr(detached, "image_digest", lambda _paths: None)
+    monkeypatch.setattr(detached, "cancel", lambda _paths, native, _grace_s: ended.append(native))
+    refuse_writing(monkeypatch, after=1)
+    with pytest.raises(NotSubmittedError, match=r"No space left on device.*nothing was submitted"):
+        start.hand_over(paths, submission)
+    assert ended == [ALIVE]
+
+
+def test_a_run_whose_disk_was_full_at_its_end_has_failed(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING")
+    paths.scheduler_log.write_text("job.sh: line 9: printf: write error: No space left on device\n")
+    now = status(paths)
+    assert (now.state, now.cause and now.cause.code) == (states.FAILED, "disk-full")
+
+
+def test_a_run_that_can_not_be_removed_does_not_keep_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [made(tmp_path, run_id) for run_id in ("abcd", "efgh", "ijkl")]
+    remove_run = prune.remove_run
+
+    def refuse(paths: RunPaths) -> None:
+        if paths.id == "efgh":
+            raise UserError("run efgh can't be removed")
+        remove_run(paths)
+
+    monkeypatch.setattr(prune, "remove_run", refuse)
+    failures = prune.remove([prune.Candidate(status(paths), 0) for paths in runs])
+    assert list(failures) == ["efgh"]
+    assert [paths.folder.exists() for paths in runs] == [False, True, False]
+
+
+def test_a_run_that_is_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    real = made(tmp_path / "real", "abcd")
+    link = tmp_path / "abcd"
+    link.symlink_to(real.folder)
+    prune.remove_run(RunPaths(link))
+    assert real.folder.exists()
+    assert not link.is_symlink()

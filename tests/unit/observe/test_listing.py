@@ -1,0 +1,69 @@
+"""Which runs are listed, and that no back end is asked about others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.run_folders import ALIVE, made, only_one_is_running
+from trainjob.backends import detached
+from trainjob.contract.errors import UserError
+from trainjob.observe.listing import Choice, listed, time_of
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_one_is_running(monkeypatch)
+    made(tmp_path, "zzzz-digits", submitted_at="2026-11-20T12:00:00+00:00", state="FAILED")
+    made(tmp_path, "aaaa-digits", submitted_at="2026-11-21T13:00:00+00:00", cluster="pod")
+    made(tmp_path, "mmmm-resnet", submitted_at="2026-11-22T11:00:00+00:00", state="RUNNING", native=ALIVE)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({}, ["zzzz", "aaaa", "mmmm"]),
+        ({"name": "digits"}, ["zzzz", "aaaa"]),
+        ({"name": "*s*t"}, ["mmmm"]),
+        ({"cluster": "pod"}, ["aaaa"]),
+        ({"state": "FAILED"}, ["zzzz"]),
+        ({"since": NOW - timedelta(days=1)}, ["aaaa", "mmmm"]),
+        ({"limit": 2}, ["aaaa", "mmmm"]),
+        ({"limit": 5}, ["zzzz", "aaaa", "mmmm"]),
+        ({"limit": 1, "name": "digits"}, ["aaaa"]),
+        ({"limit": 1, "state": "COMPLETED"}, ["aaaa"]),
+        ({"cluster": "nowhere"}, []),
+    ],
+)
+def test_runs_are_chosen(choice: dict[str, Any], expected: list[str]) -> None:
+    assert [one.id[:4] for one in listed(Choice(**choice))] == expected
+
+
+def test_nobody_is_asked_about_runs_that_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detached, "ask", lambda _: pytest.fail("asked"))
+    assert len(listed(Choice(name="digits"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90m", NOW - timedelta(minutes=90)),
+        ("12h", NOW - timedelta(hours=12)),
+        ("2d", NOW - timedelta(days=2)),
+        ("1w", NOW - timedelta(days=7)),
+        ("2026-11-20T10:00:00+00:00", datetime(2026, 11, 20, 10, tzinfo=UTC)),
+    ],
+)
+def test_when_is_an_age_or_a_date(text: str, expected: datetime) -> None:
+    assert time_of(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2", "d", "2026-13-01", "99999999999w"])
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="neither an age nor a date: give an age"):
+        time_of(text, NOW)

@@ -1,0 +1,223 @@
+"""States: files first, the back end second, and never RUNNING without a process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.run_folders import ALIVE, GONE, made, only_one_is_running
+from trainjob.backends import detached
+from trainjob.backends.base import Answer, Liveness
+from trainjob.backends.slurm import backend as slurm
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.lifecycle import cancel
+from trainjob.lifecycle.resume import check_resumable
+from trainjob.observe import index
+from trainjob.observe.status import Status, poll, status, statuses
+
+ELSEWHERE = {"pid": 1, "started": 1, "host": "another-host"}
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+@pytest.fixture(autouse=True)
+def _one_script_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_one_is_running(monkeypatch)
+
+
+@pytest.mark.parametrize("state", sorted(states.ENDED))
+def test_an_ended_run_is_what_its_file_says(tmp_path: Path, state: str) -> None:
+    assert status(made(tmp_path, "abcd", state=state)).state == state
+
+
+@pytest.mark.parametrize(
+    ("state", "native", "expected", "note"),
+    [
+        ("RUNNING", "ALIVE", "RUNNING", None),
+        (None, "ALIVE", "PENDING", None),
+        ("RUNNING", "GONE", "LOST", "recorded no end"),
+        (None, "GONE", "LOST", "recorded no end"),
+        ("RUNNING", None, "LOST", "its submission was interrupted"),
+        ("RUNNING", "ELSEWHERE", "RUNNING", "it was started on host another-host"),
+    ],
+)
+def test_an_open_run_is_what_its_process_says(
+    tmp_path: Path, state: str | None, native: str | None, expected: str, note: str | None
+) -> None:
+    known = {"ALIVE": ALIVE, "GONE": GONE, "ELSEWHERE": ELSEWHERE}
+    found = status(made(tmp_path, "abcd", state=state, native=known[native] if native else None))
+    assert found.state == expected
+    assert (found.note is None) if note is None else (note in (found.note or ""))
+
+
+def test_another_process_with_the_same_id_is_not_the_run(tmp_path: Path) -> None:
+    reused = {**ALIVE, "started": ALIVE["started"] - 1}
+    assert status(made(tmp_path, "abcd", state="RUNNING", native=reused)).state == "LOST"
+
+
+def test_a_killed_run_that_was_being_cancelled_is_cancelled(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING", cancelled_at="2026-01-01T00:00:01+00:00")
+    assert status(paths).state == "CANCELLED"
+
+
+def test_a_run_that_waits_for_its_next_attempt_is_pending(tmp_path: Path) -> None:
+    assert status(made(tmp_path, "abcd", state="FAILED", native=ALIVE, attempt=2)).state == "PENDING"
+
+
+def test_a_run_that_ends_between_two_looks_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING")
+
+    def ends(natives: Sequence[Any]) -> list[Any]:
+        paths.state.write_text("COMPLETED\n")
+        return [Answer(Liveness.GONE) for _ in natives]
+
+    monkeypatch.setattr(detached, "ask", ends)
+    assert status(paths).state == "COMPLETED"
+
+
+def test_a_thousand_runs_ask_the_back_end_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1000):
+        made(tmp_path, f"{number:04d}-job", state="RUNNING" if number % 2 else "COMPLETED")
+    asked: list[int] = []
+    ours = detached.ask
+    monkeypatch.setattr(detached, "ask", lambda natives: asked.append(len(natives)) or ours(natives))
+    found = statuses(index.every_run())
+    assert (len(found), asked) == (1000, [500])
+    assert [one.state for one in found[:2]] == ["COMPLETED", "LOST"]
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '"text"', "{}", "null"])
+def test_a_broken_file_of_one_run_hides_no_other(tmp_path: Path, broken: str) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING")
+    for path in (paths.submission, paths.job, paths.progress):
+        path.write_text(broken)
+    made(tmp_path, "efgh")
+    assert [one.state for one in statuses(index.every_run())] == ["RUNNING", "COMPLETED"]
+
+
+def test_fields_of_a_newer_trainjob_are_passed_over(tmp_path: Path) -> None:
+    assert status(made(tmp_path, "abcd", of_the_future=True)).cluster == "local"
+
+
+def test_a_failed_run_without_a_blamed_rank_shows_what_its_script_printed(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="FAILED")
+    paths.scheduler_log.write_text("--- attempt 1 ---\nold\n--- attempt 2 ---\ntrainjob: port 29400 is in use\n")
+    assert status(paths).script_tail == ["trainjob: port 29400 is in use"]
+
+
+def test_status_is_plain_json(tmp_path: Path) -> None:
+    shown = json.loads(json.dumps(status(made(tmp_path, "abcd")).as_json()))
+    assert (shown["id"], shown["state"], shown["failure"], shown["script_tail"]) == ("abcd", "COMPLETED", None, [])
+
+
+def test_polling_ends_with_the_first_status_that_is_wanted(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
+    looks: list[Status] = []
+    ended = poll(
+        paths,
+        lambda now: looks.append(now) or now.state == "FAILED",
+        lambda: write(paths.state, "FAILED\n"),
+    )
+    assert ([look.state for look in looks], ended.state) == (["RUNNING", "FAILED"], "FAILED")
+
+
+def test_whoever_waits_for_a_requeued_run_has_slurm_start_it_soon_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = {"job_id": "7", "folder": str(tmp_path / "abcd"), "host": None, "user": None}
+    paths = made(tmp_path, "abcd", state="REQUEUED", native=native, backend="slurm")
+    note = "waits for its start time (after a requeue Slurm waits two minutes) (BeginTime)"
+    monkeypatch.setattr(slurm, "ask", lambda natives: [Answer(Liveness.ALIVE, states.PENDING, note)] * len(natives))
+    called: list[Sequence[str]] = []
+    monkeypatch.setattr(
+        "trainjob.backends.slurm.backend.commands.call", lambda _machine, words, **_: called.append(words)
+    )
+    looks = iter(range(4))
+    poll(paths, lambda _now: next(looks) == 3, lambda: None)
+    assert called == [["scontrol", "update", "JobId=7", "StartTime=now+5"]]
+
+
+@pytest.mark.parametrize("state", sorted(states.RESUMABLE - {"LOST"}))
+def test_a_run_that_ended_early_may_be_resumed_and_a_complete_one_not(tmp_path: Path, state: str) -> None:
+    check_resumable(made(tmp_path, "abcd", state=state))
+    with pytest.raises(UserError, match="run efgh is COMPLETED, so there is nothing left to resume"):
+        check_resumable(made(tmp_path, "efgh", state="COMPLETED"))
+
+
+def test_a_run_on_another_host_is_cancelled_there(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING", native=ELSEWHERE)
+    with pytest.raises(UserError, match="was started on host another-host, which is not this machine"):
+        cancel.cancel(paths, grace_s=0)
+
+
+@pytest.mark.parametrize("backend", ["local", "poprun"])
+def test_run_directories_of_earlier_versions_are_read(tmp_path: Path, backend: str) -> None:
+    where = {} if backend == "local" else {"ssh": None, "user": None}
+    made(tmp_path, "abcd", state="RUNNING", native={**ALIVE, **where}, backend=backend)
+    made(tmp_path, "efgh", state="RUNNING", native={**GONE, **where}, backend=backend)
+    assert [one.state for one in statuses(index.every_run())] == ["RUNNING", "LOST"]
+
+
+def under_slurm(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> dict[str, Any]:
+    """Have Slurm give this answer to every question; return what submission.json says of a run that it has."""
+    monkeypatch.setattr(slurm, "ask", lambda natives: [answer for _ in natives])
+    return {"backend": "slurm", "native": {"job_id": "7", "folder": "/runs/x", "host": None, "user": None}}
+
+
+UNREACHABLE = Answer(Liveness.UNKNOWN, note="Slurm's controller does not answer")
+
+
+@pytest.mark.parametrize("state", ["REQUEUED", None])
+def test_a_run_cancelled_while_it_waited_is_cancelled_without_asking_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    submitted = under_slurm(monkeypatch, UNREACHABLE)
+    cancelled = {**submitted, "cancelled_at": "2026-01-01T00:00:01+00:00"}
+    assert status(made(tmp_path, "abcd", state=state, **cancelled)).state == (state or "PENDING")
+    found = status(made(tmp_path, "efgh", state=state, **cancelled, is_cancelled=True))
+    assert (found.state, found.is_stale) == ("CANCELLED", False)
+    assert "waited to run" in (found.note or "")
+
+
+def test_a_run_that_slurm_still_has_is_not_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted = under_slurm(monkeypatch, Answer(Liveness.ALIVE, states.PENDING))
+    assert status(made(tmp_path, "abcd", state="REQUEUED", **submitted, is_cancelled=True)).state == "REQUEUED"
+
+
+def test_a_run_that_was_cancelled_before_it_began_has_had_no_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = under_slurm(monkeypatch, Answer(Liveness.GONE))
+    at = "2026-01-01T00:00:01+00:00"
+    waited = status(made(tmp_path, "abcd", state=None, **submitted, cancelled_at=at))
+    ran = status(made(tmp_path, "efgh", state="RUNNING", **submitted, cancelled_at=at))
+    assert (waited.state, waited.note) == ("CANCELLED", "cancelled while it waited to run")
+    assert (ran.state, ran.note) == ("CANCELLED", "its processes were killed when it was cancelled")
+
+
+def test_a_run_under_slurm_shows_what_slurm_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"job_id": "7", "nodes": "n1", "elapsed": "1:00", "time_limit": "10:00", "time_left": "9:00"}
+    submitted = under_slurm(monkeypatch, Answer(Liveness.ALIVE, scheduler=facts))
+    assert status(made(tmp_path, "abcd", state="RUNNING", **submitted)).scheduler == facts
+    assert status(made(tmp_path, "efgh", state="COMPLETED", **submitted)).scheduler == {"job_id": "7"}
+
+
+def test_a_back_end_of_another_version_hides_no_run(tmp_path: Path) -> None:
+    made(tmp_path, "abcd", state="RUNNING", backend="of-the-future")
+    made(tmp_path, "efgh")
+    one, other = statuses(index.every_run())
+    assert (one.state, other.state) == ("RUNNING", "COMPLETED")
+    assert "back end of-the-future" in (one.note or "")
+
+
+def test_nodes_that_later_attempts_avoid_are_shown_with_the_reason(tmp_path: Path) -> None:
+    run = made(tmp_path, "abcd", state="COMPLETED")
+    write(run.excluded_nodes, "node2\t1\trank 1 lost its GPU\ntorn li")
+    assert status(run).excluded_nodes == [{"node": "node2", "attempt": "1", "why": "rank 1 lost its GPU"}]

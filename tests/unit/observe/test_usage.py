@@ -1,0 +1,56 @@
+"""What the ranks of a run use, summed up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.support.gc_monitor_tables import PROCESSES
+from trainjob.contract.paths import RunPaths
+from trainjob.launch.witness.usage import _attached
+from trainjob.observe.usage import RankUsage, _compared, _of_rank
+from trainjob.records import typed, usage
+from trainjob.records.usage import DeviceUse, UsageRecord
+
+
+def sample(time: float, cpu_cores: float | None = None, attempt: int = 1, **more: object) -> UsageRecord:
+    fields = {"attempt": attempt, "rank": 3, "host": "n1", "pid": 7, "time": time, "cpus": 8, "memory_bytes": 1000}
+    return typed.from_json(UsageRecord, {**fields, "cpu_cores": cpu_cores, **more})
+
+
+def test_means_are_over_time_and_of_the_newest_attempt() -> None:
+    device = asdict(DeviceUse("GPU 0", 0.5, 300, 400, 100.0))
+    samples = [
+        sample(0, 9.0, memory_bytes=9999),
+        sample(100, attempt=2),
+        sample(101, 4.0, attempt=2, memory_bytes=5000, devices=[device]),
+        sample(104, 0.0, attempt=2, devices=[{**device, "use": 1.0, "memory_bytes": 350}]),
+    ]
+    one = _of_rank(samples)
+    assert (one.attempt, one.samples, one.seconds) == (2, 3, 4.0)
+    assert (one.cpu_cores, one.most_cpu_cores) == (1.0, 4.0)
+    assert (one.memory_bytes, one.most_memory_bytes) == (1000, 5000)
+    assert (one.devices, one.device_use, one.most_device_memory_bytes) == (["GPU 0"], 0.75, 350)
+
+
+@pytest.mark.parametrize(("cores", "marked"), [((2.0, 2.0, 0.9), [2]), ((2.0, 1.9, 1.1), []), ((2.0, 0.1), [])])
+def test_a_rank_that_uses_much_less_than_is_usual_is_marked(cores: tuple[float, ...], marked: list[int]) -> None:
+    ranks = [_of_rank([sample(0), sample(1, used)]) for used in cores]
+    assert [at for at, one in enumerate(_compared(ranks)) if one.uses_much_less] == marked
+    assert all(isinstance(one, RankUsage) for one in ranks)
+
+
+def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    good = json.dumps(typed.to_json(sample(5.0)))
+    paths.rank_usage(3).write_text(f'{good}\n{{"attempt": "one"}}\n[]\n{good}\n{good[:20]}')
+    assert [one.time for one in usage.recorded(paths, 3)] == [5.0, 5.0]
+
+
+def test_ipus_are_those_that_gc_monitor_shows_with_a_process() -> None:
+    rows = _attached(PROCESSES)
+    assert [(row["PID"], row["ID"], row["Power"]) for row in rows] == [("4242", "1", "92.4 W")]

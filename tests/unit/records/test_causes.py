@@ -1,0 +1,138 @@
+"""Which cause the table finds: in lines that real programs have written, by signal, and in what Slurm says."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from trainjob.records import causes
+from trainjob.records.causes import Cause
+from trainjob.records.failure import Evidence, Memory
+
+# As the programs print them; where the hardware is at hand, the tests of services provoke them.
+PRINTED = {
+    "cuda-out-of-memory": [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
+        "RuntimeError: CUDA error: out of memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+    "device-assert": ["RuntimeError: CUDA error: device-side assert triggered"],
+    "lost-device": [
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "[ 1234.5] NVRM: Xid (PCI:0000:41:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
+        "RuntimeError: CUDA error: unspecified launch failure",
+    ],
+    "nccl-timeout": [
+        "[rank1]:[E ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.",
+        "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.",
+    ],
+    "stalled": ["trainjob: no progress for 600 s (--stall-timeout-s): rank 1 has been computing update 57"],
+    "disk-full": ["OSError: [Errno 28] No space left on device: 'out.bin'"],
+    "disk-quota": ["OSError: [Errno 122] Disk quota exceeded: 'out.bin'"],
+    "shared-memory": [
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit. unexpected bus error",
+    ],
+    "import-error": [
+        "ModuleNotFoundError: No module named 'timm'",
+        "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+        "trainjob: task m:T raised ModuleNotFoundError in <module> (m.py, line 1); its traceback is above",
+    ],
+    "not-finite": [
+        "trainjob: the loss of update 7 is nan: take a smaller learning rate",
+        "Loss is nan, stopping training",
+    ],
+    "lost-peer": ["trainjob: rank 0 lost its connection to another rank (Connection closed by peer)"],
+    "out-of-memory": [
+        "MemoryError",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate 4000000000000 bytes. Error code 12 (Cannot allocate memory)",
+        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 3.64 TiB for an array with shape (1, 2)",
+    ],
+}
+
+
+def cause(lines: list[str], **seen: object) -> Cause:
+    known = causes.cause_of(Evidence(**{"exit_code": 1, "rank": 1, "lines": lines, **seen}))  # type: ignore[arg-type]
+    assert known is not None
+    return known
+
+
+@pytest.mark.parametrize(("code", "line"), [(code, line) for code, lines in PRINTED.items() for line in lines])
+def test_a_line_tells_the_cause(code: str, line: str) -> None:
+    assert cause(["Traceback (most recent call last):", line, "trainjob: later words"]).code == code
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGSEGV, "segmentation-fault"),
+        (signal.SIGILL, "illegal-instruction"),
+        (signal.SIGBUS, "shared-memory"),
+        (signal.SIGABRT, "abort"),
+        (signal.SIGKILL, "killed"),
+    ],
+)
+def test_a_signal_tells_the_cause_whether_seen_or_in_an_exit_code(number: int, code: str) -> None:
+    assert cause([], signal=number, exit_code=128 + number).code == code
+    assert cause([], exit_code=128 + number).code == code
+
+
+def test_killed_for_memory_states_the_figures() -> None:
+    known = cause([], signal=9, exit_code=137, host="n7", memory=Memory(3_900_000_000, 4_000_000_000, kills=1))
+    assert known.code == "out-of-memory"
+    assert known.text == (
+        "rank 1 on host n7 was killed for memory: killed by signal 9 from outside; memory was 3.9 of 4.0 GB"
+    )
+    assert not known.resume
+
+
+def test_killed_near_its_limit_is_probably_memory_and_far_from_it_somebody_else() -> None:
+    near = cause([], signal=9, exit_code=137, memory=Memory(3_900_000_000, 4_000_000_000))
+    assert "was probably killed for memory" in near.text
+    far = cause([], signal=9, exit_code=137, memory=Memory(400_000_000, 4_000_000_000))
+    assert (far.code, far.resume) == ("killed", True)
+    assert "memory was 0.4 of 4.0 GB" in far.text
+
+
+def test_a_loader_process_that_was_killed_for_memory_is_named() -> None:
+    line = "RuntimeError: DataLoader worker (pid 812) is killed by signal: Killed. "
+    known = cause([line], memory=Memory(3_900_000_000, 4_000_000_000, kills=1))
+    assert known.text.startswith("a loader process of rank 1 was killed for memory")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.",
+        "srun: error: n1: task 0: Out Of Memory",
+    ],
+)
+def test_slurm_says_it_where_no_rank_is_known(line: str) -> None:
+    known = causes.cause_of(Evidence(exit_code=1, lines=[line]))
+    assert known is not None
+    assert known.code == "out-of-memory"
+
+
+def test_an_exception_is_named_and_resuming_would_meet_it_again() -> None:
+    known = cause(["Traceback (most recent call last):", '  File "a.py", line 3', "KeyError: 'x'"])
+    assert (known.code, known.text, known.resume) == ("exception", "rank 1 raised KeyError: 'x'", False)
+
+
+def test_our_own_last_words_are_the_cause() -> None:
+    known = cause(["trainjob: data set cifar10 is not prepared: prepare it"])
+    assert (known.code, known.text) == ("refused", "rank 1: data set cifar10 is not prepared: prepare it")
+
+
+def test_nothing_known_is_no_cause() -> None:
+    assert causes.cause_of(Evidence(exit_code=3, rank=0, lines=["epoch 1 of 3"])) is None
+
+
+def test_only_what_may_pass_is_restarted_and_what_is_restarted_can_be_resumed() -> None:
+    restarted = {row.code for row in causes.ROWS if row.restart}
+    assert restarted == {"lost-device", "nccl-timeout", "node-check"}
+    assert all(row.resume for row in causes.ROWS if row.restart)
+    assert {"not-finite", "import-error"} <= {row.code for row in causes.ROWS if not row.resume}

@@ -1,0 +1,100 @@
+"""Files that survive an interruption: old or new, never a part."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.records import files
+
+
+def test_a_new_file_has_content_and_mode(tmp_path: Path) -> None:
+    files.write_atomically(tmp_path / "f", "näh\n", 0o755)
+    assert (tmp_path / "f").read_bytes() == "näh\n".encode()
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o755 & ~umask()
+
+
+def umask() -> int:
+    now = os.umask(0)
+    os.umask(now)
+    return now
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "f").write_text("old")
+    monkeypatch.setattr(os, step, full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_atomically(tmp_path / "f", "new")
+    assert (tmp_path / "f").read_text() == "old"
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_json_comes_back(tmp_path: Path) -> None:
+    value = {"a": [1, None, "ü\udcff"], "b": {"c": 1.5}}
+    files.write_json(tmp_path / "f", value)
+    assert files.read_json(tmp_path / "f") == value
+    assert "ü" in (tmp_path / "f").read_text()
+
+
+@given(st.text())
+def test_any_text_is_json_in_utf8(text: str) -> None:
+    assert json.loads(files.as_bytes(json.dumps(text, ensure_ascii=False))) == text
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"nonsense"])
+def test_what_is_no_whole_json_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "f").write_bytes(content)
+    assert files.read_json(tmp_path / "f") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "word", "number"),
+    [
+        (b"12\n", "12", 12),
+        (b" RUNNING \n", "RUNNING", None),
+        (b"", None, None),
+        (b"\n", None, None),
+        (b"\xff", "�", None),
+        (None, None, None),
+    ],
+)
+def test_words_and_numbers(tmp_path: Path, content: bytes | None, word: str | None, number: int | None) -> None:
+    if content is not None:
+        (tmp_path / "f").write_bytes(content)
+    assert (files.read_word(tmp_path / "f"), files.read_number(tmp_path / "f")) == (word, number)
+
+
+def test_there_is_no_json_where_there_is_no_file(tmp_path: Path) -> None:
+    assert files.read_json(tmp_path / "f") is None
+    assert list(files.read_json_lines(tmp_path / "f")) == []
+
+
+def test_torn_lines_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b'{"a": 1}\n{"a": 2\n\xff\n[3]\n\n{"a": 4}\n{"a": ')
+    assert list(files.read_json_lines(tmp_path / "f")) == [{"a": 1}, {"a": 4}]
+
+
+def test_an_append_after_a_torn_line_starts_its_own(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b'{"a": 1}\n{"a": ')
+    files.append_json_line(tmp_path / "f", {"a": "ü\udcff"})
+    files.append_json_line(tmp_path / "f", {"a": 3})
+    assert list(files.read_json_lines(tmp_path / "f")) == [{"a": 1}, {"a": "ü\udcff"}, {"a": 3}]
+
+
+def test_removing_nothing_is_nothing(tmp_path: Path) -> None:
+    files.remove_if_there(tmp_path / "f")
+    (tmp_path / "f").touch()
+    files.remove_if_there(tmp_path / "f")
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,82 @@
+"""Containers of a run without a scheduler: identifies their image, and leaves none behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainjob.backends.base import NotSubmittedError, place_of
+from trainjob.cluster import recorded
+from trainjob.cluster.common import Container
+from trainjob.contract.paths import RunPaths
+from trainjob.machines import process
+from trainjob.machines.access import HERE
+from trainjob.machines.machine import Machine
+from trainjob.machines.process import CommandError
+from trainjob.records import job as jobs
+from trainjob.records.job import ContractError
+
+if TYPE_CHECKING:
+    from trainjob.cluster.common import Container
+    from trainjob.render.request import Request
+
+# As templates/parts/container.sh.j2 marks them.
+_LABEL = "trainjob.run"
+RUNTIMES = ("docker", "podman")
+
+
+def image_digest(paths: RunPaths) -> str | None:
+    """Return the sha256 of the image that a run uses; None for a run without containers.
+
+    It is the registry's digest, with the image's name, or the id of an image that is only on that machine. Raises
+    NotSubmittedError when the engine does not have the image.
+    """
+    container = _container(paths)
+    try:
+        return None if container is None else identity(container.runtime, container.image or "", place_of(paths)[0])
+    except CommandError as error:
+        raise NotSubmittedError(error.text, error.cure) from None
+
+
+def identity(engine: str, image: str, machine: Machine = HERE) -> str:
+    """Return `engine`'s sha256 of `image`. Raises CommandError if the engine does not have the image."""
+    shown = machine.run([engine, "image", "inspect", "--format", "{{json .RepoDigests}}{{.Id}}", image])
+    digests, _, identifier = shown.text.strip().rpartition("]")
+    first = digests.strip("[ ").partition(",")[0].strip('"')
+    # Podman omits the algorithm.
+    return first if "@" in first else "sha256:" + identifier.removeprefix("null").removeprefix("sha256:")
+
+
+def find(request: Request) -> Container | None:
+    """Return the container settings of a job on this machine; None if it runs without."""
+    container = request.cluster.container
+    return container if request.cluster.kind == "local" and container.runtime in RUNTIMES else None
+
+
+def has_image(container: Container) -> bool:
+    """Return whether the engine has the image; nothing is downloaded when a run starts."""
+    return process.run([container.runtime, "image", "inspect", str(container.image)], check=False).code == 0
+
+
+def remove(paths: RunPaths) -> None:
+    """End and remove every container of a run, whatever its state. An engine that has gone has none."""
+    container = _container(paths)
+    if container is None:
+        return
+    machine, folder = place_of(paths)
+    engine = container.runtime
+    try:
+        listed = machine.run([engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={folder}"])
+        names = listed.text.split()
+        # At the first try, Podman only notes that a container whose monitor was killed has ended.
+        if names and machine.run([engine, "rm", "--force", *names], check=False).code != 0:
+            machine.run([engine, "rm", "--force", *names], check=False)
+    except CommandError:
+        return
+
+
+def _container(paths: RunPaths) -> Container | None:
+    try:
+        container = recorded.cluster(jobs.read(paths.job)).container
+    except ContractError:
+        return None
+    return container if container.runtime in RUNTIMES else None

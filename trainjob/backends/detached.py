@@ -1,0 +1,254 @@
+"""The back end without a scheduler: a job script in a session of its own, on this machine or on one over ssh.
+
+All its processes, on every host, carry its mark, the run directory in TRAINJOB_RUN_DIR, by which they can be ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+
+from trainjob.backends import containers, vipu_partitions
+from trainjob.backends.base import Answer, Liveness, Native, place_of, read_submission
+from trainjob.cluster import hostlist, recorded
+from trainjob.cluster.array import Array
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.machines import process, processes
+from trainjob.machines.access import HERE, machine_at
+from trainjob.machines.machine import Machine
+from trainjob.machines.processes import Script
+from trainjob.machines.ssh import onward
+from trainjob.records import attempts
+from trainjob.records import job as jobs
+from trainjob.records.files import read_word
+from trainjob.records.job import ContractError
+
+_POLL_S = 0.05
+# The time for a script's trap: it ends mpirun, removes a partition and writes two words.
+_TRAP_S = 10.0
+_KILL_S = 10.0
+
+
+HAS_SCHEDULER = False
+
+
+def refuse_folder(folder: Path) -> None:
+    """Raise UserError for a folder that can't identify its processes."""
+    if "\n" in str(folder):
+        raise UserError(f"run directory {str(folder)!r} has a line break in its path", "choose another folder")
+
+
+def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:  # noqa: ARG001 - see BackEnd
+    """Return the command that runs a job script."""
+    return ["bash", script]
+
+
+def start(paths: RunPaths, script: str) -> Native:
+    """Start the job script, and return its host and process. Raises UserError."""
+    machine, folder = place_of(paths)
+    submission = read_submission(paths)
+    attempt = submission.attempt if submission else attempts.current(paths) + 1
+    if attempt > 1:
+        # A killed script could not end its ranks, which would write at the same time as the new ones.
+        _kill_all(paths, only_here=read_word(paths.state) in states.ENDED)
+    begun = processes.start(machine, folder, script, attempt, _search_path(paths, machine))
+    remote = submission.remote if submission else None
+    return {**begun._asdict(), "ssh": remote.host if remote else None, "user": remote.user if remote else None}
+
+
+def _search_path(paths: RunPaths, machine: Machine) -> str:
+    """Return the PATH of ranks under `kind: local`; empty for other kinds, which use the machine's own."""
+    if machine is not HERE:
+        return ""
+    try:
+        job = jobs.read(paths.job)
+        is_local = recorded.cluster(job).kind == "local"
+    except ContractError:
+        return process.path_of_ranks(is_command=True)
+    return process.path_of_ranks(is_command=job.train is None) if is_local else ""
+
+
+def image_digest(paths: RunPaths) -> str | None:
+    """Return the digest of the run's image; None for a run without containers."""
+    return containers.image_digest(paths)
+
+
+def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:  # noqa: ARG001 - see BackEnd
+    """Raise UserError: without a scheduler nothing can wait its turn."""
+    raise UserError(f"run {paths.id} is an array, which needs a scheduler", "submit its elements one by one")
+
+
+def ask(natives: Sequence[Native]) -> list[Answer]:
+    """Return whether each job script still runs, with one command on each machine."""
+    answers: dict[int, Answer] = {}
+    for place in dict.fromkeys(_place(native) for native in natives):
+        mine = [number for number, native in enumerate(natives) if _place(native) == place]
+        scripts = [_script(natives[number]) for number in mine]
+        answers.update(zip(mine, _ask_machine(machine_at(*place), scripts), strict=True))
+    return [answers[number] for number in range(len(natives))]
+
+
+def _place(native: Native) -> tuple[str | None, str | None]:
+    # Absent in records of earlier versions, for runs on this machine.
+    return native.get("ssh"), native.get("user")
+
+
+def _script(native: Native) -> Script:
+    return Script(native["pid"], native["started"], native["host"])
+
+
+def _ask_machine(machine: Machine, scripts: Sequence[Script]) -> list[Answer]:
+    try:
+        alive = processes.running(machine, scripts)
+    except UserError as error:
+        return [Answer(Liveness.UNKNOWN, note=str(error)) for _ in scripts]
+    return [_answer(script, one) for script, one in zip(scripts, alive, strict=True)]
+
+
+def _answer(script: Script, alive: bool | None) -> Answer:
+    if alive is None:
+        return Answer(Liveness.UNKNOWN, note=f"it was started on host {script.host}: log in there to see its state")
+    return Answer(Liveness.ALIVE if alive else Liveness.GONE)
+
+
+def look_for(paths: RunPaths) -> Native | None:  # noqa: ARG001 - see BackEnd
+    """Return None: a script whose start was not recorded is found by its mark when the run is resumed or cancelled."""
+    return None
+
+
+def identify(native: Native) -> dict[str, str]:  # noqa: ARG001 - see BackEnd
+    """Return nothing: no scheduler has a name for the run."""
+    return {}
+
+
+def next_to(
+    paths: RunPaths,
+    native: Native,  # noqa: ARG001 - see BackEnd
+    rank: int,
+    words: Sequence[str],
+    *,
+    terminal: bool,
+) -> list[str]:
+    """Return `words` through ssh to the rank's host; unchanged for a run on one host."""
+    hosts = hosts_of(paths)
+    if not hosts:
+        return list(words)
+    host = hosts[rank // jobs.read(paths.job).plan.topology.instances_per_host]
+    return onward.interactive(host, words, terminal=terminal)
+
+
+def interrupt(native: Native) -> None:
+    """Send USR1 to the job script, which passes it on to the ranks; do nothing if it has just ended."""
+    processes.send_signal(machine_at(*_place(native)), _script(native), "USR1")
+
+
+def start_soon(native: Native) -> None:
+    """Do nothing: there is no scheduler that holds a run back."""
+
+
+def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
+    """Ask the job script to end (ranks checkpoint), then end whatever is left of the run, on each of its hosts.
+
+    A V-IPU partition that the run has made goes with it. Raises UserError, naming a host that can't be reached.
+    """
+    machine, folder = place_of(paths)
+    script = None if native is None else _script(native)
+    has_ended = script is not None and _ends_when_asked(paths, machine, script, grace_s)
+    failed: dict[str, str] = {}
+    if script is not None and not has_ended:
+        # Before mpirun ends, because the other hosts then kill launchers, and processes without the mark are lost.
+        failed = _kill_beside(paths, script)
+        # The ranks before the script, whose trap can then still record how the run ended.
+        processes.kill(machine, folder, spared=script)
+        _is_gone_within(machine, script, _TRAP_S)
+    _kill_all(paths, only_here=has_ended, failed=failed)
+    clean_up(paths)
+
+
+def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s: float) -> bool:
+    """Return whether the script has ended by itself, and so has cleaned up. It is asked twice, as a person would do."""
+    for patience_s in (grace_s, min(grace_s, _TRAP_S)):
+        alive = processes.running(machine, [script])[0]
+        if alive is None:
+            raise UserError(
+                f"run {paths.id} was started on host {script.host}, which is not {machine.name}",
+                "log in there and cancel it",
+            )
+        if not alive:
+            return False  # it had ended before it was asked to, perhaps without cleaning up
+        processes.send_signal(machine, script, "TERM")
+        if _is_gone_within(machine, script, patience_s):
+            return True
+    return False
+
+
+def _is_gone_within(machine: Machine, script: Script, limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while processes.running(machine, [script])[0]:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _kill_beside(paths: RunPaths, script: Script) -> dict[str, str]:
+    """Kill the run's processes on the hosts without its job script; return the hosts on which that failed, and why."""
+    machine, folder = place_of(paths)
+    hosts = [host for host in hosts_of(paths) if host not in (script.host, machine.name)]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        # The script's host may have another name in the cluster file, so the script is spared everywhere.
+        answers = pool.map(lambda host: _kill_on(machine, folder, host, spared=script), hosts)
+    return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
+
+
+def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Kill every process of the run on each of its hosts; `only_here`: only on the host of the job script.
+
+    `failed`: the hosts where that has just failed, and why.
+    """
+    machine, folder = place_of(paths)
+    containers.remove(paths)
+    hosts = [None] if only_here else [*(host for host in hosts_of(paths) if host not in failed), None]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        failures = [*failed.values(), *pool.map(lambda host: _kill_on(machine, folder, host), hosts)]
+    if any(failures):
+        raise UserError(
+            f"run {paths.id} may still have processes: {'; '.join(filter(None, failures))}",
+            f"Correct that, then cancel it again: trainjob cancel {paths.id}",
+        )
+
+
+def _kill_on(machine: Machine, folder: str, host: str | None, spared: Script | None = None) -> str | None:
+    """Return why the run's processes on a host could not be ended; None once none is left."""
+    deadline = time.monotonic() + _KILL_S
+    try:
+        # Until none is found: a process may have forked before the signal reached it.
+        while left := processes.kill(machine, folder, host=host, spared=spared):
+            if time.monotonic() > deadline:
+                named = ", ".join(str(pid) for pid in left)
+                return f"processes {named} on {host or machine.name} survive KILL: they wait for a disk or a device"
+            time.sleep(_POLL_S)
+    except UserError as error:
+        return f"{host or machine.name}: {error}"
+    return None
+
+
+def hosts_of(paths: RunPaths) -> tuple[str, ...]:
+    """Return the hosts of a run on several, by name; none for a run on the job script's host alone."""
+    try:
+        if getattr(recorded.cluster(jobs.read(paths.job)), "host_names", None) is None:
+            return ()
+    except ContractError:
+        return ()
+    hosts = hostlist.expand(jobs.read(paths.job).plan.topology.hosts)
+    return hosts if len(hosts) > 1 else ()
+
+
+def clean_up(paths: RunPaths) -> None:
+    """Remove the V-IPU partitions that the job script could not remove."""
+    vipu_partitions.remove(paths)

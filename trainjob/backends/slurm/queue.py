@@ -1,0 +1,230 @@
+"""What Slurm knows of jobs: squeue, asked once for all of them, and sacct for those that squeue has forgotten."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainjob.backends.base import Answer, Liveness
+from trainjob.contract import package, states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import ELEMENTS
+from trainjob.machines.machine import Machine
+from trainjob.machines.slurm import commands
+from trainjob.machines.slurm.commands import ControllerDownError
+
+# The run directory last: it alone may contain the character that separates the fields.
+_FORMAT = "%A|%i|%K|%T|%r|%S|%M|%l|%L|%N|%Z"
+_FIELDS, _NODES = 11, 9
+
+# A job, or an element of an array. Of a job on several groups of nodes, which Slurm counts as several jobs, the first.
+_SHOWN_ID = re.compile(r"([0-9]+)(?:_[^+]*|\+([0-9]+))?")
+_ACCOUNTED_JOB = re.compile(r"([0-9]+(?:_[0-9]+)?)(?:\+0)?")
+
+_ENDED_STATES: dict[str, str | None] = {
+    "COMPLETED": None,
+    "FAILED": states.FAILED,
+    "TIMEOUT": states.TIMEOUT,
+    "DEADLINE": states.TIMEOUT,
+    "CANCELLED": states.CANCELLED,
+    "PREEMPTED": states.CANCELLED,
+    "OUT_OF_MEMORY": states.FAILED,
+    "BOOT_FAIL": states.FAILED,
+    "NODE_FAIL": states.LOST,
+    "REVOKED": states.LOST,
+}
+_ENDED_NOTES = {
+    "TIMEOUT": "Slurm ended it at its time limit",
+    "DEADLINE": "Slurm ended it at its deadline",
+    "CANCELLED": "cancelled in Slurm",
+    "PREEMPTED": "preempted by a job of higher priority, and not requeued",
+    "OUT_OF_MEMORY": "a node ran out of memory: ask for more (directives.mem), or for fewer instances per node",
+    "BOOT_FAIL": "a node could not be started",
+    "NODE_FAIL": "a node failed, and the job was not requeued",
+    "COMPLETED": "Slurm calls the job COMPLETED, but its run directory does not say so",
+}
+_WAITS_FOR = {
+    "Priority": "because other jobs have priority",
+    "Resources": "for nodes to become free",
+    "None": "for the scheduler to consider it",
+    "Dependency": "for the job that it depends on",
+    "DependencyNeverSatisfied": "forever, because the job that it depends on has failed: cancel it",
+    "BeginTime": "for its start time (after a requeue Slurm waits two minutes)",
+    "JobHeldUser": "because its user holds it: scontrol release",
+    "JobHeldAdmin": "because an administrator holds it: ask them",
+    "ReqNodeNotAvail": "for nodes that are down or reserved",
+    "Reservation": "for a reservation to begin",
+    "PartitionDown": "for its partition, which is down",
+    "PartitionInactive": "for its partition, which takes no jobs now",
+    "PartitionNodeLimit": "forever: it asks for more nodes than its partition allows",
+    "PartitionTimeLimit": "forever: it asks for more time than its partition allows",
+    "AssocGrpGRES": "until your group uses fewer accelerators",
+    "QOSMaxGRESPerUser": "until you use fewer accelerators",
+    "QOSMaxJobsPerUserLimit": "until fewer of your jobs run",
+    "JobArrayTaskLimit": "for earlier elements of its array",
+    "Licenses": "for licences",
+    "BadConstraints": "forever: no node has what it asks for",
+    "launch failed requeued held": "and is held, because its nodes could not start it (scontrol show job)",
+}
+_NEVER = ("N/A", "NONE", "")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One line of squeue. `id` is a job's own number; `array_id` that of its array, or its own.
+
+    `index` is the number of an element of an array, "N/A" for other jobs. `folder` is where sbatch was called.
+    """
+
+    id: str
+    array_id: str
+    index: str
+    state: str
+    reason: str
+    start: str
+    elapsed: str
+    time_limit: str
+    time_left: str
+    nodes: str
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """What Slurm's commands call this very job: an element of an array by both numbers."""
+        return f"{self.array_id}_{self.index}" if self.index.isdecimal() else self.array_id
+
+    @property
+    def run_folder(self) -> str:
+        """The job's run directory: that of an element lies below that of its array."""
+        return f"{self.folder}/{ELEMENTS}/{self.index}" if self.index.isdecimal() else self.folder
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The job's id, nodes and times, as far as Slurm gives them."""
+        times = {} if self.state == "PENDING" else {"elapsed": self.elapsed, "time_left": self.time_left}
+        every = {"job_id": self.name, "nodes": self.nodes, "time_limit": self.time_limit, **times}
+        order = ("job_id", "nodes", "elapsed", "time_limit", "time_left")
+        return {key: every[key] for key in order if every.get(key) not in (None, "INVALID", "NOT_SET", *_NEVER)}
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs or waits."""
+        return self.state in _ENDED_STATES
+
+
+def jobs(machine: Machine, timeout_s: float) -> list[Job]:
+    """Return all jobs of this user that squeue lists. Raises as commands.call does, and for an answer that is none."""
+    return jobs_in(listing(machine, timeout_s), machine)
+
+
+def listing(machine: Machine, timeout_s: float) -> str:
+    """Return what squeue prints of this user's jobs. Raises as commands.call does."""
+    command = package.program_command(__file__, "squeue", _FORMAT)
+    return commands.call(machine, command, program="squeue", timeout_s=timeout_s).text
+
+
+def jobs_in(text: str, machine: Machine) -> list[Job]:
+    """Return the jobs in what squeue has printed. Raises ControllerDownError where none of it is an answer."""
+    found = list(parse(text))
+    if text.strip() and not found:
+        raise unreadable("squeue", machine, text)
+    return found
+
+
+def unreadable(program: str, machine: Machine, text: str) -> ControllerDownError:
+    """Return the error of a site whose command exits with 0 and prints something else than was asked for."""
+    shown = text.strip().splitlines()[0][:80]
+    return ControllerDownError(f"{program} on {machine.name} should list jobs, but printed {shown!r}", is_lost=False)
+
+
+def parse(text: str) -> Iterator[Job]:
+    """Yield the jobs in the output of squeue; other lines are ignored.
+
+    The parts of a job on several groups of nodes are one job: the first, with the nodes of all.
+    """
+    rows = [line.strip().split("|", _FIELDS - 1) for line in text.splitlines()]
+    rows = [row for row in rows if len(row) == _FIELDS and row[0].isdigit() and row[3].isupper()]
+    shown = [_SHOWN_ID.fullmatch(row[1]) for row in rows]
+    nodes_of_parts: dict[str, list[str]] = {}
+    for row, found in zip(rows, shown, strict=True):
+        if found and found[2]:
+            nodes_of_parts.setdefault(found[1], []).append(row[_NODES])
+    for row, found in zip(rows, shown, strict=True):
+        if found and found[2] in (None, "0"):
+            job = Job(row[0], found[1], *row[2:])
+            nodes = ",".join(filter(None, nodes_of_parts.get(found[1], ())))
+            yield dataclasses.replace(job, nodes=nodes) if found[2] else job
+
+
+def answer(jobs: list[Job], after: Sequence[str] = ()) -> Answer:
+    """Return what Slurm says of a run that has these jobs (elements of an array, attempts), at least one.
+
+    `after` are the runs that it was told to wait for.
+    """
+    at_work = [job for job in jobs if not job.has_ended]
+    if not at_work:
+        last = max(jobs, key=lambda job: int(job.id))
+        return ended(last.state)
+    running = [job for job in at_work if job.state != "PENDING"]
+    if not running:
+        return Answer(Liveness.ALIVE, states.PENDING, waits(at_work[0], after), at_work[0].facts)
+    note = "Slurm has suspended it" if running[0].state == "SUSPENDED" else None
+    return Answer(Liveness.ALIVE, note=note, scheduler=running[0].facts)
+
+
+def is_end(state: str) -> bool:
+    """Return whether a job in Slurm's `state`, as accounting writes it, has ended."""
+    return _word(state) in _ENDED_STATES
+
+
+def _word(state: str) -> str:
+    return state.split()[0].rstrip("+") if state.strip() else ""
+
+
+def ended(state: str) -> Answer:
+    """Return what it means that a job has ended in Slurm's `state` although its files do not say so."""
+    word = _word(state)
+    note = _ENDED_NOTES.get(word, f"Slurm calls the job {word}")
+    return Answer(Liveness.GONE, _ENDED_STATES.get(word), note)
+
+
+def waits(job: Job, after: Sequence[str] = ()) -> str:
+    """Return why a job waits and when it may start, in plain words."""
+    reason = job.reason.split(",")[0].strip("()")
+    words = _waits_for_runs(reason, after) or _WAITS_FOR.get(reason)
+    text = f"waits {words} ({reason})" if words else f"waits: {reason}"
+    return text if job.start in _NEVER else f"{text}; may start at {job.start.replace('T', ' ')}"
+
+
+def _waits_for_runs(reason: str, after: Sequence[str]) -> str | None:
+    named = f"run{'s' if len(after) > 1 else ''} {', '.join(after)}"
+    if after and reason == "Dependency":
+        return f"for {named} to be COMPLETED"
+    if after and reason == "DependencyNeverSatisfied":
+        return f"forever, because {named} did not become COMPLETED: cancel it"
+    return None
+
+
+def accounted_states(machine: Machine, job_ids: Sequence[str], timeout_s: float) -> dict[str, str]:
+    """Return the state of each job that accounting knows; nothing if it is off, fails or hangs."""
+    words = [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        "--format=JobID,State",
+        f"--jobs={','.join(job_ids)}",
+    ]
+    try:
+        return dict(parse_accounting(commands.call(machine, words, timeout_s=timeout_s).text))
+    except UserError:
+        return {}
+
+
+def parse_accounting(text: str) -> list[tuple[str, str]]:
+    """Return job ids and states from the output of sacct."""
+    pairs = [line.strip().split("|", 1) for line in text.splitlines() if "|" in line]
+    jobs = [(_ACCOUNTED_JOB.fullmatch(job_id), state) for job_id, state in pairs]
+    return [(found[1], state) for found, state in jobs if found and state]

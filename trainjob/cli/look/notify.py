@@ -1,0 +1,53 @@
+"""trainjob notify: tells when a run ends, fails, stalls or comes near its limit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainjob.cli.app import examples, new
+from trainjob.contract.errors import UserError
+
+app = new()
+
+_Stay = Annotated[bool, typer.Option("--stay", help="Stay until every watched run has ended.")]
+_Test = Annotated[bool, typer.Option("--test", help="Send a test message in every way that is configured.")]
+
+
+@app.command(epilog=examples("trainjob notify --test", "trainjob notify --stay"))
+def notify(stay: _Stay = False, test: _Test = False) -> None:
+    """Tell you when runs end, fail, stall or approach their limit, as `notify:` in config.yaml says."""
+    from trainjob.observe import notify as notifying
+
+    if test:
+        _try_each_way()
+    elif not notifying.look(typer.echo, stay=stay):
+        typer.echo("a process in the background looks after the runs already")
+
+
+def _try_each_way() -> None:
+    from trainjob.cluster import preferences
+    from trainjob.contract import states
+    from trainjob.observe import delivery
+    from trainjob.observe import notify as notifying
+
+    rules = notifying.configured()
+    if rules is None:
+        raise UserError(f"{preferences.file()} does not say who is told", "add `notify:`, as docs/reports.md shows it")
+    message = delivery.Message(
+        "test", "ended", states.COMPLETED, "local", 1, None, None, "trainjob notify --test", "This is a test."
+    )
+    failed = []
+    for way, deliver in delivery.ways(rules).items():
+        try:
+            deliver(message)
+            typer.echo(f"{way}: delivered")
+        except UserError as error:
+            failed.append(way)
+            typer.echo(f"{way}: {error}", err=True)
+    if failed:
+        raise UserError(
+            f"{', '.join(failed)} did not take the test message",
+            "correct `notify:` in config.yaml: the lines above say why",
+        )

@@ -1,0 +1,1 @@
+"""Commands that compute and print, and start nothing."""

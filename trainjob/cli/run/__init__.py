@@ -1,0 +1,1 @@
+"""Commands that start, end, continue, export and remove runs."""

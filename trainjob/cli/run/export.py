@@ -1,0 +1,99 @@
+"""trainjob export: the model as plain weights, and a run's metrics for the tools that people already use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainjob.cli.app import examples, new
+from trainjob.cli.look.report import Run
+from trainjob.watch import show
+
+if TYPE_CHECKING:
+    from trainjob.contract.paths import RunPaths
+
+app = new()
+
+_Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the weights to FILE, in the safetensors layout."),
+]
+_Averaged = Annotated[
+    bool,
+    typer.Option("--averaged", help="With -o: the moving average of the weights, of a run with --average-decay."),
+]
+_TensorBoard = Annotated[
+    str | None, typer.Option("--tensorboard", metavar="DIR", help="Write settings and metrics for TensorBoard.")
+]
+_Mlflow = Annotated[
+    str | None,
+    typer.Option("--mlflow", metavar="URI", help="Log settings and metrics to an MLflow server or store."),
+]
+_Wandb = Annotated[
+    str | None,
+    typer.Option("--wandb-offline", metavar="DIR", help="Write an offline run for `wandb sync`."),
+]
+
+
+@app.command(
+    epilog=examples(
+        "trainjob export last -o model.safetensors",
+        "trainjob export k3xq --tensorboard tb --mlflow sqlite:///mlflow.db --json",
+    )
+)
+def export(
+    run: Run,
+    output: _Output = None,
+    tensorboard: _TensorBoard = None,
+    mlflow: _Mlflow = None,
+    wandb_offline: _Wandb = None,
+    averaged: _Averaged = False,
+    as_json: show.AsJson = False,
+) -> None:
+    """Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B."""
+    from trainjob.observe import index
+
+    targets = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb_offline}
+    wanted = {tool: target for tool, target in targets.items() if target is not None}
+    if averaged and output is None:
+        raise typer.BadParameter("--averaged is for the weights: name a file for them with -o FILE")
+    if output is None and not wanted:
+        raise typer.BadParameter("name what to write: -o FILE, --tensorboard DIR, --mlflow URI or --wandb-offline DIR")
+    paths = index.find(run)
+    written = {} if output is None else _weights(paths, output, averaged=averaged, quiet=as_json)
+    exported = _to_trackers(paths, wanted, quiet=as_json) if wanted else []
+    if as_json:
+        show.as_json({**written, **({"exported": exported} if wanted else {})})
+
+
+def _weights(paths: RunPaths, output: Path, *, averaged: bool, quiet: bool) -> dict[str, Any]:
+    from trainjob.lifecycle.export import export as write
+    from trainjob.observe import arrays
+
+    arrays.refuse_whole(paths, "export")
+    what = "moving average of the weights" if averaged else "weights"
+    checkpoint = write(paths, output, lambda text: typer.echo(f"warning: {text}", err=True), averaged=averaged)
+    size = output.stat().st_size
+    if not quiet:
+        typer.echo(f"{output} holds the {what} after update {checkpoint.update} ({show.size(size)})")
+    return {"file": str(output), "update": checkpoint.update, "bytes": size}
+
+
+def _to_trackers(paths: RunPaths, targets: Mapping[str, str], *, quiet: bool) -> list[dict[str, Any]]:
+    """Export a run, or each element of an array, to every tool that was named."""
+    from trainjob.lifecycle.export import TRACKERS
+    from trainjob.lifecycle.trackers.history import history
+    from trainjob.observe import arrays
+
+    rows = []
+    for one in arrays.elements(paths) or [paths]:
+        seen = history(one)
+        for tool, target in targets.items():
+            place, lines = TRACKERS[tool](seen, target)
+            rows.append({"run": one.id, "to": tool, "place": place, "lines": lines})
+            if not quiet:
+                typer.echo(f"{one.id}: {lines} new lines of metrics for {tool}: {place}")
+    return rows

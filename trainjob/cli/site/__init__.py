@@ -1,0 +1,1 @@
+"""Commands about clusters, their hosts, data and images."""

@@ -1,0 +1,1 @@
+"""Checks nodes before ranks start, and the all-reduce between them."""

@@ -1,0 +1,1 @@
+"""Starts, supervises and ends the ranks of one host."""

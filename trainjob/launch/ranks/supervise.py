@@ -1,0 +1,193 @@
+"""Starts ranks, passes signals on, ends the others when one fails, and records which failed first and why."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
+
+from trainjob.contract import exits
+from trainjob.contract.environment import ATTEMPT
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import processes
+from trainjob.launch.processes import Ended
+from trainjob.launch.rank_environment import Rank, Watched
+from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
+from trainjob.launch.ranks.shell_traps import traps_usr1
+from trainjob.launch.witness.evidence import Witness
+
+# A rank whose peer has died can only fail, so it gets seconds to end, not the time for a checkpoint.
+_GRACE_AFTER_FAILURE_S = 5.0
+_ASK_AGAIN_S = 0.2
+
+
+class Started(NamedTuple):
+    """One running rank. The Popen is kept so that nobody else reaps its process."""
+
+    rank: Rank
+    process: "subprocess.Popen[bytes]"
+
+
+class Supervisor:
+    """Runs `ranks` to their end.
+
+    `restarts`: whoever started this launcher starts the job again if it finds the marker `requeue`, so the marker is
+    left after a failure that another attempt may not meet. `observe` is called with the ranks that run.
+    """
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        ranks: Sequence[Rank],
+        grace_s: float,
+        restarts: bool = False,
+        observe: Callable[[List[Watched]], None] = lambda _: None,
+    ) -> None:
+        self._paths = paths
+        self._ranks = ranks
+        self._grace_s = grace_s
+        self._restarts = restarts
+        self._observe = observe
+        self._running: Dict[int, Started] = {}
+        self._kill_at: Optional[float] = None
+        self._was_told_to_end = False
+        self._was_asked_to_stop = False
+        self._without_usr1: Set[int] = set()  # ranks that USR1 has not reached yet
+        self._first_failure: Optional[int] = None
+        self._codes: List[int] = []
+        self._witness = Witness()
+
+    def run(self) -> int:
+        """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+        processes.adopt_orphans()
+        try:
+            self._start()
+            # Explains failures. Loaded now: ranks don't wait for it, and it works even if the code's folder vanishes.
+            import trainjob.launch.witness.failing  # noqa: F401
+
+            if self._running:
+                self._observe([_watched(started) for started in self._running.values()])
+            while self._running:
+                self._handle(self._next_signal())
+        finally:
+            processes.kill_children()
+        if self._first_failure is not None:
+            return self._first_failure
+        return exits.CHECKPOINTED if exits.CHECKPOINTED in self._codes else exits.DONE
+
+    def _start(self) -> None:
+        for rank in self._ranks:
+            try:
+                process = _start(rank)
+                self._running[process.pid] = Started(rank, process)
+            except OSError as error:
+                with open(str(rank.log), "a") as log:
+                    log.write("trainjob: can't start %s in %s: %s\n" % (rank.command[0], rank.folder, error.strerror))
+                self._failed(rank, Ended(127 if isinstance(error, FileNotFoundError) else 126, 0))
+                return
+
+    def _next_signal(self) -> Optional[int]:
+        timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        if self._without_usr1:
+            timeout_s = min(timeout_s, _ASK_AGAIN_S)
+        received = signal.sigtimedwait(WATCHED, timeout_s)
+        return None if received is None else received.si_signo
+
+    def _handle(self, number: Optional[int]) -> None:
+        # One SIGCHLD may stand for several ranks, and another signal may arrive with it, so always look for ended
+        # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
+        reaped = processes.reap()
+        for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
+            self._ended(started, ended)
+        if number in PASSED_ON:
+            self._pass_on(PASSED_ON[signal.Signals(number)])
+        self._send_usr1()
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            for pid in self._running:
+                os.killpg(pid, signal.SIGKILL)
+            self._kill_at = None
+
+    def _pass_on(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._without_usr1 |= set() if self._was_asked_to_stop else set(self._running)
+            # Only once: a job script repeats the signal, because it can't know whether the first one arrived.
+            self._was_asked_to_stop = True
+            return
+        self._signal_ranks(number)
+        self._was_told_to_end = True
+        self._kill_after(self._grace_s)
+        with contextlib.suppress(OSError):
+            self._paths.terminated.touch()
+
+    def _send_usr1(self) -> None:
+        # A rank without a handler yet would not notice the signal, and one that never installs one must survive it.
+        for pid in [pid for pid in self._without_usr1 if processes.hears(pid, signal.SIGUSR1)]:
+            os.kill(pid, signal.SIGUSR1)
+            self._without_usr1.discard(pid)
+
+    def _ended(self, started: Started, ended: Ended) -> None:
+        started.process.returncode = ended.returncode
+        self._without_usr1.discard(started.process.pid)
+        code = exits.from_wait_status(ended.returncode)
+        self._codes.append(code)
+        if code not in (exits.DONE, exits.CHECKPOINTED):
+            self._failed(started.rank, ended)
+
+    def _failed(self, rank: Rank, ended: Ended) -> None:
+        if self._first_failure is not None:
+            return
+        self._first_failure = exits.from_wait_status(ended.returncode)
+        if not self._was_told_to_end:
+            from trainjob.launch.witness import failing
+
+            failing.record(self._paths, rank, ended, self._witness, self._restarts)
+        self._signal_ranks(signal.SIGTERM)
+        self._kill_after(_GRACE_AFTER_FAILURE_S)
+
+    def _signal_ranks(self, number: int) -> None:
+        # To the rank alone, not to its group: loader processes must live until the checkpoint is written.
+        # By id: Popen.send_signal would reap a rank that has just ended, and its exit code would be lost.
+        for pid in self._running:
+            os.kill(pid, number)
+
+    def _kill_after(self, grace_s: float) -> None:
+        at = time.monotonic() + grace_s
+        self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
+
+
+def _watched(started: Started) -> Watched:
+    environ, rank = started.rank.environment, started.rank.ranking.rank
+    return Watched(int(environ[ATTEMPT]), rank, started.process.pid, environ)
+
+
+def _start(rank: Rank) -> "subprocess.Popen[bytes]":
+    rank.log.parent.mkdir(parents=True, exist_ok=True)
+    usr1 = signal.SIG_DFL if traps_usr1(rank.command, rank.folder) else signal.SIG_IGN
+    with open(str(rank.log), "ab", buffering=0) as log:
+        if rank.begins_log:
+            log.write(rank.header.encode())
+        return subprocess.Popen(
+            list(rank.command),
+            cwd=str(rank.folder),
+            env=rank.environment,
+            stdin=subprocess.PIPE if rank.holds_input else subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=lambda: _in_the_child(rank.cpus, usr1),  # noqa: PLW1509 - this process has one thread
+        )
+
+
+def _in_the_child(cpus: FrozenSet[int], usr1: signal.Handlers) -> None:
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+    # A background job of a shell starts with SIGINT ignored, and would pass that on to all its descendants.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Slurm sends USR1 to every process of a step; a rank that does not handle it, or not yet, must survive.
+    signal.signal(signal.SIGUSR1, usr1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+    processes.end_with_parent(signal.SIGKILL)

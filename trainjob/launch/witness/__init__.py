@@ -1,0 +1,1 @@
+"""Records what ranks use, where they are, and why one ended."""

@@ -1,0 +1,50 @@
+"""Answers an image's health check: whether training in this container makes progress.
+
+python3 -m trainjob.launch.witness.health
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any, Mapping, Optional
+
+from trainjob.contract.environment import ATTEMPT, RUN_DIR
+from trainjob.contract.paths import RunPaths
+from trainjob.records import job as jobs
+from trainjob.records.files import read_json
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Return 0, or 1 if rank 0 has reported nothing for the job's stall timeout.
+
+    A container without a run, a command that reports no progress and a run that has just started are healthy.
+    """
+    folder = environ.get(RUN_DIR)
+    if not folder:
+        return 0
+    paths = RunPaths(folder)
+    progress = _mapping(read_json(paths.progress))
+    limit_s = _limit_s(paths)
+    is_mine = str(progress.get("attempt")) == environ.get(ATTEMPT)
+    if not is_mine or limit_s is None or time.time() - progress["heartbeat"] <= limit_s:
+        return 0
+    sys.stdout.write("no update for more than %g s\n" % limit_s)
+    return 1
+
+
+def _limit_s(paths: RunPaths) -> Optional[float]:
+    try:
+        train = jobs.read(paths.job).train
+    except jobs.ContractError:
+        return None
+    return None if train is None else train.stall_timeout_s
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

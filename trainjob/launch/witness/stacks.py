@@ -1,0 +1,119 @@
+"""The stacks of a rank's Python processes, on request.
+
+The folder hook/ is first on a rank's PYTHONPATH. Its sitecustomize has Python's own faulthandler answer a real-time
+signal, into a file of this launcher that has no name: so also a process that hangs in C is seen, and nothing is written
+into what the ranks print.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Dict, List, Optional, Sequence
+
+from trainjob.contract.environment import STACKS
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import processes
+from trainjob.launch.host import node_name
+from trainjob.launch.processes import Process
+from trainjob.launch.rank_environment import Watched
+from trainjob.records.files import write_json
+
+if TYPE_CHECKING:
+    from trainjob.records.usage import ProcessStack, RankStacks
+
+SIGNAL = signal.SIGRTMAX - 3
+_HOOK = Path(__file__).resolve().parent / "hook"
+_LIMIT_S = 2.0
+_POLL_S = 0.01
+_QUIET_S = 0.03
+_QUIET_IF_IT_RUNS_S = 0.3
+_MOST_COMMAND = 200
+
+
+class Stacks:
+    """The file to which the Python processes of this launcher's ranks write."""
+
+    def __init__(self) -> None:
+        self._file: Optional[IO[bytes]] = None
+        try:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the ranks run
+        except OSError:
+            return  # no folder for temporary files: ranks run, but their stacks can't be shown
+
+    def environment(self, environ: Dict[str, str]) -> Dict[str, str]:
+        """Return the variables that a rank needs beside `environ`."""
+        if self._file is None:
+            return {}
+        theirs = environ.get("PYTHONPATH")
+        return {
+            STACKS: "/proc/%d/fd/%d" % (os.getpid(), self._file.fileno()),
+            "PYTHONPATH": os.pathsep.join([str(_HOOK), *([theirs] if theirs else [])]),
+        }
+
+    def of(self, tree: Sequence[Process]) -> List[ProcessStack]:
+        """Return the stacks of each process of a rank."""
+        from trainjob.records.usage import ProcessStack
+
+        return [ProcessStack(one.pid, _command(one.pid), one.state, self._of(one.pid)) for one in tree]
+
+    def _of(self, pid: int) -> Optional[str]:
+        if self._file is None or not processes.catches(pid, SIGNAL) or not _is_ours(pid):
+            return None
+        start = os.fstat(self._file.fileno()).st_size
+        try:
+            os.kill(pid, SIGNAL)
+        except OSError:
+            return None
+        size = _size_at_rest(pid, self._file.fileno(), start)
+        return os.pread(self._file.fileno(), size - start, start).decode("utf-8", "replace")
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether the process was started with our hook: any other program may use the signal itself."""
+    try:
+        return ("%s=" % STACKS).encode() in Path("/proc/%d/environ" % pid).read_bytes()
+    except OSError:
+        return False
+
+
+def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
+    """Return the file's size once a process has finished its answer to the signal, which has no end mark."""
+    deadline, size, since = time.monotonic() + _LIMIT_S, start, time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        before, size = size, os.fstat(descriptor).st_size
+        if size != before:
+            since = time.monotonic()
+        seen = processes.look(pid)
+        # On a busy host, a process may have been stopped in the middle of a line.
+        quiet_s = _QUIET_IF_IT_RUNS_S if seen is not None and seen.state == "R" else _QUIET_S
+        if size > start and time.monotonic() - since >= quiet_s:
+            break
+    return size
+
+
+def _command(pid: int) -> str:
+    try:
+        words = Path("/proc/%d/cmdline" % pid).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return words.rstrip("\0").replace("\0", " ")[:_MOST_COMMAND]
+
+
+def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) -> Dict[int, RankStacks]:
+    """Record the stacks of all ranks for the request `word`, and return them by rank."""
+    from trainjob.records import typed
+    from trainjob.records.usage import RankStacks
+
+    trees = processes.trees([rank.pid for rank in ranks])
+    host, written = node_name(), {}
+    for rank in ranks:
+        tree = trees.get(rank.pid, [])
+        record = RankStacks(word, rank.attempt, rank.rank, host, round(time.time(), 3), stacks.of(tree))
+        written[rank.rank] = record
+        write_json(paths.rank_stacks(rank.rank), typed.to_json(record))
+    return written

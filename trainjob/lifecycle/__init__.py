@@ -1,0 +1,1 @@
+"""Changes runs: starts, resumes, cancels, exports and removes them."""

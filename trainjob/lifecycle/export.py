@@ -1,0 +1,95 @@
+"""Exports a run: its weights to a file, its metrics to a tracker."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from trainjob.backends import mirror
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle.trackers import to_mlflow, to_tensorboard, to_wandb
+from trainjob.lifecycle.trackers.history import Tracker
+from trainjob.records import checkpoints
+from trainjob.records.safetensors import METADATA, SIZES, pieces, whole_shape
+
+# Name of a tracker for `export` → the function that exports a run to it.
+TRACKERS: dict[str, Tracker] = {
+    "tensorboard": to_tensorboard.export,
+    "mlflow": to_mlflow.export,
+    "wandb": to_wandb.export,
+}
+
+
+def _join(parts: list[Path], target: Path, update: int) -> None:
+    """Write the weights to `target` in the layout that a single instance would have written."""
+    if len(parts) == 1:
+        shutil.copyfile(parts[0], target)
+        return
+    by_name = pieces(parts)
+    entries: dict[str, Any] = {METADATA: {"update": str(update)}}
+    # The runtime's order: large types first.
+    names = sorted(by_name, key=lambda name: (-SIZES[by_name[name][0].place.dtype], name))
+    end = 0
+    for name in names:
+        start, end = end, end + sum(piece.place.size for piece in by_name[name])
+        kind = by_name[name][0].place.dtype
+        entries[name] = {"dtype": kind, "shape": whole_shape(by_name[name]), "data_offsets": [start, end]}
+    header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    with target.open("wb") as output:
+        output.write(struct.pack("<Q", len(header)) + header)
+        for piece in (piece for name in names for piece in by_name[name]):
+            with piece.path.open("rb") as source:
+                source.seek(piece.place.start)
+                _copy(source, output, piece.place.size)
+
+
+def _copy(source: IO[bytes], output: IO[bytes], count: int) -> None:
+    while count:
+        block = source.read(min(count, 1 << 24))
+        if not block:
+            raise OSError(errno.EIO, "a part of the checkpoint is shorter than its header says")
+        output.write(block)
+        count -= len(block)
+
+
+def export(
+    paths: RunPaths, target: Path, warn: Callable[[str], None], *, averaged: bool = False
+) -> checkpoints.Checkpoint:
+    """Copy the weights of the newest sound checkpoint, or their moving average, to `target`; return that checkpoint.
+
+    `warn` is called for each damaged checkpoint. Raises UserError without a sound one, or if `target` can't be written.
+    """
+    mirror.fetch_checkpoints(paths)
+    newest = checkpoints.newest_sound(paths.checkpoints, warn)
+    if newest is None and checkpoints.folders(paths.checkpoints):
+        raise UserError(
+            f"no checkpoint of run {paths.id} can be exported: each is damaged or can't be read",
+            f"Make them readable, or restore one from a backup: {paths.checkpoints}",
+        )
+    if newest is None:
+        raise UserError(
+            f"run {paths.id} has no sound checkpoint yet",
+            "a run of a task writes one at its end and every --checkpoint-every updates",
+        )
+    source = newest.averaged if averaged else newest.model
+    if not source:
+        raise UserError(
+            f"run {paths.id} keeps no average of its weights",
+            "leave out --averaged, or train with --average-decay 0.999",
+        )
+    staging = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        _join(source, staging, newest.update)
+        staging.replace(target)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        raise UserError(f"{target} can't be written: {error.strerror}", "choose a file that you may write") from None
+    return newest

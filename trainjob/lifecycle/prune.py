@@ -1,0 +1,130 @@
+"""Removes old runs. The candidates are listed before anything is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from trainjob.backends import mirror
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.observe import index
+from trainjob.observe.status import Status, statuses
+
+# Names of folders that `folder.create` is filling, or that `remove_run` is removing.
+_LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run that can be removed, and the space it takes."""
+
+    status: Status
+    size_bytes: int
+
+
+def candidates(
+    *,
+    older_than: timedelta,
+    in_states: frozenset[str],
+    keep: int,
+    warn: Callable[[str], None] = lambda _line: None,
+) -> list[Candidate]:
+    """Return the runs that have ended and are older than this, oldest first, without the newest `keep`.
+
+    `warn` is called with a line about each run whose records don't tell its age.
+    """
+    every = statuses(index.every_run())
+    for status in every:
+        if status.submitted_at is None and status.damage:
+            warn(f"run {status.id} stays, because its age is not known: {'; '.join(status.damage)}")
+    ended = [status for status in every if status.state in states.ENDED]
+    ended.sort(key=lambda status: status.submitted_at or "")
+    latest = datetime.now(UTC) - older_than
+    return [
+        Candidate(status, size(status.folder))
+        for status in ended[: max(0, len(ended) - keep)]
+        if status.state in in_states
+        and status.submitted_at is not None
+        and datetime.fromisoformat(status.submitted_at) <= latest
+    ]
+
+
+def leftovers(*, older_than: timedelta) -> list[Path]:
+    """Return hidden folders that an interrupted submission or removal left beside runs, and that no process uses.
+
+    They are in folders that contain, or contained, runs of the index.
+    """
+    latest = (datetime.now(UTC) - older_than).timestamp()
+    hidden: list[Path] = []
+    for folder in sorted(index.folders_of_runs()):
+        with contextlib.suppress(OSError):
+            hidden += [
+                Path(entry.path)
+                for entry in os.scandir(folder)
+                if entry.is_dir(follow_symlinks=False)
+                and _is_left_over(entry.name)
+                and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+                and entry.stat(follow_symlinks=False).st_mtime <= latest
+            ]
+    return sorted(hidden)
+
+
+def _is_left_over(name: str) -> bool:
+    match = _LEFT.fullmatch(name)
+    if match is None:
+        return False
+    # A .part folder has the id of the process that fills it, perhaps on another machine that shares the folder.
+    return match["pid"] is None or not Path("/proc", match["pid"]).exists()
+
+
+def size(folder: Path | str) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
+
+
+def remove(chosen: Sequence[Candidate]) -> dict[str, UserError]:
+    """Remove the runs' folders and index entries; return the error, by id, of each run that could not be removed.
+
+    An interrupted removal leaves a folder that is no longer a run.
+    """
+    failures = {}
+    for candidate in chosen:
+        try:
+            remove_run(RunPaths(candidate.status.folder))
+        except UserError as error:
+            failures[candidate.status.id] = error
+    return failures
+
+
+def remove_run(paths: RunPaths) -> None:
+    """Remove one run's folder, on this machine and on its own, and its index entry. Raises UserError if that fails."""
+    mirror.remove(paths)
+    # Rename first: a half-removed folder with the run's own name would look like a broken run.
+    gone = paths.folder.with_name(f".{paths.folder.name}.removed")
+    try:
+        shutil.rmtree(gone, ignore_errors=True)
+        paths.folder.replace(gone)
+        index.forget(paths.id)
+        if gone.is_symlink():
+            gone.unlink()  # its target is not ours
+        else:
+            shutil.rmtree(gone)
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise UserError(f"run {paths.id} can't be removed: {why}", "ask whoever owns it") from None
+
+
+def forget_missing() -> list[str]:
+    """Remove the runs whose folders are gone from the index, and return their ids."""
+    missing = index.missing()
+    for run_id in missing:
+        index.forget(run_id)
+    return missing

@@ -1,0 +1,279 @@
+"""Submission: a rendered job becomes a run directory and is handed over."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from trainjob.backends import folder, mirror, registry, trust
+from trainjob.backends.base import (
+    NotSubmittedError,
+    Remote,
+    Submission,
+    UnknownOutcomeError,
+    place_of,
+    read_submission,
+)
+from trainjob.backends.project import Project, Selection
+from trainjob.cluster import array, recorded
+from trainjob.cluster.array import Array
+from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.machines.ssh.failures import SshError
+from trainjob.observe import index
+from trainjob.records import job as jobs
+from trainjob.render.rendered import Rendered
+
+_SAME_JOB_WITHIN_S = 60
+# A submission whose outcome nobody knows may be repeated by hand much later.
+_UNKNOWN_WITHIN_S = 7 * 24 * 3600
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Everything a run is made of."""
+
+    rendered: Rendered
+    name: str
+    cluster: str
+    backend: str
+    runs_dir: Path
+    project: Project
+    selection: Selection | None  # None: the project is recorded and not copied
+    remote: Remote | None = None  # where run directories lie on another machine; None: in runs_dir
+    after: tuple[RunPaths, ...] = ()  # the runs that this one waits for
+    share: str = "none"  # who else may read the run directory: none, group or all
+    is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
+
+
+def refuse_redirects(environ: Mapping[str, str]) -> None:
+    """Raise UserError while a variable that only a rehearsal may set is set."""
+    redirected = set_redirects(environ)
+    if redirected:
+        named = ", ".join(f"{name}={value}" for name, value in redirected.items())
+        raise UserError(
+            f"{named}: only a rehearsal redirects a job; submitted for real, it would run something other than what "
+            "was rendered",
+            f"Run: unset {' '.join(redirected)}" + (f". {TRY_ON_CPUS}" if "TRAINJOB_DEVICE" in redirected else ""),
+        )
+
+
+def submit(handover: Handover, *, again: bool = False) -> RunPaths:
+    """Return the run, which has begun or waits.
+
+    Raises UserError when the same job was submitted within the last minute and `again` was not asked for.
+    """
+    record = handover.project.record()
+    digest = _digest(handover, record)
+    if not again:
+        _refuse_the_same(digest)
+    paths = _new_folder(handover)
+    submission = Submission(
+        backend=handover.backend,
+        cluster=handover.cluster,
+        native=None,
+        argv=registry.get(handover.backend).argv(paths, handover.rendered.script, handover.after),
+        script=handover.rendered.script,
+        submitted_at=_now().isoformat(timespec="seconds"),
+        attempt=1,
+        digest=digest,
+        project=_project_record(handover, record),
+        remote=_remote(handover, paths),
+        after=tuple(one.id for one in handover.after),
+    )
+    try:
+        if handover.is_listed:
+            index.add(paths)
+        hand_over(paths, submission)
+    except (NotSubmittedError, index.IndexUnwritableError):
+        _discard(paths)
+        raise
+    return paths
+
+
+def _remote(handover: Handover, paths: RunPaths) -> Remote | None:
+    where = handover.remote
+    return None if where is None else dataclasses.replace(where, folder=f"{where.folder}/{paths.id}")
+
+
+def _discard(paths: RunPaths) -> None:
+    """Remove a run that certainly never began, so that it is not in the way of the next try."""
+    with contextlib.suppress(UserError, OSError):
+        mirror.remove(paths)
+    with contextlib.suppress(OSError):
+        index.forget(paths.id)
+    shutil.rmtree(paths.folder, ignore_errors=True)
+
+
+def hand_over(paths: RunPaths, submission: Submission) -> None:
+    """Start the run; it is recorded before and after, so that no interruption loses it."""
+    backend = registry.get(submission.backend)
+    # At every attempt: the name may stand for another image by now.
+    submission = submission.replace(image_digest=backend.image_digest(paths) or submission.image_digest)
+    before = read_submission(paths)
+    try:
+        _record(paths, submission)
+        if submission.remote is not None:
+            _send(paths, submission.remote)
+        trust.refuse_foreign_content(*place_of(paths))
+        native = backend.start(paths, submission.script)
+    except NotSubmittedError:
+        if before is not None:
+            with contextlib.suppress(OSError):
+                before.write(paths)
+        raise
+    except UnknownOutcomeError:
+        submission.replace(is_unknown=True).write(paths)
+        raise
+    try:
+        # What has begun is worth a second try.
+        _record(paths, submission.replace(native=native), tries=2)
+    except NotSubmittedError:
+        # Nobody could find it again.
+        backend.cancel(paths, native, 0.0)
+        raise
+
+
+def _record(paths: RunPaths, submission: Submission, tries: int = 1) -> None:
+    """Write submission.json. Raises NotSubmittedError where the disk refuses it."""
+    try:
+        submission.write(paths)
+    except OSError as error:
+        if tries > 1:
+            _record(paths, submission, tries - 1)
+            return
+        raise NotSubmittedError(
+            f"{paths.submission} can't be written ({error.strerror}), so nothing was submitted",
+            "Free some space there (`trainjob prune`), or change runs_dir",
+        ) from None
+
+
+def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -> None:
+    """Start some elements of an array, each recorded by itself before and after."""
+    for number, submission in submissions.items():
+        submission.write(whole.of_element(number))
+    first = next(iter(submissions.values()))
+    trust.refuse_foreign_content(*place_of(whole))
+    text = recorded.job(jobs.read(whole.job)).array
+    elements = Array(tuple(sorted(submissions)), array.parse(text).at_once if text else None)
+    natives = registry.get(first.backend).start_elements(whole, elements, first.script)
+    for number, native in natives.items():
+        submissions[number].replace(native=native).write(whole.of_element(number))
+
+
+def _send(paths: RunPaths, remote: Remote) -> None:
+    try:
+        mirror.place(paths, remote)
+    except SshError as error:
+        if not error.reached:
+            raise NotSubmittedError(error.text, error.cure) from None
+        raise UserError(f"{error}. Nothing was submitted", f"Submit the run with: trainjob resume {paths.id}") from None
+    except UserError as error:
+        raise NotSubmittedError(error.text, error.cure) from None
+
+
+def _new_folder(handover: Handover) -> RunPaths:
+    runs_dir = handover.runs_dir.expanduser().resolve()
+    target = runs_dir / index.new_id(handover.name)
+    while os.path.lexists(target):
+        target = runs_dir / index.new_id(handover.name)
+    registry.get(handover.backend).refuse_folder(target)
+    return folder.create(target, handover.rendered, handover.project, handover.selection, handover.share)
+
+
+def _digest(handover: Handover, record: Mapping[str, Any]) -> str:
+    text = f"{handover.cluster}\0{handover.rendered.digest}\0{record['commit']}\0{record['diff']}\0{record['top']}"
+    digest = hashlib.sha256(text.encode(errors="surrogateescape"))
+    # Git does not notice changes to files that it does not track, nor any outside of a repository.
+    for name in handover.selection.files if handover.selection else ():
+        file = (handover.project.top / name).lstat()
+        digest.update(f"{name}\0{file.st_size}\0{file.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _refuse_the_same(digest: str) -> None:
+    for paths in index.recent(_UNKNOWN_WITHIN_S):
+        submission = read_submission(paths)
+        if submission and submission.digest == digest and submission.attempt == 1:
+            if _is_known_to_be_nowhere(paths, submission):
+                continue
+            age = _now() - datetime.fromisoformat(submission.submitted_at)
+            if age < timedelta(seconds=_SAME_JOB_WITHIN_S):
+                raise UserError(
+                    f"the same job was submitted {age.seconds} s ago, as {paths.id}",
+                    "give --again to run it a second time",
+                )
+
+
+def _is_known_to_be_nowhere(paths: RunPaths, submission: Submission) -> bool:
+    """Return whether a submission of unknown outcome has left no job. Raises UserError where it has, or may have."""
+    if submission.native is not None or not registry.has_scheduler(submission.backend):
+        return False
+    try:
+        adopted = registry.adopt(paths, submission)
+    except UserError as error:
+        raise UserError(
+            f"run {paths.id} is the same job, and may have been submitted: {error}",
+            f"Look again later: trainjob status {paths.id}; or give --again to run it a second time",
+            UnknownOutcomeError.code,
+        ) from None
+    if adopted is not None:
+        raise UserError(
+            f"the same job was submitted as run {paths.id}, although that submission did not learn so",
+            f"Look at it: trainjob status {paths.id}; or give --again to run it a second time",
+        )
+    # Another process may be submitting it at this moment.
+    return submission.is_unknown
+
+
+def _project_record(handover: Handover, record: Mapping[str, Any]) -> dict[str, Any]:
+    selection = handover.selection
+    return {
+        **record,
+        "start": handover.project.start,
+        "copied": 0 if selection is None else len(selection.files),
+        "left_out": [] if selection is None else [list(pair) for pair in selection.left_out],
+    }
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def next_attempt(paths: RunPaths, **changes: Any) -> Submission:
+    """Return the submission that starts one more attempt of a run. Raises UserError for a run never submitted."""
+    last = read_submission(paths)
+    if last is None:
+        raise UserError(f"run {paths.id} was started by hand", "run its job script again by hand")
+    earlier = [*last.earlier, *([] if last.native is None else [last.native])]
+    fresh = {"native": None, "cancelled_at": None, "is_cancelled": False, "is_unknown": False, "earlier": earlier}
+    again = dataclasses.replace(last, **{**fresh, **changes})
+    if again.attempt == last.attempt:
+        return again
+    # The runs that the first attempt waited for are COMPLETED.
+    return again.replace(after=(), argv=registry.get(last.backend).argv(paths, last.script))
+
+
+def record_cancelling(paths: RunPaths) -> None:
+    """Record that the run is being cancelled, in case its own script can't any more."""
+    _change_submission(paths, cancelled_at=_now().isoformat(timespec="seconds"))
+
+
+def confirm_cancelled(paths: RunPaths) -> None:
+    """Record that nothing of a cancelled run is left: from then on its back end need not be asked."""
+    _change_submission(paths, is_cancelled=True)
+
+
+def _change_submission(paths: RunPaths, **changes: Any) -> None:
+    submission = read_submission(paths)
+    if submission is not None:
+        submission.replace(**changes).write(paths)

@@ -1,0 +1,1 @@
+"""Reads runs: their index, state, output, usage and figures. Changes none."""

@@ -1,0 +1,211 @@
+"""The index of runs: one link in the user's data folder for each run in any runs_dir."""
+
+from __future__ import annotations
+
+import os
+import string
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainjob.backends import trust
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths, user_data
+from trainjob.observe import arrays
+from trainjob.planning.words import quantity
+
+_ALPHABET = string.ascii_lowercase + "234567"
+_NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.")
+_LONGEST_NAME = 40
+
+
+class IndexUnwritableError(UserError):
+    """The index of runs can't be written."""
+
+    code = "index"
+
+
+def home() -> Path:
+    """Return this user's data folder for trainjob."""
+    return user_data() / "trainjob"
+
+
+def new_id(name: str) -> str:
+    """Return a run id: four random letters, so that a short prefix is enough, and the job's name."""
+    import secrets  # loads OpenSSL, which `list` and `render` don't need
+
+    return f"{''.join(secrets.choice(_ALPHABET) for _ in range(4))}-{_name_in_id(name)}"
+
+
+def _name_in_id(name: str) -> str:
+    plain = "".join(character if character in _NAME_CHARACTERS else "-" for character in name)
+    return plain.strip("-.")[:_LONGEST_NAME] or "job"
+
+
+def name_of(run_id: str) -> str:
+    """Return the job's name in a run id, as far as an id can contain it."""
+    return run_id.partition("-")[2]
+
+
+def add(paths: RunPaths) -> None:
+    """Add a run to the index. Raises IndexUnwritableError."""
+    link = _link(paths.id)
+    staging = link.with_name(f".{paths.id}.{os.getpid()}")
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        staging.symlink_to(paths.folder)
+        staging.replace(link)
+    except OSError as error:
+        raise IndexUnwritableError(
+            f"the index of runs in {link.parent} can't be written ({error.strerror}), so run {paths.id} was not "
+            "started",
+            "set XDG_DATA_HOME to a folder that you may write",
+        ) from None
+
+
+def _link(run_id: str) -> Path:
+    return home() / "index" / run_id
+
+
+def _target(run_id: str) -> RunPaths | None:
+    """Return the run directory of a run in the index; None if the run is no longer in the index."""
+    try:
+        return RunPaths(os.readlink(_link(run_id)))
+    except OSError:
+        return None
+
+
+def forget(run_id: str) -> None:
+    """Remove a run from the index; its folder stays."""
+    _link(run_id).unlink(missing_ok=True)
+
+
+def ids() -> list[str]:
+    """Return every run id, sorted, including those whose folder is gone."""
+    try:
+        return sorted(entry.name for entry in os.scandir(home() / "index") if not entry.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def every_run() -> Iterator[RunPaths]:
+    """Yield the runs whose folders exist and belong to this user."""
+    for paths in _existing_runs():
+        if _why_foreign(paths) is None:
+            yield paths
+
+
+def foreign_runs() -> list[UserError]:
+    """Return why some runs of the index are ignored: the folder is a link, belongs to others, or is open to others."""
+    return [why for paths in _existing_runs() if (why := _why_foreign(paths)) is not None]
+
+
+def _existing_runs() -> Iterator[RunPaths]:
+    for run_id in ids():
+        paths = _target(run_id)
+        # A colleague's run on shared storage may be unreadable, and is not ours to list.
+        if paths is not None and os.path.isdir(paths.folder) and os.access(paths.folder, os.R_OK | os.X_OK):
+            yield paths
+
+
+def _why_foreign(paths: RunPaths) -> UserError | None:
+    try:
+        trust.refuse_foreign(paths.folder)
+    except UserError as error:
+        return error
+    return None
+
+
+def newest(most: int) -> Iterator[RunPaths]:
+    """Yield at most `most` runs whose folders exist and belong to this user, the newest first."""
+    listed = sorted(((_indexed_at(run_id), run_id) for run_id in ids()), reverse=True)
+    for _, run_id in listed[:most]:
+        paths = _target(run_id)
+        if paths is not None and os.path.isdir(paths.folder) and _why_foreign(paths) is None:
+            yield paths
+
+
+def recent(within_s: float) -> Iterator[RunPaths]:
+    """Yield the runs that were submitted within the last `within_s` seconds."""
+    earliest = time.time() - within_s
+    yield from (paths for paths in every_run() if _indexed_at(paths.id) >= earliest)
+
+
+def _indexed_at(run_id: str) -> float:
+    try:
+        return _link(run_id).lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def folders_of_runs() -> set[Path]:
+    """Return the folders that contain, or contained, runs of the index."""
+    targets = (_target(run_id) for run_id in ids())
+    return {home() / "runs", *(paths.folder.parent for paths in targets if paths is not None)}
+
+
+def missing() -> list[str]:
+    """Return the runs of the index whose folders are gone, or can't be read."""
+    present = {paths.id for paths in _existing_runs()}
+    return [run_id for run_id in ids() if run_id not in present]
+
+
+def find(run: str) -> RunPaths:
+    """Return the run that `run` names: an id or a unique prefix of one, a job's name, `last`, or a path.
+
+    RUN:N is element N of an array. Raises UserError for an unknown run or element, and if several runs match, with
+    their ids.
+    """
+    whole, colon, number = run.rpartition(":")
+    if colon and number.isdecimal() and not Path(run).exists():
+        return arrays.element(find(whole), int(number))
+    if "/" in run or run in (".", ".."):
+        return _at(Path(run))
+    if run == "last":
+        return _last()
+    if not run:
+        raise UserError("no run is named", "give an id, its first letters, the job's name, `last`, or a path")
+    return _existing(_matching(run))
+
+
+def _matching(run: str) -> str:
+    every = ids()
+    if run in every:
+        return run
+    matching = [run_id for run_id in every if run_id.startswith(run) or name_of(run_id) == _name_in_id(run)]
+    if len(matching) > 1:
+        newest = sorted(matching, key=_indexed_at, reverse=True)
+        more = f" and {len(newest) - 8} more" if len(newest) > 8 else ""
+        raise UserError(f"{run} could be any of {', '.join(newest[:8])}{more}", "give more of the id")
+    if not matching:
+        raise UserError(f"no run is called {run}", f"`trainjob list` shows {quantity(len(every), 'run')}")
+    return matching[0]
+
+
+def _at(folder: Path) -> RunPaths:
+    absolute = Path(os.path.abspath(folder))
+    paths = RunPaths(absolute.parent.resolve() / absolute.name)
+    if not paths.job.is_file():
+        raise UserError(
+            f"{folder} is not a run directory: it has no {paths.job.name}", "`trainjob list` shows the runs"
+        )
+    trust.refuse_foreign(paths.whole.folder)
+    return paths
+
+
+def _last() -> RunPaths:
+    runs = list(every_run())
+    if not runs:
+        raise UserError("there are no runs yet", "`trainjob submit --cluster local` makes one")
+    return max(runs, key=lambda paths: _indexed_at(paths.id))
+
+
+def _existing(run_id: str) -> RunPaths:
+    paths = _target(run_id)
+    if paths is None or not os.path.isdir(paths.folder):
+        where = "" if paths is None else f" {paths.folder}"
+        raise UserError(
+            f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
+        )
+    trust.refuse_foreign(paths.folder)
+    return paths

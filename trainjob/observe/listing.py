@@ -1,0 +1,68 @@
+"""Selects the runs that `list` shows, from the index and submission.json, before any back end is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+
+from trainjob.backends.base import read_submission
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.observe import index
+from trainjob.observe.status import Status, statuses
+
+_AGE = re.compile(r"([0-9]+)([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which runs to list. None: no restriction; `name` may contain the wildcards * and ?."""
+
+    state: str | None = None
+    cluster: str | None = None
+    name: str | None = None
+    since: datetime | None = None
+    limit: int | None = None
+
+
+def listed(choice: Choice) -> list[Status]:
+    """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
+    chosen = [paths for _, paths in sorted(_submitted(choice), key=lambda pair: pair[0])]
+    if choice.limit is not None and choice.state is None:
+        chosen = chosen[-choice.limit :] if choice.limit else []
+    shown = [one for one in statuses(chosen) if choice.state in (None, one.state)]
+    return shown if choice.limit is None else shown[len(shown) - min(choice.limit, len(shown)) :]
+
+
+def _submitted(choice: Choice) -> Iterator[tuple[str, RunPaths]]:
+    """Yield the chosen runs, apart from their state, each with the time of its submission."""
+    for paths in index.every_run():
+        if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
+            continue
+        submission = read_submission(paths)
+        at = submission.submitted_at if submission else ""
+        if choice.cluster is not None and (submission is None or submission.cluster != choice.cluster):
+            continue
+        if choice.since is None or (at and datetime.fromisoformat(at) >= choice.since):
+            yield at, paths
+
+
+def time_of(text: str, now: datetime) -> datetime:
+    """Return the time that `text` means: an age (90m, 12h, 2d, 1w) or a date, with or without a time of day.
+
+    Raises UserError for any other text.
+    """
+    age = _AGE.fullmatch(text)
+    try:
+        if age is not None:
+            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+        at = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise UserError(
+            f"{text} is neither an age nor a date", "give an age (90m, 12h, 2d, 1w) or a date (2026-11-20)"
+        ) from None
+    return at.astimezone(UTC)

@@ -1,0 +1,187 @@
+"""Goodput: the share of a run's allocated time that ended up in its final weights, and where the rest went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from trainjob.contract import states
+from trainjob.records.events import Attempt
+
+_LEAST_SHOWN_S = 0.005
+_LEAST_WAIT_S = 2.0  # a submission is recorded in whole seconds, and itself takes one
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Where the wall-clock time of all attempts went, in seconds. The seven parts add up to `allocated_s`.
+
+    Waiting is no part of it: nothing was allocated.
+    """
+
+    share: float | None  # of allocated_s in the final weights; None: nobody recorded the updates (a user's command)
+    allocated_s: float
+    final_weights_s: float
+    lost_updates_s: float  # trained, then trained again by a later attempt, or in no checkpoint at the end
+    checkpoints_s: float
+    evaluation_s: float
+    start_up_s: float  # from the beginning of a job script to the first update of its attempt
+    ending_s: float  # after the last update: the last evaluation's barrier, processes that end, a checkpoint on request
+    unrecorded_s: float  # of attempts that recorded no updates
+    queue_s: float | None  # waiting for the scheduler; None: not known when it was submitted
+    stopped_s: float  # between an attempt that nobody continued by itself and the next one
+
+    @property
+    def parts(self) -> list[tuple[str, float]]:
+        """What the allocated time went into, in words, with the seconds of each part that took any."""
+        named = (
+            ("training in the final weights", self.final_weights_s),
+            ("updates lost", self.lost_updates_s),
+            ("start-up", self.start_up_s),
+            ("checkpoints", self.checkpoints_s),
+            ("evaluation", self.evaluation_s),
+            ("ending", self.ending_s),
+            ("unrecorded", self.unrecorded_s),
+        )
+        return [(name, seconds) for name, seconds in named if seconds >= _LEAST_SHOWN_S]
+
+    @property
+    def waits(self) -> list[tuple[str, float]]:
+        """The time between attempts, in words, when nothing was allocated."""
+        named = (("in the queue", self.queue_s or 0.0), ("stopped until somebody resumed it", self.stopped_s))
+        return [(name, seconds) for name, seconds in named if seconds >= _LEAST_WAIT_S]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one attempt recorded: its intervals by their last update, and their seconds without checkpoints."""
+
+    attempt: int
+    began_at: float
+    first_update: int  # made before it
+    updates: Sequence[int]
+    seconds: Sequence[float]
+    checkpoint_s: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the folder of a run says about its time."""
+
+    attempts: Sequence[Attempt]
+    trained: Sequence[Trained]
+    evaluation_s: Mapping[int, float]  # by attempt
+    end_s: float | None  # seconds of training of the attempt that completed the run, its last checkpoint included
+    submitted_at: str | None
+    heartbeat: float | None
+    saved_update: int  # of the newest checkpoint; 0: none
+
+
+@dataclass
+class _Parts:
+    kept: float = 0.0
+    lost: float = 0.0
+    checkpoints: float = 0.0
+    evaluation: float = 0.0
+    start_up: float = 0.0
+    ending: float = 0.0
+    unrecorded: float = 0.0
+
+
+def goodput(facts: Facts, state: str | None) -> Goodput | None:
+    """Return where the time went; None before the first attempt, and for a run whose job script noted no times."""
+    if not facts.attempts:
+        return None
+    parts, trained = _Parts(), {one.attempt: one for one in facts.trained}
+    starts = [one.first_update for one in facts.trained]
+    # Until a run ends, it may still save every update. A completed run has saved them all.
+    has_lost = state in states.ENDED and state != states.COMPLETED
+    saved = facts.saved_update if has_lost else math.inf
+    for attempt in facts.attempts:
+        mine = trained.get(attempt.number)
+        if mine is None:
+            parts.unrecorded += _end(attempt, facts) - attempt.began_at
+            continue
+        later = starts[facts.trained.index(mine) + 1 :]
+        _add(parts, attempt, mine, min([*later, saved]), facts)
+    allocated = sum(vars(parts).values())
+    queue, stopped = _between(facts)
+    if not all(map(math.isfinite, (allocated, queue or 0.0, stopped))):
+        return None
+    return Goodput(
+        share=parts.kept / allocated if allocated and trained else None,
+        allocated_s=allocated,
+        final_weights_s=parts.kept,
+        lost_updates_s=parts.lost,
+        checkpoints_s=parts.checkpoints,
+        evaluation_s=parts.evaluation,
+        start_up_s=parts.start_up,
+        ending_s=parts.ending,
+        unrecorded_s=parts.unrecorded,
+        queue_s=queue,
+        stopped_s=stopped,
+    )
+
+
+def _end(attempt: Attempt, facts: Facts) -> float:
+    """Return when an attempt ended. If it recorded no end, return its last sign of life."""
+    if attempt.ended_at is not None:
+        return attempt.ended_at
+    after = [one.began_at for one in facts.attempts if one.number > attempt.number]
+    return max(attempt.began_at, min([facts.heartbeat or attempt.began_at, *after]))
+
+
+def _add(parts: _Parts, attempt: Attempt, trained: Trained, kept_until: float, facts: Facts) -> None:
+    """Add the time of one attempt; of its updates, those after `kept_until` are not in the final weights."""
+    allocated = _end(attempt, facts) - attempt.began_at
+    start_up = min(allocated, max(0.0, trained.began_at - attempt.began_at))
+    kept, lost = _kept_and_lost(trained, kept_until)
+    evaluation = facts.evaluation_s.get(attempt.number, 0.0)
+    checkpoints = trained.checkpoint_s
+    if attempt.state == states.COMPLETED and facts.end_s is not None:
+        # The last checkpoint is written after the last interval has been recorded.
+        checkpoints += max(0.0, facts.end_s - kept - lost - checkpoints)
+    rest = allocated - start_up - kept - lost - evaluation - checkpoints
+    if rest < 0:  # the clock was set, or seconds were rounded: what the intervals measured counts
+        start_up, rest = max(0.0, start_up + rest), 0.0
+    has_saved_all = attempt.state == states.CANCELLED and not lost
+    has_stopped_by_itself = has_saved_all or attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED)
+    is_at_work = attempt.ended_at is None
+    parts.kept += kept + (rest if is_at_work else 0.0)
+    parts.lost += lost + (0.0 if has_stopped_by_itself or is_at_work else rest)
+    parts.ending += rest if has_stopped_by_itself and not is_at_work else 0.0
+    parts.checkpoints += checkpoints
+    parts.evaluation += evaluation
+    parts.start_up += start_up
+
+
+def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:
+    """Return the seconds of the updates up to `kept_until`, and of those after it."""
+    if kept_until == math.inf:
+        return math.fsum(trained.seconds), 0.0
+    kept = lost = 0.0
+    stretches = pairwise([trained.first_update, *trained.updates])
+    for (before, update), seconds in zip(stretches, trained.seconds, strict=True):
+        share = min(1.0, max(0.0, (kept_until - before) / (update - before))) if update > before else 1.0
+        kept, lost = kept + share * seconds, lost + (1 - share) * seconds
+    return kept, lost
+
+
+def _between(facts: Facts) -> tuple[float | None, float]:
+    """Return the seconds in a queue, and those during which nobody had asked for a further attempt."""
+    queue, stopped = 0.0, 0.0
+    for before, after in pairwise(facts.attempts):
+        gap = max(0.0, after.began_at - _end(before, facts))
+        # Only a scheduler names nodes, and it starts a job again whose node has failed.
+        if before.state == states.REQUEUED or (before.state == states.LOST and after.nodes):
+            queue += gap
+        else:
+            stopped += gap
+    try:
+        first = facts.attempts[0].began_at - datetime.fromisoformat(facts.submitted_at or "").timestamp()
+    except (TypeError, ValueError, OverflowError):  # whatever a damaged record holds
+        return queue or None, stopped
+    return queue + max(0.0, first), stopped

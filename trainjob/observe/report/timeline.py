@@ -1,0 +1,90 @@
+"""What happened to a run, in order and in words: attempts, signals, nodes avoided, checkpoints passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+
+from trainjob.contract.paths import RunPaths
+from trainjob.observe.report.series import Mark
+from trainjob.records import events as noted
+from trainjob.records import failure, typed
+from trainjob.records.files import DamagedError
+from trainjob.records.measures import ProgressRecord
+
+_SIGNALS = {"TERM": "told to end (TERM)", "USR1": "told to write a checkpoint and stop (USR1)"}
+
+_FORMAT = "%Y-%m-%d %H:%M:%S"  # UTC
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One row. `time` is empty if no file gives a time."""
+
+    time: str
+    attempt: int | None
+    text: str
+
+
+def events(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
+    """Return what has happened, oldest first; of each attempt, what is undated follows what is dated.
+
+    Job scripts note when attempts begin and end, `marks` when their ranks began and stopped to train.
+    """
+    dated = [(event.attempt, event.at, _in_words(event)) for event in noted.read(paths)]
+    dated += [(mark.attempt, mark.at, _of_mark(mark)) for mark in marks]
+    rows = [
+        Happening(datetime.fromtimestamp(at, UTC).strftime(_FORMAT), attempt, text)
+        for attempt, at, text in sorted(dated, key=itemgetter(0, 1))
+    ]
+    for node in noted.excluded_nodes(paths):
+        number = int(node["attempt"]) if node["attempt"].isdecimal() else None
+        rows.append(Happening("", number, f"avoids node {node['node']}: {node['why']}"))
+    rows += _of_newest_attempt(paths, {mark.attempt for mark in marks})
+    return sorted(rows, key=lambda row: row.attempt or 0)
+
+
+def _in_words(event: noted.Event) -> str:
+    if event.what == noted.BEGAN:
+        return f"attempt {event.attempt} begins" + (f" on {event.detail}" if event.detail else "")
+    if event.what == noted.SIGNAL:
+        return _SIGNALS.get(event.detail, f"signal {event.detail}")
+    if event.what == noted.IMAGE:
+        return f"runs in image {event.detail}"
+    if event.what == noted.LOST:
+        return "killed without a word: this is its last sign of life"
+    state, _, code = event.detail.partition(" ")
+    return f"ends: {state}" + (f", exit code {code}" if code else "")
+
+
+def _of_mark(mark: Mark) -> str:
+    if mark.kind == "stop":
+        return f"stops on request after update {mark.update}; its checkpoint is written"
+    return _continued(mark.update) if mark.update else "training begins"
+
+
+def _continued(update: int) -> str:
+    return f"continued from the checkpoint of update {update}"
+
+
+def _of_newest_attempt(paths: RunPaths, marked: Set[int]) -> list[Happening]:
+    """Return the rows that exist only for the newest attempt, because each attempt overwrites these files."""
+    rows: list[Happening] = []
+    try:
+        progress = typed.read(ProgressRecord, paths.progress)
+        failed = failure.load(paths)
+    except DamagedError:
+        return rows
+    if progress is not None:
+        number = progress.attempt
+        if progress.began_at and number not in marked:
+            rows.append(Happening("", number, _continued(progress.began_at)))
+        rows += [Happening("", number, f"checkpoint passed over: {line}") for line in progress.passed_over]
+        if progress.checkpoints_not_written:
+            rows.append(Happening("", number, f"{progress.checkpoints_not_written} checkpoints could not be written"))
+        if failed is not None:
+            text = f"rank {failed.rank} on {failed.host} failed first, with exit code {failed.exit_code}"
+            rows.append(Happening("", number, text))
+    return rows

@@ -1,0 +1,111 @@
+"""How a broken rule becomes a refusal that names the nearest settings that can run.
+
+Each candidate is checked against all rules, so what a refusal offers is certain to be accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from trainjob.cluster.job import Job
+from trainjob.contract.settings import flag
+from trainjob.planning.values import Refusal
+
+COUNTS = (
+    "instances",
+    "replicas",
+    "ipus_per_replica",
+    "hosts",
+    "least_hosts",
+    "micro_batch",
+    "accumulation",
+    "global_batch",
+    "device_iterations",
+)
+POSITIVE = "every count is at least 1"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A job setting that may cure a broken rule: its present value, and values to try besides those nearby."""
+
+    setting: str
+    now: int
+    hints: tuple[int, ...] = ()
+
+
+class Broken(Exception):  # noqa: N818 (a rule that is broken, not an error of ours)
+    """A rule that does not hold. `refusal` adds the nearest settings and makes it a Refusal, which the user sees."""
+
+    def __init__(self, rule: str, values: str, knobs: tuple[Knob, ...], otherwise: str) -> None:
+        super().__init__(f"{rule}: {values}")
+        self.rule = rule
+        self.values = values
+        self.knobs = knobs
+        self.otherwise = otherwise
+
+
+def refuse(rule: str, values: str, *knobs: Knob, otherwise: str = "") -> NoReturn:
+    """Raise Broken. `otherwise` is a cure in words, besides or instead of the settings in `knobs`."""
+    raise Broken(rule, values, knobs, otherwise)
+
+
+def counts_are_positive(job: Job) -> None:
+    """Raise Broken if a count in the job is 0 or less."""
+    for setting in COUNTS:
+        value = getattr(job, setting)
+        if value is not None and value < 1:
+            refuse(POSITIVE, f"{setting} is {value}", Knob(setting, value), otherwise=f"Or leave {flag(setting)} out.")
+    if job.samples is not None and job.samples < 1:
+        refuse(POSITIVE, f"samples is {job.samples}", otherwise="Give the number of training samples, or leave it out.")
+
+
+Check = Callable[[Job], object]  # raises Broken
+NEARBY = 64  # values tried on each side, one by one
+POWERS = tuple(2**exponent for exponent in range(17))  # most IPU rules are about powers of two
+
+
+def refusal(broken: Broken, job: Job, check: Check) -> Refusal:
+    """Return the refusal for `broken`, with the settings nearest to the job's that `check` accepts."""
+    accepted = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) is None))
+    if accepted:
+        return _refusal(broken, "Nearest that works: " + _in_words(accepted) + ".", accepted)
+    # Several rules are broken at once: offer a setting that at least satisfies this one.
+    first = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) != broken.rule))
+    return _refusal(broken, f"To begin with: {_in_words(first)}." if first else "", first)
+
+
+def _refusal(broken: Broken, offer: str, nearest: tuple[dict[str, int], ...]) -> Refusal:
+    alone = broken.otherwise.removeprefix("Or ")
+    cure = f"{offer} {broken.otherwise}".strip() if offer else alone[:1].upper() + alone[1:]
+    return Refusal(broken.rule, broken.values, cure, nearest)
+
+
+def _offers(broken: Broken, job: Job, passes: Callable[[Job], bool]) -> Iterator[dict[str, int]]:
+    for knob in broken.knobs:
+        for side in _sides(knob):
+            changes = ({knob.setting: value} for value in side)
+            offer = next((change for change in changes if passes(job.changed(**change))), None)
+            if offer is not None:
+                yield offer
+
+
+def _sides(knob: Knob) -> tuple[Iterable[int], Iterable[int]]:
+    values = {*range(knob.now - NEARBY, knob.now + NEARBY + 1), *POWERS, *knob.hints}
+    below = sorted((value for value in values if 1 <= value < knob.now), reverse=True)
+    above = sorted(value for value in values if value > max(0, knob.now))
+    return below, above
+
+
+def _rule_broken_by(job: Job, check: Check) -> str | None:
+    try:
+        check(job)
+    except Broken as broken:
+        return broken.rule
+    return None
+
+
+def _in_words(offers: tuple[dict[str, int], ...]) -> str:
+    return ", or ".join(" ".join(f"{flag(name)} {value}" for name, value in offer.items()) for offer in offers)

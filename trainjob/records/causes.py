@@ -1,0 +1,291 @@
+"""Why a run ended: one table from what was seen (exit code, signal, last lines, memory, kernel) to cause and advice.
+
+The launcher records what only its host can see in failure.json; `cause_of` derives the cause from that, wherever it is
+needed. A new cause is a new row.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import failure
+from trainjob.records.failure import Evidence, Failure
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run ended. `text` states it, `cure` says what to do.
+
+    `resume`: once the cure is applied, `trainjob resume` can continue this run. `restart`: the same job may succeed
+    unchanged, so that Slurm may start it again by itself.
+    """
+
+    code: str
+    text: str
+    cure: str
+    resume: bool = True
+    restart: bool = False
+    blames_node: bool = False  # another node may not fail
+
+    def __str__(self) -> str:
+        return "%s. %s" % (self.text, self.cure) if self.cure else self.text
+
+    def as_json(self) -> Dict[str, Any]:
+        """Return the cause for `--json`."""
+        return asdict(self)
+
+
+class Row(NamedTuple):
+    """A cause, and what shows it."""
+
+    code: str
+    text: str  # "%(who)s" is the rank; other names are groups of the pattern
+    cure: str
+    pattern: Optional[Pattern[str]] = None  # of a line that was printed, or that the kernel wrote
+    signals: Tuple[int, ...] = ()
+    resume: bool = True
+    restart: bool = False
+    blames_node: bool = False
+
+
+def cause_of(seen: Evidence) -> Optional[Cause]:
+    """Return the most specific cause that fits; None if nothing is known."""
+    return _not_enough_memory(seen) or _from_table(seen) or _from_last_words(seen)
+
+
+def of_failure(failed: Failure) -> Optional[Cause]:
+    """Return the cause of a failure that the launcher recorded."""
+    return cause_of(failure.evidence_of_failure(failed))
+
+
+def of_run(paths: RunPaths, note: Optional[str] = None) -> Optional[Cause]:
+    """Return why a run that did not complete ended, from its folder; `note` is what its scheduler says."""
+    return cause_of(failure.evidence_of_run(paths, note))
+
+
+def _line(*patterns: str) -> Pattern[str]:
+    return re.compile("|".join(patterns))
+
+
+# The code of a node that did not pass the node check: nothing had begun there.
+BAD_NODE = "node-check"
+# From the most specific to the most general: the first row that fits is the cause.
+ROWS: List[Row] = [
+    Row(
+        BAD_NODE,
+        "node %(node)s did not pass the node check: %(why)s",
+        "Tell the administrator, and keep the job off that host (on Slurm: directives.exclude)",
+        _line(r"node (?P<node>\S+) did not pass the node check: (?P<why>.*)"),
+        restart=True,
+        blames_node=True,
+    ),
+    Row(
+        "not-finite",
+        "the loss or the weights of %(who)s became infinite or not a number",
+        "Submit a new run with a smaller learning rate, or look at the samples of that update: resuming would compute "
+        "the same numbers again",
+        _line(r"loss of update \d+ is (nan|-?inf)", r"weights are infinite or not a number", r"[Ll]oss is (nan|inf)"),
+        resume=False,
+    ),
+    Row(
+        "cuda-out-of-memory",
+        "%(who)s ran out of GPU memory",
+        "Take a smaller --micro-batch and a larger --accumulation, which keep the global batch, or --precision bf16. "
+        "Other programs on the GPU count as well: nvidia-smi",
+        _line(r"CUDA out of memory", r"OutOfMemoryError", r"CUDA error: out of memory", r"CUBLAS_STATUS_ALLOC_FAILED"),
+        resume=False,
+    ),
+    Row(
+        "device-assert",
+        "%(who)s gave a GPU kernel an invalid index, most often a label outside of the classes",
+        "Run one update on the CPU, where the error names the line: trainjob rehearse",
+        _line(r"device-side assert triggered"),
+        resume=False,
+    ),
+    Row(
+        "lost-device",
+        "%(who)s lost its GPU",
+        "Tell the administrator, and keep the job off that host (on Slurm: directives.exclude)",
+        _line(
+            r"NVRM: Xid",
+            r"uncorrectable ECC error",
+            r"GPU is lost",
+            r"fallen off the bus",
+            r"CUDA error: (unspecified launch failure|unknown error|an illegal instruction was encountered)",
+            r"CUDA error: all CUDA-capable devices are busy or unavailable",
+        ),
+        restart=True,
+        blames_node=True,
+    ),
+    Row(
+        "nccl-timeout",
+        "%(who)s waited in vain for the others in an NCCL collective",
+        "Look for the rank that hung or died (trainjob logs), and at the network between the hosts: network.interface "
+        "in the cluster file, NCCL_DEBUG=INFO in the job's environment",
+        _line(
+            r"Watchdog caught collective operation timeout",
+            r"collective operation timeout",
+            r"NCCL communicator was aborted",
+            r"ncclRemoteError",
+            r"ncclSystemError",
+        ),
+        restart=True,
+    ),
+    Row(
+        "stalled",
+        "training made no progress for the stall timeout (--stall-timeout-s)",
+        "The log of the rank that hung shows where it was",
+        _line(r"\(--stall-timeout-s\)", r"and the others wait for it"),
+    ),
+    Row(
+        "disk-quota",
+        "the disk quota is used up",
+        "Remove files of yours on that file system (trainjob prune removes old runs), or have the quota raised",
+        _line(r"Disk quota exceeded", r"\[Errno 122\]"),
+    ),
+    Row(
+        "disk-full",
+        "a disk is full",
+        "Free some space (trainjob prune removes old runs)",
+        _line(r"No space left on device", r"\[Errno 28\]"),
+    ),
+    Row(
+        "shared-memory",
+        "%(who)s ran out of shared memory (/dev/shm), which loader processes use",
+        "Take fewer --workers, or give the container more (--shm-size)",
+        _line(r"insufficient shared memory", r"[Uu]nexpected bus error"),
+        (signal.SIGBUS,),
+    ),
+    Row(
+        "import-error",
+        "%(who)s could not import what it needs",
+        "Install it into the Python that the cluster file names, or add the file to the project (git add), and submit "
+        "again: a run keeps the code it was submitted with",
+        _line(
+            r"^(ModuleNotFoundError|ImportError)\b",
+            r"raised (ModuleNotFoundError|ImportError)\b",
+            r"is not installed in this Python",
+            r"^trainjob: the task's module \S+ is not found",
+            r"error while loading shared libraries",
+        ),
+        resume=False,
+    ),
+    Row(
+        "illegal-instruction",
+        "%(who)s executed an instruction that this processor does not have",
+        "A library was built for newer processors: install one built for these, or choose other nodes (on Slurm: "
+        "directives.constraint)",
+        _line(r"Illegal instruction", r"trap invalid opcode"),
+        (signal.SIGILL,),
+        resume=False,
+    ),
+    Row(
+        "segmentation-fault",
+        "%(who)s crashed with a segmentation fault",
+        "Native code is at fault, most often a library built for another torch or CUDA. PYTHONFAULTHANDLER=1 in the "
+        "job's environment shows the Python line",
+        _line(r"Segmentation fault", r"segfault at"),
+        (signal.SIGSEGV,),
+        resume=False,
+    ),
+    Row(
+        "abort",
+        "%(who)s aborted itself",
+        "Its last lines say what a native library found wrong",
+        _line(r"terminate called"),
+        (signal.SIGABRT,),
+        resume=False,
+    ),
+    Row(
+        "lost-peer",
+        "%(who)s lost its connection to another rank",
+        "That rank's log says why it ended; if it has none, its host went down or was cut off",
+        _line(r"lost its connection to another rank"),
+    ),
+    Row(
+        "killed",
+        "%(who)s was killed by signal 9 from outside",
+        "Somebody, a limit of the site or the kernel did it (dmesg on the host tells)",
+        None,
+        (signal.SIGKILL,),
+    ),
+]
+_OUT_OF_MEMORY = _line(
+    r"Out of memory: Killed process",
+    r"[Mm]emory cgroup out of memory",
+    r"oom_kill event",
+    r"OOM Killed",
+    r"Out Of Memory",
+    r"OUT_OF_MEMORY",
+    r"exceeded (job|step|its) memory limit",
+)
+_REFUSED_MEMORY = _line(
+    r"^MemoryError\b",
+    r"raised MemoryError\b",
+    r"std::bad_alloc",
+    r"DefaultCPUAllocator: (can't|not enough)",
+    r"Cannot allocate memory",
+    r"Unable to allocate .* for an array",
+)
+_WORKER_KILLED = _line(r"DataLoader worker .* killed by signal")
+_MEMORY_CURE = (
+    "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer --workers, a smaller "
+    "--micro-batch with more --accumulation"
+)
+# The memory that is held right before the kernel kills somebody is never quite the limit.
+_NEARLY_ALL = 0.95
+
+
+def _not_enough_memory(seen: Evidence) -> Optional[Cause]:
+    memory, lines = seen.memory, [*seen.lines, *seen.kernel]
+    figures = "" if memory is None else "; memory was %s" % memory
+    by_kernel = any(_OUT_OF_MEMORY.search(line) for line in lines) or (memory is not None and memory.kills > 0)
+    if by_kernel and any(_WORKER_KILLED.search(line) for line in seen.lines):
+        text = "a loader process of %s was killed for memory%s" % (seen.who, figures)
+        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
+    was_killed = seen.ended_by == signal.SIGKILL or (seen.ended_by is None and seen.rank is None)
+    if was_killed and by_kernel:
+        text = "%s was killed for memory: killed by signal 9 from outside%s" % (seen.who, figures)
+        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
+    if was_killed and memory is not None and memory.share >= _NEARLY_ALL:
+        text = "%s was probably killed for memory: killed by signal 9 from outside%s" % (seen.who, figures)
+        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
+    if any(_REFUSED_MEMORY.search(line) for line in seen.lines):
+        text = "%s was refused more memory by the system%s" % (seen.who, figures)
+        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
+    return None
+
+
+def _from_table(seen: Evidence) -> Optional[Cause]:
+    lines = [*seen.lines, *seen.kernel]
+    for row in ROWS:
+        matches = (row.pattern.search(line) for line in lines) if row.pattern is not None else ()
+        match = next(filter(None, matches), None)
+        if match or seen.ended_by in row.signals:
+            text = row.text % {"who": seen.who, **(match.groupdict() if match else {})}
+            if row.code == "killed" and seen.memory is not None:
+                text += "; memory was %s" % seen.memory
+            return Cause(row.code, text, row.cure, row.resume, row.restart, row.blames_node)
+    return None
+
+
+_OWN_WORDS = re.compile(r"^trainjob: (.+)")
+_EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning))(: .*)?$")
+
+
+def _from_last_words(seen: Evidence) -> Optional[Cause]:
+    """Return what the last line says where it is an error: one of ours, or the end of a traceback."""
+    for line in reversed(list(seen.lines)):
+        own = _OWN_WORDS.match(line)
+        if own:
+            is_exception = "its traceback is above" in line
+            code = "exception" if is_exception else "refused"
+            return Cause(code, "%s: %s" % (seen.who, own.group(1)), "", resume=not is_exception)
+        if _EXCEPTION.match(line):
+            text = "%s raised %s" % (seen.who, line)
+            return Cause("exception", text, "The traceback in its log shows where", resume=False)
+    return None

@@ -1,0 +1,271 @@
+"""Checkpoints as folders: which there are, and which of them are sound. Knows nothing of tensors.
+
+checkpoints/update-00000200/ holds model.safetensors, training.safetensors and index.json, which has the size and the
+SHA-256 of both.
+A model that instances hold in parts is written in parts, model-00001-of-00004.safetensors and so on. The folder
+appears complete or not at all; what a disk or a hand does to it later is seen here: the
+folder's name, the index and the metadata in both files state the same update, and the index this run, or it is passed
+over. The files themselves do not name the run: equal weights give equal files.
+
+checkpoints/run-id has the id of the run that writes here. It stays with a run directory that is copied or renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import CONTRACT, RunPaths
+from trainjob.records.files import DamagedError, load_json, open_regular, read_word
+from trainjob.records.safetensors import read_metadata
+
+MODEL = "model.safetensors"
+TRAINING = "training.safetensors"
+AVERAGED = "averaged.safetensors"  # of a run with --average-decay
+INDEX = "index.json"
+RUN_ID = "run-id"
+_NAME = re.compile(r"update-([0-9]{8}|[1-9][0-9]{8,17})\Z")  # one name for one update
+_CHUNK = 1 << 20
+_MOST_PARTS = 131_072
+
+
+DAMAGED = "checkpoints-damaged"
+FROM_SCRATCH = "Restore one from a backup, or start over with trainjob resume --from-scratch"
+
+
+class NewerContractError(UserError):
+    """A checkpoint was made under a contract that this code does not speak."""
+
+    code = "newer-checkpoint"
+
+
+class Checkpoint(NamedTuple):
+    """One checkpoint folder that is whole."""
+
+    folder: Path
+    update: int
+    facts: Dict[str, Any]  # index.json
+
+    @property
+    def model(self) -> List[Path]:
+        """The weights and buffers: one file, or the parts that the instances wrote."""
+        return [self.folder / name for name in part_names(MODEL, parts_of(self.facts))]
+
+    @property
+    def training(self) -> List[Path]:
+        """The optimizer's state: a file for each file of the model."""
+        return [self.folder / name for name in part_names(TRAINING, parts_of(self.facts))]
+
+    @property
+    def averaged(self) -> List[Path]:
+        """The moving average of the weights: a file for each file of the model; empty if the run keeps no average."""
+        return [self.folder / name for name in _averaged(self.facts)]
+
+
+def is_too_late(durable_s: float, margin_s: float) -> bool:
+    """Return whether the last checkpoint may be lost, if a job is told to stop `margin_s` before its time limit.
+
+    One takes up to `durable_s` until it is on disk. Before the last can be written, the one under way must be durable.
+    """
+    return 2 * durable_s > margin_s
+
+
+def margin_for(durable_s: float) -> int:
+    """Return a margin that such checkpoints need and a minute more, or the longest that Slurm takes."""
+    return min(math.ceil(2 * durable_s) + 60, 65_535)
+
+
+def parts_of(index: Dict[str, Any]) -> int:
+    """Return how many parts the index of a checkpoint states. Raises DamagedError."""
+    parts = index.get("parts", 1)
+    if type(parts) is not int or not 1 <= parts <= _MOST_PARTS:
+        raise DamagedError("%s is missing or broken: parts is %r" % (INDEX, parts))
+    return parts
+
+
+def part_names(name: str, parts: int) -> List[str]:
+    """Return the names of the files that hold `name`: model-00001-of-00004.safetensors and so on."""
+    if parts == 1:
+        return [name]
+    stem, _, ending = name.partition(".")
+    return ["%s-%05d-of-%05d.%s" % (stem, number, parts, ending) for number in range(1, parts + 1)]
+
+
+def folders(checkpoints: Path) -> List[Path]:
+    """Return the checkpoint folders under `checkpoints`, newest first, sound or not. Raises UserError."""
+    try:
+        named = [folder for folder in checkpoints.iterdir() if _NAME.match(folder.name)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UserError("%s can't be read (%s)" % (checkpoints, error.strerror), "ask whoever owns it") from None
+    return sorted(named, key=update_of, reverse=True)
+
+
+def sizes(folder: Path) -> Optional[Dict[str, int]]:
+    """Return the bytes of each file of a checkpoint, as its index states them; None for a damaged index."""
+    try:
+        files = load_json(folder / INDEX)["files"]
+        return {name: int(files[name]["bytes"]) for name in files}
+    except (OSError, DamagedError, TypeError, KeyError, ValueError):
+        return None
+
+
+def update_of(folder: Path) -> int:
+    """Return the weight update after which the checkpoint in `folder` was made."""
+    match = _NAME.match(folder.name)
+    if match is None:
+        raise ValueError(folder.name)
+    return int(match.group(1))
+
+
+def run_of(checkpoints: Path) -> str:
+    """Return the id of the run whose checkpoints lie in the folder `checkpoints`."""
+    return read_word(checkpoints / RUN_ID) or RunPaths(checkpoints.parent).id
+
+
+def problem(folder: Path) -> Optional[str]:
+    """Return what is wrong with the checkpoint in `folder`, in words; None when it is sound.
+
+    Reads every byte. Raises NewerContractError for a checkpoint that only a newer trainjob can judge.
+    """
+    try:
+        _sound(folder)
+    except DamagedError as error:
+        return str(error)
+    except OSError as error:
+        name = os.path.basename(str(error.filename or folder))
+        return "%s can't be read (%s)" % (name, error.strerror or error)
+    return None
+
+
+def _sound(folder: Path) -> Checkpoint:
+    """Return the checkpoint in `folder`. Raises DamagedError, OSError, NewerContractError."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise DamagedError("it is not a folder of its own")
+    index = _index(folder)
+    for name in _names(index):
+        facts = index["files"].get(name)
+        if not isinstance(facts, dict):
+            raise DamagedError("%s does not mention %s" % (INDEX, name))
+        _refuse_changed(folder / name, facts)
+    _refuse_another(folder, index)
+    return Checkpoint(folder, update_of(folder), index)
+
+
+def _names(index: Dict[str, Any]) -> List[str]:
+    parts = parts_of(index)
+    return [*part_names(MODEL, parts), *part_names(TRAINING, parts), *_averaged(index)]
+
+
+def _averaged(index: Dict[str, Any]) -> List[str]:
+    names = part_names(AVERAGED, parts_of(index))
+    return names if any(name in index["files"] for name in names) else []
+
+
+def _index(folder: Path) -> Dict[str, Any]:
+    try:
+        index = load_json(folder / INDEX)
+    except (FileNotFoundError, DamagedError) as error:
+        why = "is missing" if isinstance(error, FileNotFoundError) else str(error)
+        raise DamagedError("%s is missing or broken: %s" % (INDEX, why)) from None
+    if not isinstance(index, dict) or not isinstance(index.get("files"), dict):
+        raise DamagedError("%s is missing or broken: it lists no files" % INDEX)
+    number = index.get("contract")
+    if type(number) is not int:
+        raise DamagedError("%s is missing or broken: contract is %r, expected a number" % (INDEX, number))
+    if number > CONTRACT:
+        raise NewerContractError(
+            "checkpoint %s speaks contract %s and this trainjob speaks %d" % (folder, number, CONTRACT),
+            "use the trainjob that wrote it",
+        )
+    return index
+
+
+def _refuse_changed(path: Path, facts: Dict[str, Any]) -> None:
+    try:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size != facts.get("bytes"):
+                raise DamagedError("%s has %d bytes and should have %s" % (path.name, size, facts.get("bytes")))
+            digest = _sha256(stream)
+    except FileNotFoundError:
+        raise DamagedError("%s is missing" % path.name) from None
+    if digest != facts.get("sha256"):
+        raise DamagedError("%s has sha256 %s and should have %s" % (path.name, digest, facts.get("sha256")))
+
+
+def _refuse_another(folder: Path, index: Dict[str, Any]) -> None:
+    """Raise DamagedError where name, index and metadata do not all state the same update of this run."""
+    update, expected = update_of(folder), run_of(folder.parent)
+    if index.get("update") != update:
+        raise DamagedError("%s is of update %r, and the folder of update %d" % (INDEX, index.get("update"), update))
+    if index.get("run", expected) != expected:  # earlier versions did not record it
+        raise DamagedError("it belongs to run %r, and this is run %s" % (index["run"], expected))
+    for name in _names(index):
+        metadata = read_metadata(folder / name)
+        if metadata.get("update", str(update)) != str(update):
+            stated = metadata["update"]
+            raise DamagedError("%s holds update %s, and the folder is of update %d" % (name, stated, update))
+
+
+def newest_sound(checkpoints: Path, warn: Callable[[str], None]) -> Optional[Checkpoint]:
+    """Return the newest checkpoint that is sound; None if there is none.
+
+    `warn` is called with a line about each one that is passed over. Raises NewerContractError.
+    """
+    for folder in folders(checkpoints):
+        trouble = problem(folder)
+        if trouble is None:
+            return read(folder)
+        warn("checkpoint %s is passed over: %s" % (folder, trouble))
+    return None
+
+
+def passed_over(checkpoints: Path) -> List[str]:
+    """Return a line about each checkpoint that is newer than the newest sound one.
+
+    Raises UserError if there are checkpoints and none of them is sound: starting over is for the user to decide.
+    """
+    lines: List[str] = []
+    if newest_sound(checkpoints, lines.append) is None and lines:
+        raise UserError("%s. No checkpoint of this run is sound" % "; ".join(lines), FROM_SCRATCH, DAMAGED)
+    return lines
+
+
+def set_aside(checkpoints: Path) -> None:
+    """Rename every checkpoint folder, so that the next attempt starts over and nothing is lost."""
+    for folder in folders(checkpoints):
+        target = folder.with_name("set-aside-" + folder.name)
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(str(target))
+        elif os.path.lexists(str(target)):
+            target.unlink()
+        folder.rename(target)
+
+
+def read(folder: Path) -> Checkpoint:
+    """Return the checkpoint in `folder`, which `problem` found sound. Raises UserError if it no longer is."""
+    try:
+        return Checkpoint(folder, update_of(folder), _index(folder))
+    except DamagedError as error:
+        raise UserError("checkpoint %s: %s" % (folder, error), "trainjob resume uses an older one") from None
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of the file as hexadecimal digits."""
+    with open_regular(path) as stream:
+        return _sha256(stream)
+
+
+def _sha256(stream: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    for chunk in iter(lambda: stream.read(_CHUNK), b""):
+        digest.update(chunk)
+    return digest.hexdigest()

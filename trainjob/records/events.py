@@ -1,0 +1,78 @@
+"""What job scripts note in lines of words between tabs: what happened to a run and when, and the nodes it avoids."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records.files import DamagedError, read_small
+
+BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
+IMAGE = "image"  # the digest of what a job under Slurm runs inside of
+LOST = "lost"  # an attempt that noted no end: at its last sign of life
+_TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
+_NUMBER = re.compile(r"[0-9]{1,9}\Z")
+
+
+class Event(NamedTuple):
+    """One line of `events`; `at` is in seconds since 1970."""
+
+    at: float
+    attempt: int
+    what: str
+    detail: str  # began: the nodes; signal: its name; image: its digest; ended: state and exit code
+
+
+class Attempt(NamedTuple):
+    """One start of a run, as its events tell it. `ended_at` is None for one that has noted no end yet."""
+
+    number: int
+    began_at: float
+    ended_at: Optional[float]
+    state: Optional[str]
+    nodes: str
+
+
+def read(paths: RunPaths) -> List[Event]:
+    """Return the events of a run in their order. Damaged lines are passed over."""
+    events = []
+    for at, attempt, what, detail in _lines(paths.events, 4):
+        if _TIME.match(at) and _NUMBER.match(attempt):
+            events.append(Event(float(at), int(attempt), what, detail))
+    return events
+
+
+def attempts(events: List[Event]) -> List[Attempt]:
+    """Return the attempts that the events tell of, in order."""
+    begun: Dict[int, Attempt] = {}
+    for event in events:
+        one = begun.get(event.attempt)
+        if event.what == BEGAN:
+            begun[event.attempt] = Attempt(event.attempt, event.at, None, None, event.detail)
+        elif event.what in (ENDED, LOST) and one is not None:
+            state = event.detail.partition(" ")[0] if event.what == ENDED else "LOST"
+            begun[event.attempt] = one._replace(ended_at=max(event.at, one.began_at), state=state)
+    return [begun[number] for number in sorted(begun)]
+
+
+def image(paths: RunPaths) -> Optional[str]:
+    """Return the digest of the image that the run used last, as its job script noted it; None if it noted none."""
+    return next((event.detail for event in reversed(read(paths)) if event.what == IMAGE), None)
+
+
+def excluded_nodes(paths: RunPaths) -> List[Dict[str, str]]:
+    """Return node, attempt and why of each node that later attempts avoid."""
+    return [dict(zip(("node", "attempt", "why"), fields)) for fields in _lines(paths.excluded_nodes, 3)]
+
+
+def _lines(path: Path, fields: int) -> Iterator[List[str]]:
+    text = ""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, DamagedError):
+        text = read_small(path).decode("utf-8", "replace")
+    for line in text.splitlines():
+        words = line.split("\t", fields - 1)
+        if len(words) == fields:
+            yield words

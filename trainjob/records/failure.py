@@ -1,0 +1,156 @@
+"""failure.json: which rank failed first, how, the end of what it printed, and what only its host could see.
+
+Together with the job script's log and what the disk refused it is the evidence that `causes` draws on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import typed
+from trainjob.records.files import DamagedError, open_regular, read_json, read_number, remove_if_there, write_json
+
+TAIL_LINES = 40
+_TAIL_BYTES = 64 * 1024
+ATTEMPT_MARK = b"--- attempt "
+
+
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory when a rank ended: what was used at most, the limit, and how many processes the kernel killed for it."""
+
+    used_bytes: int
+    limit_bytes: int
+    kills: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the limit that was used."""
+        return self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
+
+    def __str__(self) -> str:
+        """Return it for a message: "3.9 of 4.0 GB"."""
+        return "%.1f of %.1f GB" % (self.used_bytes / _GB, self.limit_bytes / _GB)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failing rank of an attempt. `exit_code` is the shell's: 128 + n for signal n.
+
+    `signal` is the one from outside that ended it, if any did; `kernel` holds the kernel's messages of that time.
+    """
+
+    attempt: int
+    rank: int
+    host: str
+    exit_code: int
+    command: List[str]
+    tail: List[str]
+    signal: Optional[int] = None
+    memory: Optional[Memory] = None
+    kernel: List[str] = field(default_factory=list)
+
+
+def record_first(paths: RunPaths, failure: Failure) -> bool:
+    """Write failure.json unless another rank was first; return whether this one was."""
+    mine = paths.folder / (".failure-%d-%d" % (failure.rank, os.getpid()))
+    write_json(mine, dataclasses.asdict(failure))
+    try:
+        # A link fails where the name exists: of several launchers only the first gets through.
+        os.link(str(mine), str(paths.failure))
+    except FileExistsError:
+        return False
+    finally:
+        remove_if_there(mine)
+    return True
+
+
+def load(paths: RunPaths) -> Optional[Failure]:
+    """Return what failure.json says; None when no rank has failed in this attempt. Raises DamagedError."""
+    return typed.read(Failure, paths.failure)
+
+
+def read(paths: RunPaths) -> Optional[Failure]:
+    """Return what failure.json says; None when no rank has failed in this attempt, or the file is damaged."""
+    try:
+        return load(paths)
+    except DamagedError:
+        return None
+
+
+def tail_of_attempt(log: Path) -> List[str]:
+    """Return the last lines of `log` that belong to its newest attempt; none where it can't be read."""
+    try:
+        with open_regular(log) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            lines = stream.read().split(b"\n")
+    except (OSError, DamagedError):
+        return []
+    starts = [number for number, line in enumerate(lines) if line.startswith(ATTEMPT_MARK)]
+    mine = lines[starts[-1] + 1 :] if starts else lines
+    return [line.decode(errors="replace") for line in mine if line.strip()][-TAIL_LINES:]
+
+
+# A shell's exit codes for signals: 128 + n.
+_BY_SIGNAL = range(129, 193)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen of a run's end."""
+
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None  # the signal from outside that ended the rank, where the launcher saw one
+    rank: Optional[int] = None
+    host: str = ""
+    lines: Sequence[str] = field(default_factory=tuple)  # the last lines printed
+    kernel: Sequence[str] = field(default_factory=tuple)  # the kernel's messages about it
+    memory: Optional[Memory] = None
+
+    @property
+    def ended_by(self) -> Optional[int]:
+        """The signal that ended the rank; exit code 128 + n is a shell's way of saying it."""
+        if self.signal is not None:
+            return self.signal
+        code = self.exit_code or 0
+        return code - 128 if code in _BY_SIGNAL else None
+
+    @property
+    def who(self) -> str:
+        """The rank as a subject: "rank 1 on host n7"."""
+        if self.rank is None:
+            return "the job"
+        return "rank %d on host %s" % (self.rank, self.host) if self.host else "rank %d" % self.rank
+
+
+def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evidence:
+    """Return what the launcher recorded of a failure; `more_lines` were printed by others than the rank."""
+    return Evidence(
+        exit_code=failed.exit_code,
+        signal=failed.signal,
+        rank=failed.rank,
+        host=failed.host,
+        lines=[*more_lines, *failed.tail],
+        kernel=failed.kernel,
+        memory=failed.memory,
+    )
+
+
+def evidence_of_run(paths: RunPaths, note: Optional[str] = None) -> Evidence:
+    """Return what a run's folder says of its end; `note` is what its scheduler says."""
+    failed, printed = read(paths), tail_of_attempt(paths.scheduler_log)
+    if failed is not None:
+        return evidence_of_failure(failed, [line for line in printed if line.startswith(("slurmstepd", "srun"))])
+    progress = read_json(paths.progress)
+    trouble = progress.get("trouble") if isinstance(progress, dict) else None
+    said = [line for line in (note, trouble) if isinstance(line, str)]
+    return Evidence(exit_code=read_number(paths.exit_code), lines=[*said, *printed])

@@ -1,0 +1,212 @@
+"""job.json: what was requested and what was worked out, with the contract's version."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import CONTRACT
+from trainjob.contract.runtime_settings import RuntimeSettings
+from trainjob.records import typed
+from trainjob.records.files import DamagedError, parse_json, read_small
+from trainjob.records.typed import required
+
+
+class ContractError(UserError):
+    """job.json is missing, damaged, or of a contract that this code does not speak."""
+
+    code = "job-record"
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    """The cluster file: by which name and from where it was taken, and the keys that it states."""
+
+    name: str
+    file: Dict[str, Any]
+    source: str = typed.field(key="from", default="")
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """What was requested. `job` has the settings as stated; `origins` says of each where it was stated."""
+
+    cluster: ClusterRecord
+    job: Dict[str, Any]
+    origins: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """Consecutive hosts with the same number of instances each."""
+
+    name: str
+    hosts: int
+    instances_per_host: int
+
+
+@dataclass(frozen=True)
+class TopologyRecord:
+    """Where everything runs. Hosts are one text of ranges; what is alike is a count.
+
+    Where hosts are not alike, `groups` are all of them in order, and `instances_per_host` is that of the fullest.
+    """
+
+    hosts: str
+    host_count: int
+    instances: int
+    instances_per_host: int
+    replicas: int
+    replicas_per_instance: int
+    devices_per_replica: int
+    device: str
+    ilds: Optional[int] = None
+    partition_ipus: Optional[int] = None
+    groups: List[GroupRecord] = field(default_factory=list)
+
+    @property
+    def instances_of_hosts(self) -> List[int]:
+        """The number of instances on each host, in order."""
+        if not self.groups:
+            return [self.instances_per_host] * self.host_count
+        return [group.instances_per_host for group in self.groups for _ in range(group.hosts)]
+
+    def group_of_rank(self, rank: int) -> Optional[int]:
+        """Return the number of the group that a rank is in; None if all hosts are alike."""
+        end = 0
+        for number, group in enumerate(self.groups):
+            end += group.hosts * group.instances_per_host
+            if rank < end:
+                return number
+        return None
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """The batch arithmetic. Counts are samples unless named; None if the number of samples is not known yet."""
+
+    micro_batch: int
+    accumulation: int
+    replicas: int
+    device_iterations: int
+    remainder: str
+    global_batch: int
+    block: int
+    samples: Optional[int] = None
+    epochs: Optional[int] = None
+    updates: Optional[int] = None
+    blocks_per_epoch: Optional[int] = None
+    updates_per_epoch: Optional[int] = None
+    total_updates: Optional[int] = None
+    dropped: Optional[int] = None
+    padded: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class EffectRecord:
+    """What the reduction does to the learning rate."""
+
+    factor: int
+    because: str
+
+
+@dataclass(frozen=True)
+class WarningRecord:
+    """A warning of the plan."""
+
+    code: str
+    text: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """What was worked out. `batch` and the effect are None for a command of the user's own."""
+
+    cluster: str
+    kind: str
+    name: str
+    engine: str
+    topology: TopologyRecord
+    batch: Optional[BatchRecord] = None
+    learning_rate_effect: Optional[EffectRecord] = None
+    facts: Dict[str, str] = field(default_factory=dict)
+    warnings: List[WarningRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TrainSettings(RuntimeSettings):
+    """What a rank of our runtime needs: the settings it takes as they are, and what was worked out from the others."""
+
+    task: str = required()
+    task_options: Dict[str, Any] = required()
+    entry: str = required()
+    data: Optional[str] = required()
+    engine: str = required()
+    instances: int = required()
+    replicas: int = required()
+    ipus_per_replica: int = required()
+    micro_batch: int = required()
+    accumulation: int = required()
+    device_iterations: int = required()
+    epochs: Optional[int] = required()
+    updates: Optional[int] = required()
+    remainder: str = required()
+    samples: Optional[int] = required()
+    optimizer: str = required()
+    learning_rate: float = required()
+    schedule: str = required()
+    loss_is_summed: bool = False
+    least_instances: Optional[int] = None  # Slurm decides how many there are, up to `instances`
+    failure_every_s: Optional[float] = None  # mean time between two failures of the hosts of this run
+    limit_margin_s: Optional[float] = None  # between the request to stop and the time limit
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The whole of job.json. `train` is None for a command of the user's own, which then stands in `command`."""
+
+    name: str
+    plan: PlanRecord
+    train: Optional[TrainSettings]
+    command: Optional[List[str]]
+    request: RequestRecord = typed.field(key="asked")
+    secrets_file: Optional[str] = None
+    environment: Dict[str, str] = field(default_factory=dict)
+    library: str = ""  # sha256 of the shell library that the job script was rendered with
+    contract: int = CONTRACT
+
+    def to_json(self) -> str:
+        """Return the bytes of job.json as text: the same record gives the same text."""
+        return json.dumps(typed.to_json(self), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def parse(text: str, where: str = "job.json") -> JobRecord:
+    """Return the record in `text`; fields that this code does not know are ignored. Raises ContractError."""
+    try:
+        fields = parse_json(text)
+    except DamagedError as error:
+        raise ContractError("%s %s" % (where, error)) from None
+    number = fields.get("contract") if isinstance(fields, dict) else None
+    if number != CONTRACT:
+        raise ContractError(
+            "%s speaks contract %s and this trainjob speaks %d" % (where, number, CONTRACT),
+            "use the trainjob that wrote it (a run directory carries its own in code/)",
+        )
+    try:
+        return typed.from_json(JobRecord, fields)
+    except DamagedError as error:
+        raise ContractError("%s is damaged: %s" % (where, error)) from None
+
+
+def read(path: Path) -> JobRecord:
+    """Return the record in the file `path`. Raises ContractError."""
+    try:
+        return parse(read_small(path).decode("utf-8", "replace"), str(path))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ContractError("%s does not exist" % path, "is this a run directory?") from None
+    except DamagedError as error:
+        raise ContractError("%s %s" % (path, error)) from None

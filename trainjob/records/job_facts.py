@@ -1,0 +1,56 @@
+"""What a launcher needs of job.json: a few facts, read without checking the whole record.
+
+The ranks' own runtime checks it. The dataclasses of the record and the checks of their types would take a launcher
+longer to load than everything else that it does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+from trainjob.contract.paths import CONTRACT
+from trainjob.records.files import DamagedError, load_json
+
+
+class JobFacts(NamedTuple):
+    """Some facts of a job."""
+
+    command: Optional[List[str]]  # None for a task
+    environment: Dict[str, str]
+    trains: bool  # a task of our runtime
+    uses_data: bool  # for a command, which may use any, True
+    stall_timeout_s: Optional[float]  # as the job states it
+    same_packages: Optional[str]  # as the cluster file states it
+
+
+def read(path: Path) -> JobFacts:
+    """Return the facts in the file `path`. Raises ContractError."""
+    try:
+        return _facts(load_json(path))
+    except (OSError, DamagedError, LookupError, TypeError, AttributeError, ValueError):
+        from trainjob.records import job
+
+        job.read(path)  # it says what is wrong
+        raise
+
+
+def _facts(fields: Mapping[str, Any]) -> JobFacts:
+    if fields["contract"] != CONTRACT:
+        raise ValueError(fields["contract"])
+    train, command, asked = fields["train"], fields["command"], fields["asked"]
+    stall_timeout_s, environment = asked["job"].get("stall_timeout_s"), fields.get("environment", {})
+    return JobFacts(
+        command=None if command is None else [_text(word) for word in command],
+        environment={name: _text(value) for name, value in environment.items()},
+        trains=train is not None,
+        uses_data=train is None or train["data"] is not None,
+        stall_timeout_s=None if stall_timeout_s is None else float(stall_timeout_s),
+        same_packages=asked["cluster"]["file"].get("same_packages"),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

@@ -1,1 +1,0 @@
-"""Run directories: found, listed, followed, cancelled, resumed, exported and removed."""

@@ -1,0 +1,119 @@
+"""Records every update for `trainjob verify`: which samples, which gradients, which weights."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from typing import Any, Dict, Iterator, List, Tuple
+
+import torch
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records.files import append_json_line, write_json
+from trainjob.records.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
+from trainjob.train.recording import safetensors
+from trainjob.train.recording.sharded import whole
+from trainjob.train.recording.state import Tensors
+from trainjob.train.samples import nested
+from trainjob.train.samples.nested import Nested
+
+_DIGEST_BYTES = 8
+
+
+class Trace:
+    """One rank's part of the trace. The engine calls these methods in the order of an update.
+
+    `stream`: the data set is iterable. `full`: gradients and weights are recorded as well, which takes long for a
+    large model.
+    """
+
+    def __init__(self, paths: RunPaths, rank: int, attempt: int, *, stream: bool = False, full: bool = True) -> None:
+        self._files = TracePaths(paths)
+        self._rank = rank
+        self._attempt = attempt
+        self._stream = stream
+        self._full = full
+        self._samples: Dict[int, List[str]] = {}
+        self._gradients: Tensors = {}
+        self._files.folder.mkdir(exist_ok=True)
+
+    def model(self, model: torch.nn.Module, repeatable: bool, reads_buffers: bool) -> None:
+        """Record the kinds of layer, and what a second forward pass with the same seed showed.
+
+        `repeatable`: it gave the same outputs; `reads_buffers`: not with the buffers that the first pass left.
+        """
+        if self._rank == 0:
+            layers = sorted({type(layer).__name__ for layer in model.modules()})
+            content = {
+                "layers": layers,
+                "buffers": [name for name, _ in model.named_buffers()],
+                "repeatable": repeatable,
+                "reads_buffers": reads_buffers,
+                "stream": self._stream,
+            }
+            write_json(self._files.model, content)
+
+    def micro_batch(self, number: int, inputs: Nested, targets: Nested) -> None:
+        """Record the samples of micro batch `number` of the global batch, as the loader delivers them."""
+        self._samples[number] = list(_sample_digests(inputs, targets))
+
+    def gradients(self, model: torch.nn.Module) -> None:
+        """Record the gradients that the optimizer is about to use."""
+        if self._full:
+            self._gradients = {
+                name: _copy(weight.grad) for name, weight in model.named_parameters() if weight.grad is not None
+            }
+
+    def weights(self, update: int, model: torch.nn.Module) -> None:
+        """Record the weights after update `update`, counted from 1, and write all that was recorded of it."""
+        samples = {str(number): digests for number, digests in self._samples.items()}
+        line: Dict[str, Any] = {"attempt": self._attempt, "update": update, "samples": samples}
+        parameters = {name: _copy(weight) for name, weight in model.named_parameters()} if self._full else {}
+        if self._full:
+            line.update(gradients=_digest(self._gradients), parameters=_digest(parameters))
+        append_json_line(self._files.rank(self._rank), line)
+        if self._full and self._rank == 0:
+            safetensors.save(self._files.update(update), dict(self._tensors(parameters, model)))
+        self._samples = {}
+
+    def _tensors(self, parameters: Tensors, model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
+        for name, gradient in self._gradients.items():
+            yield GRADIENT + name, gradient
+        for name, weight in parameters.items():
+            yield PARAMETER + name, weight
+        for name, buffer in model.named_buffers():
+            yield BUFFER + name, _copy(buffer)
+
+
+def nudge(tensors: Tensors) -> None:
+    """Change every number by its last bit or two: how training amplifies that is how it amplifies rounding."""
+    for tensor in tensors.values():
+        if tensor.is_floating_point():
+            tensor.mul_(1.0 + torch.finfo(tensor.dtype).eps)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return whole(tensor.detach()).to("cpu", copy=True)
+
+
+def _sample_digests(inputs: Nested, targets: Nested) -> Iterator[str]:
+    parts = list(nested.tensors((inputs, targets)))
+    for number in range(nested.count((inputs, targets))):
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for part in parts:
+            digest.update(_bytes(part[number]))
+        yield digest.hexdigest()
+
+
+def _digest(tensors: Dict[str, Any]) -> str:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(_bytes(tensors[name]))
+    return digest.hexdigest()
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    values = tensor.detach().cpu().contiguous()
+    # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
+    return ctypes.string_at(values.data_ptr(), values.numel() * values.element_size())

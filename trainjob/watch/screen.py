@@ -1,0 +1,211 @@
+"""The live view on a terminal, plain lines elsewhere, and what the page of `--web` shows."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.observe.listing import Choice, listed
+from trainjob.observe.report.series import Series, add_lines
+from trainjob.observe.status import Status, status
+from trainjob.records.failure import tail_of_attempt
+from trainjob.records.files import JsonLines
+from trainjob.requests import interface
+from trainjob.watch import terminal, views
+from trainjob.watch.page import Server, Sources
+from trainjob.watch.ranks import Ranks
+
+_MOST_RUNS = 30
+_LINES_OF_ONE = 12
+_LINES_OF_LOG = 40
+
+
+def _listed(paths: RunPaths | None = None) -> list[Status]:
+    return [status(paths)] if paths is not None else listed(Choice(limit=_MOST_RUNS))[::-1]
+
+
+def serve(every_s: float, only: RunPaths | None) -> None:
+    """Serve the live view until Ctrl-C; with a run given, that run alone."""
+    sources = Sources(
+        listed=lambda: _listed(only),
+        records=_Records().of,
+        last_lines=lambda now: _last_lines(now, _LINES_OF_LOG),
+    )
+    with Server(sources, every_s) as server:
+        typer.echo(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends it.")
+        sys.stdout.flush()
+        server.serve_forever()
+
+
+def print_changes(every_s: float, paths: RunPaths | None) -> None:
+    """Print a line for each change of a run, until the one run, or all of them, have ended."""
+    last: dict[str, str] = {}
+    while True:
+        found = _listed(paths)
+        for now in found:
+            line = views.plain_line(now)
+            if last.get(now.id) != line:
+                last[now.id] = line
+                typer.echo(line)
+        if all(now.state not in states.ACTIVE for now in found):
+            return
+        time.sleep(every_s)
+
+
+class Screen:
+    """The view on a terminal: which runs there are, which one is chosen, and whether it alone is shown."""
+
+    def __init__(self, every_s: float, only: RunPaths | None) -> None:
+        self._every_s = every_s
+        self._only = only
+        self._pace = views.Pace()
+        self._records = _Records()
+        self._listed: list[Status] = []
+        self._chosen = None if only is None else only.id
+        self._shows = "all" if only is None else "one"  # all, one, log
+        self._message = ""
+        self._unconfirmed = ""  # the key that acts when it is pressed again
+        self._look()
+
+    def _look(self) -> None:
+        self._listed = _listed()
+        # An older run than those that are listed, or an element of an array.
+        if self._only is not None and self._only.id not in [now.id for now in self._listed]:
+            self._listed += _listed(self._only)
+
+    def _place(self) -> int:
+        """Return where the chosen run stands: runs move down as others are submitted."""
+        ids = [now.id for now in self._listed]
+        return ids.index(self._chosen) if self._chosen in ids else 0
+
+    def stay(self) -> None:
+        """Draw and obey keys until the user leaves."""
+        console = Console(file=terminal.raw(sys.stdout))
+        with _single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+            looked_at = time.monotonic()
+            while True:
+                live.update(self._view(), refresh=True)
+                key = _key(max(0.0, looked_at + self._every_s - time.monotonic()))
+                if key in ("q", "\x03", "\x04"):
+                    return
+                self._obey(key)
+                if not key or time.monotonic() >= looked_at + self._every_s:
+                    self._look()
+                    looked_at = time.monotonic()
+
+    def _view(self) -> RenderableType:
+        if not self._listed:
+            return Text("no runs yet: trainjob submit starts one · q quits")
+        place = self._place()
+        now = self._listed[place]
+        if self._shows == "one":
+            curves, ranks = self._records.of(now)
+            view = views.one_run(now, curves, ranks, _last_lines(now, _LINES_OF_ONE), self._pace)
+        elif self._shows == "log":
+            view = views.log(now, _last_lines(now, _LINES_OF_LOG))
+        else:
+            view = views.all_runs(self._listed, place, self._pace)
+        return Group(view, Text(terminal.visible(self._message), style="bold"))
+
+    def _obey(self, key: str) -> None:
+        if key in ("c", "r") and self._listed:
+            self._act(key)
+            return
+        if key:
+            self._message = self._unconfirmed = ""
+        if key in ("\x1b[A", "k", "\x1b[B", "j") and self._listed:
+            step = -1 if key in ("\x1b[A", "k") else 1
+            self._chosen = self._listed[min(max(self._place() + step, 0), len(self._listed) - 1)].id
+        elif key in ("\r", "\n", "l"):
+            self._shows = "log" if key == "l" else "one"
+        elif key == "\x1b":
+            self._shows = "all"
+
+    def _act(self, key: str) -> None:
+        """Cancel or resume the chosen run once the user presses the key again."""
+        now = self._listed[self._place()]
+        if self._unconfirmed != key:
+            self._chosen, self._unconfirmed = now.id, key
+            word = {"c": "cancel", "r": "resume"}[key]
+            self._message = f"press {key} again to {word} {now.id}, any other key to leave it"
+            return
+        self._unconfirmed = ""
+        try:
+            run = interface.run(now.id)
+            if key == "c":
+                self._message = f"{now.id} is {run.cancel().state}"
+            else:
+                run.resume()
+                self._message = f"{now.id} continues"
+        except UserError as error:
+            self._message = str(error)
+        self._look()
+
+
+class _Records:
+    """What the runs that were looked at have recorded so far."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[_Curves, Ranks]] = {}
+
+    def of(self, now: Status) -> tuple[Series, list[tuple[str, str]]]:
+        """Return the curves of a run, and the rows of its ranks."""
+        if now.id not in self._files:
+            self._files[now.id] = (_Curves(now), Ranks(now.folder))
+        curves, ranks = self._files[now.id]
+        return curves.until_now(), ranks.until_now()
+
+
+class _Curves:
+    """The curves of one run, which grow as it is watched: no line of its metrics is read twice."""
+
+    def __init__(self, now: Status) -> None:
+        self._lines = JsonLines(RunPaths(now.folder).metrics)
+        self._series = Series()
+
+    def until_now(self) -> Series:
+        """Return the curves with what has been written since the last look."""
+        for block in self._lines.blocks():
+            add_lines(block, self._series)
+        return self._series
+
+
+def _last_lines(now: Status, most: int) -> list[str]:
+    """Return the end of what rank 0 has printed, else of the job script's log."""
+    paths = RunPaths(now.folder)
+    log = paths.rank_log(0) if paths.rank_log(0).exists() else paths.scheduler_log
+    return tail_of_attempt(log)[-most:]
+
+
+@contextmanager
+def _single_keys() -> Iterator[None]:
+    """Have each key arrive at once and unseen."""
+    stdin = sys.stdin.fileno()
+    before = termios.tcgetattr(stdin)
+    tty.setcbreak(stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+def _key(limit_s: float) -> str:
+    """Return the key that is pressed within `limit_s`; an empty text without one. Cursor keys are three bytes."""
+    stdin = sys.stdin.fileno()
+    if not select.select([stdin], [], [], limit_s)[0]:
+        return ""
+    return os.read(stdin, 3).decode(errors="replace") or "q"  # the terminal is gone
