@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: matrix help install demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
+.PHONY: stats matrix help install demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -67,6 +67,9 @@ check: .venv/installed-check ## Check style, types, import rules, playbooks, and
 	$(BIN)/lint-imports
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
+
+stats: .venv/installed-dev ## Print the size of the code beside its goals, and the longest modules and functions
+	$(BIN)/python .ci/stats.py
 
 docs: .venv/installed-docs ## Build the documentation in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

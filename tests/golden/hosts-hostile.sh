@@ -54,7 +54,7 @@ begin_run_on_hosts
   export V36='näh ✓ 数'
   export V37='origin'
   export V38='[31m'
-  export V39=' '
+  export V39=' '
   export V4=-x
   export V5=--instances=9
   export V6=--parent

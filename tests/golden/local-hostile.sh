@@ -53,7 +53,7 @@ begin_run
   export V36='näh ✓ 数'
   export V37='origin'
   export V38='[31m'
-  export V39=' '
+  export V39=' '
   export V4=-x
   export V5=--instances=9
   export V6=--parent

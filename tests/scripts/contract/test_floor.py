@@ -19,8 +19,9 @@ ROUND_TRIP = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from trainjob.contract import attempts, environment, failure, files, job, secrets
+from trainjob.contract import environment, secrets
 from trainjob.contract.paths import RunPaths
+from trainjob.records import attempts, failure, files, job
 paths = RunPaths(sys.argv[2])
 topology = job.TopologyRecord("h", 1, 1, 1, 1, 1, 0, "CPU")
 plan = job.PlanRecord("local", "local", "n", "command", topology, warnings=[job.WarningRecord("a", "b", "c")])

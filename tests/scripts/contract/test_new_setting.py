@@ -18,7 +18,7 @@ ROW = """    sharpness: float = setting(0.5, "How sharp the loss is.", group=TRA
 RUNTIME = """
 import sys
 from pathlib import Path
-from trainjob.contract import job
+from trainjob.records import job
 print(job.read(Path(sys.argv[1])).train.sharpness)
 """
 PAGE = "from trainjob.cluster.schema import settings_page; print(settings_page())"

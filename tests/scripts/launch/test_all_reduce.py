@@ -18,7 +18,8 @@ from trainjob.records import causes
 GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_S = 120
 LAUNCH = (
-    "import sys; from trainjob.launch import all_reduce, gpu_sums, main, meeting, tcp_sums; {}; "
+    "import sys; from trainjob.launch import main; "
+    "from trainjob.launch.nodecheck import all_reduce, gpu_sums, meeting, tcp_sums; {}; "
     "sys.exit(main.main(sys.argv[1:]))"
 )
 # A process of a rank as nodecheck/gpu_sums.py starts it: prints that it is ready, waits, and prints what it has seen.

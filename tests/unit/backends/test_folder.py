@@ -25,7 +25,7 @@ def test_a_run_directory_is_whole(tmp_path: Path) -> None:
 def test_every_run_carries_the_code_it_runs_and_nothing_else_of_ours(tmp_path: Path) -> None:
     paths = create(tmp_path / "run", RENDERED, None, None)
     packages = {path.name for path in (paths.code / "trainjob").iterdir()}
-    assert packages == {"__init__.py", "contract", "data", "launch", "train"}
+    assert packages == {"__init__.py", "contract", "data", "launch", "records", "train"}
     assert (paths.code / "trainjob/data/digits/manifest.json").is_file()
     assert [name for name in everything_below(paths.code) if "__pycache__" in name or name.endswith(".pyc")] == []
 

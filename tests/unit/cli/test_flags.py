@@ -10,7 +10,7 @@ import pytest
 
 from trainjob.cli import job_flags
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.cli.lazy import COMMANDS
+from trainjob.cli.lazy import COMMANDS, HEADINGS
 from trainjob.contract.setting_row import Row
 from trainjob.contract.settings import rows
 
@@ -31,7 +31,8 @@ def test_every_setting_is_a_flag_with_its_help_and_default(row: Row) -> None:
 def test_a_command_says_of_itself_what_the_table_says(command: str) -> None:
     app = importlib.import_module(COMMANDS[command]).app
     said = app.info.help if isinstance(app.info.help, str) else app.registered_commands[0].callback.__doc__
-    assert said.startswith(COMMANDS[command].removesuffix("."))
+    helps = {name: text for commands in HEADINGS.values() for name, text in commands.items()}
+    assert said.startswith(helps[command].removesuffix("."))
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tests.support.records import record
-from trainjob.watch import screen
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.series import Series, series
 from trainjob.observe.status import Status
-from trainjob.watch import views
+from trainjob.watch import screen, views
 from trainjob.watch.ranks import Ranks
 from trainjob.watch.views import Pace
 
@@ -142,17 +141,17 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
 
 
 def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Status]) -> None:
-    screen = screen.Screen(1.0, None)
-    screen._obey("j")
+    shown = screen.Screen(1.0, None)
+    shown._obey("j")
     listed.insert(0, changed(id="d"))
-    screen._look()
-    assert screen._listed[screen._place()].id == "b"
+    shown._look()
+    assert shown._listed[shown._place()].id == "b"
     for key in "jjjjj":
-        screen._obey(key)
-    assert screen._listed[screen._place()].id == "a"
+        shown._obey(key)
+    assert shown._listed[shown._place()].id == "a"
 
 
 def test_a_run_that_is_too_old_to_be_listed_can_be_watched(listed: list[Status]) -> None:
-    screen = screen.Screen(1.0, RunPaths("/runs/older/tasks/1"))
-    assert screen._listed[screen._place()].id == "older:1"
-    assert len(screen._listed) == len(listed) + 1
+    shown = screen.Screen(1.0, RunPaths("/runs/older/tasks/1"))
+    assert shown._listed[shown._place()].id == "older:1"
+    assert len(shown._listed) == len(listed) + 1
