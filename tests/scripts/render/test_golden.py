@@ -16,7 +16,9 @@ from trainjob.render import library
 
 REQUESTS = golden_requests()
 DIGEST = library.digest().encode()
-CASES = [(name, golden_script(name)) for name in REQUESTS] + [(name, GOLDEN / f"{name}.job.json") for name in REQUESTS]
+# One record of a plain job, of a pod and of hostile words: the others would differ from these by what scripts show.
+RECORDS = ("local-digits", "pod64", "slurm-hostile")
+CASES = [(name, golden_script(name)) for name in REQUESTS] + [(name, GOLDEN / f"{name}.job.json") for name in RECORDS]
 
 
 @pytest.mark.parametrize(("name", "golden"), CASES, ids=lambda one: getattr(one, "name", ""))
