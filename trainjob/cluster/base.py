@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -29,7 +28,6 @@ from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 Starter = Literal["launcher", "mpirun", "srun", "poprun"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cluster(Strict):
     """A cluster. Each kind is a subclass with keys of its own, and is known by its facts only."""
 
@@ -209,7 +207,6 @@ class Cluster(Strict):
         return cluster
 
 
-@dataclass(frozen=True, kw_only=True)
 class IpuCluster(Cluster):
     """A cluster that may have IPUs."""
 
@@ -218,7 +215,6 @@ class IpuCluster(Cluster):
     poprun: Poprun = key(Poprun(), "How poprun is started.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class NamedHosts(Cluster):
     """A cluster whose file names its hosts, or only counts them while their names are not known."""
 

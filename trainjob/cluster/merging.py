@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import Fault
+from trainjob.cluster.faults import Fault, InvalidError
 from trainjob.cluster.job import Job
 from trainjob.cluster.reading import read_job
-from trainjob.cluster.validation import InvalidError
 from trainjob.contract import settings
 from trainjob.contract.errors import Problem
 

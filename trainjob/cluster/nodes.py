@@ -11,7 +11,6 @@ from trainjob.cluster.strict import BreachError, Strict, key, required
 Accelerator = Literal["gpu", "ipu", "cpu"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Node(Strict):
     """One of several equal machines."""
 
@@ -31,7 +30,6 @@ class Node(Strict):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Nodes(Node):
     """The equal nodes of one Slurm partition; or one of several groups, of which a job takes every node."""
 

@@ -8,11 +8,10 @@ from typing import TypeVar
 
 from trainjob.cluster.document import Document, Mistake, load, load_list
 from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import Fault, dotted
+from trainjob.cluster.faults import Fault, InvalidError, dotted, validated
 from trainjob.cluster.job import Job
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict
-from trainjob.cluster.validation import InvalidError, validated
 from trainjob.contract.errors import Problem, UserError
 from trainjob.records.files import DamagedError, read_small
 

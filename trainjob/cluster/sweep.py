@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainjob.cluster import reading
+from trainjob.cluster.common import WrittenText
 from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.cluster.merging import by_setting, overridden
-from trainjob.cluster.strict import BreachError
-from trainjob.cluster.validation import InvalidError
+from trainjob.cluster.strict import BreachError, key
 from trainjob.contract.errors import Problem
-from trainjob.contract.setting_row import RUN, setting
 from trainjob.contract.settings import rows
 
 # All elements share the script, the copy of the project and the check of the data, which these settings decide.
 SHARED = tuple(row.name for row in rows().values() if row.facts.shared)
 
 
-@dataclass(frozen=True)
 class Variation(Job):
     """One element's own settings, and further words of the user's command."""
 
-    arguments: list[str] = setting([], "Words added to the command.", group=RUN, form="further-words")
+    arguments: list[WrittenText] = key([], "Words added to the command.")
 
     def enforce_rules(self) -> None:
         """Raise BreachError for a setting that all elements share."""
         super().enforce_rules()
-        for key in SHARED:
-            if key in self.stated:
+        for name in SHARED:
+            if name in self.stated:
                 raise BreachError(
-                    key, "is the same for all elements of an array", "give it outside the sweep, or submit two runs"
+                    name, "is the same for all elements of an array", "give it outside the sweep, or submit two runs"
                 )
 
 

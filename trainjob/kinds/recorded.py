@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainjob.cluster.base import Cluster
+from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
-from trainjob.cluster.validation import InvalidError
 from trainjob.kinds.table import KINDS, cluster_of
 from trainjob.records.job import ContractError, JobRecord
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainjob.cluster.validation import validated
+from trainjob.cluster.faults import validated
 from trainjob.kinds import hosts, local, pod, slurm
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from trainjob.cluster.base import IpuCluster
@@ -15,7 +14,6 @@ from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Limits(Strict):
     """The site's limits for one job."""
 
@@ -23,7 +21,6 @@ class Limits(Strict):
     max_time: SlurmTime | None = key(None, 'Longest time limit, as Slurm writes it: "24:00:00".')
 
 
-@dataclass(frozen=True, kw_only=True)
 class TimeLimitSignal(Strict):
     """The signal that asks a job to checkpoint before its time limit."""
 
@@ -31,7 +28,6 @@ class TimeLimitSignal(Strict):
     margin_s: Margin = key(120, "Seconds between the signal and the time limit: a checkpoint's time and one minute.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SlurmSite(Strict):
     """How the site configures Slurm, which a rehearsal imitates. `cluster init --from-slurm` reads it from Slurm."""
 
@@ -45,7 +41,6 @@ class SlurmSite(Strict):
 _ASKS_FOR = {"gpus-per-node": "gpu", "ipus": "ipu"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SlurmCluster(IpuCluster):
     """A partition of a cluster that Slurm schedules."""
 
