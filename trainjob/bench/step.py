@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.bench.loader import measured
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.workbench import Workbench
 

@@ -71,7 +71,7 @@ class Context:
             return silence
         if containers.has_image(container):
             return None
-        kind, image = self.request.plan.topology.device_word.lower().replace("gpu", "cuda"), container.image
+        kind, image = self.request.plan.topology.device.lower().replace("gpu", "cuda"), container.image
         return Problem(
             "image",
             f"{container.runtime} has no image {image}",

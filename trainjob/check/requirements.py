@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from trainjob.backends import containers
+from trainjob.cluster import hostlist
 from trainjob.contract import package, tasks
 from trainjob.contract.optimizers import is_own
 from trainjob.data import manifest
@@ -22,7 +23,7 @@ def host_names(request: Request) -> tuple[str, ...]:
     """Return the job's hosts if the cluster file names them; empty if a scheduler chooses them."""
     if request.cluster.host_names is None:
         return ()
-    return tuple(host.name for host in request.plan.topology.hosts)
+    return hostlist.expand(request.plan.topology.hosts)
 
 
 def is_reachable(request: Request) -> bool:
@@ -92,7 +93,7 @@ def interpreter_of(request: Request) -> str | None:
 
 def compilers(request: Request) -> tuple[str, ...]:
     """Return the variable that names torch.compile's compiler, and the compilers that it tries without it."""
-    return ("CC", "gcc", "clang", "cc") if request.plan.topology.device_word == "GPU" else ("CXX", "g++", "clang++")
+    return ("CC", "gcc", "clang", "cc") if request.plan.topology.device == "GPU" else ("CXX", "g++", "clang++")
 
 
 def _is_brought(request: Request, program: str) -> bool:

@@ -58,7 +58,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
     factors = {
         "mem": 1,
         "mem-per-cpu": ranks * cluster.cpus_per_task(ranks),
-        "mem-per-gpu": max(1, request.plan.topology.devices // len(request.plan.topology.hosts)),
+        "mem-per-gpu": max(1, request.plan.topology.devices // request.plan.topology.host_count),
     }
     for option, factor in factors.items():
         size = _MEMORY.fullmatch(str(cluster.directives.get(option, "")))
@@ -115,7 +115,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
         yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)
-    hosts = len(request.plan.topology.hosts)
+    hosts = request.plan.topology.host_count
     most = min(partition.node_count, partition.max_nodes or partition.node_count)
     if hosts > most:
         yield Problem("nodes", f"the job takes {hosts} nodes, and {where} gives one job {most}", f"Give --hosts {most}")
@@ -124,7 +124,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
 
 def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
     kind, topology = cluster.node.accelerator, request.plan.topology
-    per_node = topology.devices // len(topology.hosts)
+    per_node = topology.devices // topology.host_count
     most = max((node.accelerators(kind) for node in partition.nodes), default=0)
     if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and per_node > most:
         text = f"the job takes {per_node} of {kind} on a node, and a node of {where} has {most}"

@@ -137,7 +137,7 @@ def torch(context: Context) -> Iterator[Problem]:
     if context.request.job.compile:
         yield from _too_old(context, python, "--compile", OLDEST_FOR_COMPILE, "leave out --compile")
         yield from _no_compiler(context)
-    if context.request.plan.topology.device_word != "GPU":
+    if context.request.plan.topology.device != "GPU":
         return
     where = context.where(lambda facts: facts.get("torch-built-for") == "cpu", interpreter=True)
     if where:

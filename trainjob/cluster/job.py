@@ -73,7 +73,7 @@ class Job(Strict, JobSettings):
         """Raise BreachError if two settings exclude each other."""
         for first, second in EXCLUSIVE:
             if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise BreachError(second, f"is given, and {first} is given too", "take one of them out")
+                raise BreachError(second, f"excludes {first}, and both are given", "give one of them")
 
     def given(self) -> dict[str, Any]:
         """Return the settings that the job states, by name, without those left at their defaults."""

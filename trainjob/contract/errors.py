@@ -6,27 +6,24 @@ from typing import Any, ClassVar, Dict, Sequence, Tuple, Type, TypeVar
 
 Error = TypeVar("Error", bound="UserError")
 
-ERROR, WARNING = "error", "warning"
-
 
 class Problem:
-    """One thing that is wrong (or, as a warning, probably not meant).
+    """One thing that is wrong, or probably not intended.
 
     `text` says what was read and which rule it breaks, with both values; `cure` says what to do about it. `code` is a
     stable kebab-case word for machines; texts may change.
     """
 
     # No dataclass: every launcher imports this module, and to load dataclasses takes as long as Python to start.
-    __slots__ = ("code", "cure", "severity", "text")
+    __slots__ = ("code", "cure", "text")
 
-    def __init__(self, code: str, text: str, cure: str = "", severity: str = ERROR) -> None:
+    def __init__(self, code: str, text: str, cure: str = "") -> None:
         self.code = code
         self.text = text
         self.cure = cure
-        self.severity = severity
 
-    def _fields(self) -> Tuple[str, str, str, str]:
-        return (self.code, self.text, self.cure, self.severity)
+    def _fields(self) -> Tuple[str, str, str]:
+        return (self.code, self.text, self.cure)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Problem) and self._fields() == other._fields()
@@ -41,13 +38,8 @@ class Problem:
         return joined(self.text, self.cure)
 
     def as_json(self) -> Dict[str, str]:
-        """Return the problem for `--json` and job.json, where the key it stands under tells its severity."""
+        """Return the problem for `--json`."""
         return {"code": self.code, "text": self.text, "cure": self.cure}
-
-
-def warning(code: str, text: str, cure: str) -> Problem:
-    """Return a warning: something that runs and is probably not meant."""
-    return Problem(code, text, cure, WARNING)
 
 
 class UserError(Exception):

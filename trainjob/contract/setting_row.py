@@ -27,7 +27,7 @@ class Setting(NamedTuple):
     absent: str = ""  # in words, what stands in for a default of None
     task_only: bool = False  # means nothing beside a command of the user's own
     shared: bool = False  # the same for all elements of an array
-    form: str = ""  # the name of a form of text or mapping: see cluster.job_model.FORMS
+    form: str = ""  # the name of a form of text or mapping: see cluster.job.FORMS
     flag: str = ""  # where it is not the setting's own name
     at_least: Optional[float] = None
     above: Optional[float] = None

@@ -13,7 +13,10 @@ def cluster(record: JobRecord) -> Cluster:
     """Return the cluster of the run that `record` describes. Raises ContractError."""
     file = record.request.cluster.file
     if file.get("kind") not in KINDS:
-        raise ContractError("job.json is damaged: asked.cluster.file: kind")
+        known = ", ".join(KINDS)
+        raise ContractError(
+            f"job.json is damaged: asked.cluster.file.kind is {file.get('kind')!r}, expected one of {known}"
+        )
     try:
         return cluster_of(file)
     except InvalidError as refused:

@@ -6,9 +6,9 @@ from trainjob.cluster.job import Job
 from trainjob.contract.batch import Batch
 from trainjob.contract.tasks import TaskFacts
 from trainjob.planning import work
-from trainjob.planning.counts import Counts
 from trainjob.planning.rules import Knob, refuse
 from trainjob.planning.words import number, quantity
+from trainjob.records.job import Topology
 
 DIVIDES = "the global batch is a multiple of micro batch × replicas"
 PIPELINE_IS_FULL = "a model split over n IPUs accumulates at least 2n − 1 micro batches"
@@ -17,10 +17,10 @@ ONE_UPDATE = "an epoch has at least one update"
 ENOUGH_SAMPLES = "every loader process has at least one sample"
 
 
-def batch(job: Job, task: TaskFacts, counts: Counts) -> Batch:
+def batch(job: Job, task: TaskFacts, counts: Topology) -> Batch:
     """Return the arithmetic of the job's batch. Raises Broken."""
     micro_batch = job.micro_batch if job.micro_batch is not None else task.micro_batch
-    result = Batch(
+    result = Batch.of(
         micro_batch=micro_batch,
         accumulation=_accumulation(job, counts, micro_batch),
         replicas=counts.replicas,
@@ -39,8 +39,9 @@ def least_accumulation(stages: int) -> int:
     return 2 * stages - 1
 
 
-def _accumulation(job: Job, counts: Counts, micro_batch: int) -> int:
-    least = least_accumulation(counts.stages)
+def _accumulation(job: Job, counts: Topology, micro_batch: int) -> int:
+    stages = max(1, counts.devices_per_replica)
+    least = least_accumulation(stages)
     if job.global_batch is not None:
         accumulation = _from_global_batch(job.global_batch, micro_batch, counts.replicas, least)
     else:
@@ -50,7 +51,7 @@ def _accumulation(job: Job, counts: Counts, micro_batch: int) -> int:
         knob = Knob("accumulation", accumulation, (least,))
         if job.global_batch is not None:
             knob = Knob("global_batch", job.global_batch, (least * unit,))
-        values = f"{counts.stages} IPUs, accumulation {accumulation}, at least {least}"
+        values = f"{stages} IPUs, accumulation {accumulation}, at least {least}"
         refuse(PIPELINE_IS_FULL, values, knob)
     return accumulation
 
@@ -65,15 +66,15 @@ def _from_global_batch(global_batch: int, micro_batch: int, replicas: int, least
     return global_batch // unit
 
 
-def _device_iterations(job: Job, counts: Counts) -> int:
+def _device_iterations(job: Job, counts: Topology) -> int:
     iterations = job.device_iterations if job.device_iterations is not None else 1
-    if iterations > 1 and counts.device_word != "IPU":
-        values = f"device_iterations is {iterations} on {counts.device_word}s"
+    if iterations > 1 and counts.device != "IPU":
+        values = f"device_iterations is {iterations} on {counts.device}s"
         refuse(ITERATIONS, values, Knob("device_iterations", iterations, (1,)))
     return iterations
 
 
-def _has_an_update(job: Job, counts: Counts, batch: Batch) -> None:
+def _has_an_update(job: Job, counts: Topology, batch: Batch) -> None:
     if batch.blocks_per_epoch != 0:
         return
     samples = batch.samples or 0
@@ -84,7 +85,7 @@ def _has_an_update(job: Job, counts: Counts, batch: Batch) -> None:
     refuse(ONE_UPDATE, values, *_smaller(job, counts, batch, samples), otherwise="Or --remainder pad.")
 
 
-def _smaller(job: Job, counts: Counts, batch: Batch, samples: int) -> tuple[Knob, ...]:
+def _smaller(job: Job, counts: Topology, batch: Batch, samples: int) -> tuple[Knob, ...]:
     """Return the factors of a block, each with the largest value for which the data set still holds one block."""
 
     def largest(setting: str, factor: int) -> Knob:
@@ -96,7 +97,7 @@ def _smaller(job: Job, counts: Counts, batch: Batch, samples: int) -> tuple[Knob
         knobs.append(Knob("global_batch", job.global_batch, (samples // batch.device_iterations // unit * unit,)))
     else:
         knobs += [largest("micro_batch", batch.micro_batch), largest("accumulation", batch.accumulation)]
-    many = "replicas" if counts.device_word == "IPU" else "instances"
+    many = "replicas" if counts.device == "IPU" else "instances"
     return (*knobs, largest(many, batch.replicas))
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from trainjob.cluster.job import Job
+from trainjob.contract.errors import UserError
 from trainjob.contract.settings import flag
-from trainjob.planning.values import Refusal
 
 COUNTS = (
     "instances",
@@ -25,6 +25,21 @@ COUNTS = (
     "device_iterations",
 )
 POSITIVE = "every count is at least 1"
+
+
+class Refusal(UserError):  # noqa: N818 (the design calls it a refusal)
+    """A job that can't run on its cluster: the rule, both numbers, and the cure.
+
+    Each item of `nearest` is one change to the job that cures it; the cure says the same in words.
+    """
+
+    code = "refused"
+
+    def __init__(self, rule: str, values: str, cure: str, nearest: tuple[dict[str, int], ...] = ()) -> None:
+        super().__init__(f"{rule}: {values}.", cure)
+        self.rule = rule
+        self.values = values
+        self.nearest = nearest
 
 
 @dataclass(frozen=True)

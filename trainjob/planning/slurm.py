@@ -18,7 +18,7 @@ LONGER_THAN_MARGIN = "a job trains before it is asked to checkpoint"
 BELOW_LIMIT = "the shortest time limit is below the time limit and above the margin of its signal"
 
 
-def check(cluster: Cluster, job: Job) -> None:
+def check_slurm(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the job needs Slurm, or its time limit exceeds the site's or is within the signal's margin."""
     if job.least_hosts is not None and cluster.ranks_by != "srun":
         kind = f"kind {cluster.kind}" if cluster.ipu_keys is None else "IPUs"

@@ -48,7 +48,7 @@ def _about(request: Request, by_hand: str) -> Iterator[SourcedShell]:
     They are finished shell, because comments are not quoted, and contain nothing that could end the line.
     """
     topology, plan = request.plan.topology, request.plan
-    sizes = f"{quantity(topology.instances, 'instance')} on {quantity(len(topology.hosts), 'host')}"
+    sizes = f"{quantity(topology.instances, 'instance')} on {quantity(topology.host_count, 'host')}"
     if plan.batch is not None:
         sizes += f", {quantity(topology.replicas, 'replica')}, global batch {plan.batch.global_batch}"
     yield _comment(f"Job {plan.name} on {plan.cluster}: {sizes}, engine {plan.engine}", request.origin("name"))
@@ -97,7 +97,7 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
     if request.starter == "launcher":
         yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
         yield "--parent", SourcedShell(Shell('"$$"'), "this script")
-    yield "--accelerator", Sourced(plan.topology.device_word.lower(), request.cluster_origin)
+    yield "--accelerator", Sourced(plan.topology.device.lower(), request.cluster_origin)
     if request.job.command:
         below = "" if request.project_folder == "." else f"/{request.project_folder}"
         yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")
@@ -130,7 +130,7 @@ def _given_to_each_rank(request: Request) -> Iterator[tuple[str, Sourced | Sourc
         yield "--binding", Sourced(cluster.binding, request.cluster_origin)
     if "grace_s" in cluster.stated:
         yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
-    has_gpus = request.plan.topology.device_word.lower() == "gpu"
+    has_gpus = request.plan.topology.device.lower() == "gpu"
     if cluster.node_check or (has_gpus and cluster.node_check is None):
         yield "--node-check", Sourced("on", request.cluster_key("node_check"))
     if "usage_every_s" in cluster.stated:

@@ -12,7 +12,7 @@ from trainjob.cluster.errors import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.sweep import Variation
 from trainjob.planning.build import plan
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.render.request import Request
 
 

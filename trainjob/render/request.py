@@ -11,7 +11,7 @@ from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
 from trainjob.planning.engines import needs_mpirun
-from trainjob.planning.values import Plan
+from trainjob.records.job import Plan
 from trainjob.render.sourced import SourcedShell
 
 DEFAULT = "default"

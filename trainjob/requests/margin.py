@@ -13,7 +13,7 @@ from trainjob.lifecycle.resume import request_of
 from trainjob.observe import arrays
 from trainjob.observe.report.report import report
 from trainjob.planning.build import plan
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, Request

@@ -14,7 +14,7 @@ from trainjob.watch import show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainjob.contract.errors import Problem
+    from trainjob.records.job import PlanWarning
     from trainjob.records.prediction import Prediction
     from trainjob.render.request import Request
     from trainjob.requests.prepared import Prepared
@@ -93,12 +93,11 @@ def _prediction(one: Prediction | None) -> None:
 
 def _record(request: Request, predicted: Prediction | None, *, steps: bool) -> dict[str, Any]:
     from trainjob.planning.picture import steps as steps_of
-    from trainjob.planning.record import as_record
     from trainjob.records.typed import to_json
 
-    record: dict[str, Any] = to_json(as_record(request.plan))
+    record: dict[str, Any] = to_json(request.plan)
     if request.swept:
-        record["tasks"] = {number: to_json(as_record(element.plan)) for number, element in request.elements.items()}
+        record["tasks"] = {number: to_json(element.plan) for number, element in request.elements.items()}
     if steps:
         record["steps"] = steps_of(request.plan, request.job)
     if predicted is not None:
@@ -137,7 +136,7 @@ def _elements(request: Request) -> None:
         typer.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")
 
 
-def warnings(problems: Sequence[Problem]) -> None:
+def warnings(found: Sequence[PlanWarning]) -> None:
     """Print a plan's warnings on the error stream, each with its cure."""
-    for warning in problems:
+    for warning in found:
         typer.echo(f"warning: {warning.text}; {warning.cure}", err=True)

@@ -130,7 +130,7 @@ def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     settings, origin = cluster.container, request.cluster_origin
     if settings.runtime == "none" or settings.image is None:
         return {}
-    hosts = len(request.plan.topology.hosts)
+    hosts = request.plan.topology.host_count
     if settings.runtime == "pyxis" and cluster.has_groups:
         raise ContainerError(
             "container.runtime is pyxis and nodes is a list of groups: srun would start a container for one of them",
@@ -147,7 +147,7 @@ def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "image": SourcedShell(quoting.path(settings.image), origin),
         "mounts": list(_mounts(request, cluster)),
         "handed_in": [Shell(name) for name in names],
-        "accelerator": Sourced(request.plan.topology.device_word.lower(), origin),
+        "accelerator": Sourced(request.plan.topology.device.lower(), origin),
     }
 
 
@@ -206,7 +206,7 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     line = PoprunLine(
         request,
         cluster,
-        hosts=Option(Shell("--host"), hosts) if len(topology.hosts) > 1 else None,
+        hosts=Option(Shell("--host"), hosts) if topology.host_count > 1 else None,
         ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
         partition=partition,
         allocation=None,  # the job script makes the partition before it starts poprun

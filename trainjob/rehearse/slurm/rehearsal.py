@@ -80,7 +80,7 @@ def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
-    description = twin_of(cluster, len(topology.hosts), release=release, accounting=accounting)
+    description = twin_of(cluster, topology.host_count, release=release, accounting=accounting)
     if cluster.ipu_keys is not None:
         with folders.new_folder() as place:
             environment = ipus.environment(place, cluster, rehearsal.redirects)
@@ -147,7 +147,7 @@ def submit(
     options = [] if nodes is None else [f"--nodes={nodes}"]
     submitted_at = time.time()
     sent = slurm.run(["sbatch", "--parsable", *options, rehearsal.rendered.script], folder=paths.folder)
-    hosts = len(topology.hosts)
+    hosts = topology.host_count
     return Scene(
         slurm=slurm,
         paths=paths,

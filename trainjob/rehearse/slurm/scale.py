@@ -43,7 +43,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
     Raises UserError for a job whose ranks srun doesn't start, and for more than MOST_NODES nodes.
     """
     cluster = _cluster(rehearsal)
-    planned = len(rehearsal.request.plan.topology.hosts)
+    planned = rehearsal.request.plan.topology.host_count
     clock = Clock()
     with stage(rehearsal, cluster) as place:
         settings = {**place.description.settings, **_PATIENT}
@@ -60,7 +60,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
 
 def _cluster(rehearsal: Rehearsal) -> SlurmCluster:
     request = rehearsal.request
-    hosts = len(request.plan.topology.hosts)
+    hosts = request.plan.topology.host_count
     if request.starter != "srun":
         raise UserError(
             "--launch-only is for Slurm jobs whose ranks srun starts, and this job's are started otherwise",
@@ -102,7 +102,7 @@ class _WrongError(Exception):
 
 
 def _of_all_sizes(trials: _Trials) -> Verdict:
-    planned = len(trials.rehearsal.request.plan.topology.hosts)
+    planned = trials.rehearsal.request.plan.topology.host_count
     launches: list[Launch] = []
     problem = None
     state = states.COMPLETED
