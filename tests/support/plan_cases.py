@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.base import Cluster
-from trainjob.cluster.hostlist import expand
 from trainjob.cluster.job import Job
+from trainjob.cluster.slurm_text import expand
 from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from trainjob.backends import containers
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract import package, tasks
 from trainjob.contract.optimizers import is_own
 from trainjob.data import manifest
@@ -23,7 +23,7 @@ def host_names(request: Request) -> tuple[str, ...]:
     """Return the job's hosts if the cluster file names them; empty if a scheduler chooses them."""
     if request.cluster.host_names is None:
         return ()
-    return hostlist.expand(request.plan.topology.hosts)
+    return slurm_text.expand(request.plan.topology.hosts)
 
 
 def is_reachable(request: Request) -> bool:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainjob.check.context import Context
-from trainjob.cluster.times import seconds
+from trainjob.cluster.slurm_text import seconds
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.contract.suggest import nearest
-from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions

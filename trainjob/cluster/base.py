@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.common import (
     Container,
     Count,
@@ -238,7 +238,7 @@ class NamedHosts(Cluster):
     @property
     def host_names(self) -> tuple[str, ...] | None:
         """The names of the hosts in order; None while only their number is known."""
-        return None if self.hosts is None else hostlist.expand(self.hosts)
+        return None if self.hosts is None else slurm_text.expand(self.hosts)
 
     @property
     def number_of_hosts(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
-from trainjob.cluster import array
+from trainjob.cluster import slurm_text
 from trainjob.cluster.common import (
     DirectiveName,
     Environment,
@@ -38,7 +38,7 @@ FORMS: dict[str, Any] = {
     "update-range": Annotated[str, Rule(check=parse_updates)],
     "ranks": Annotated[str, Rule(check=parse_ranks)],
     "updates-or-auto": Number | Literal["auto"],
-    "array": Annotated[str, Rule(check=array.parse)],
+    "array": Annotated[str, Rule(check=slurm_text.parse_array)],
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.common import Count, Line, Number, Port, Word
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 
@@ -12,7 +12,7 @@ _SHA256 = r"^[0-9a-fA-F]{64}$"
 Sha256 = Annotated[str, Rule(_SHA256, "the 64 hexadecimal digits that `sha256sum FILE` prints")]
 
 
-Hosts = Annotated[str | list[str], Rule(check=hostlist.expand)]
+Hosts = Annotated[str | list[str], Rule(check=slurm_text.expand)]
 
 
 class Venv(Strict):

@@ -6,9 +6,9 @@ import dataclasses
 from typing import NamedTuple
 
 from trainjob.cluster.base import Cluster
-from trainjob.cluster.hostlist import compress
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity
+from trainjob.cluster.slurm_text import compress
 from trainjob.contract.batch import Batch
 from trainjob.contract.tasks import TaskFacts
 from trainjob.planning import batch, checkpoints, counts, engines, learning, pod, poprun, rows, slurm, work

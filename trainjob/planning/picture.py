@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TypeVar
 
-from trainjob.cluster.hostlist import expand
 from trainjob.cluster.job import Job
+from trainjob.cluster.slurm_text import expand
 from trainjob.contract.batch import Batch, share
 from trainjob.planning.words import number, quantity, span
 from trainjob.records.job import Plan, Topology

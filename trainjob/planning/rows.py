@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainjob.cluster.times import seconds
+from trainjob.cluster.slurm_text import seconds
 from trainjob.contract.batch import Batch
 from trainjob.planning.batch import split
 from trainjob.planning.words import number, quantity

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainjob.cluster import array
+from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.times import seconds, written
+from trainjob.cluster.slurm_text import duration, seconds
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
 
@@ -44,9 +44,9 @@ def check_slurm(cluster: Cluster, job: Job) -> None:
 def facts(job: Job) -> Iterator[tuple[str, str]]:
     """Yield the plan's row about the array."""
     if job.array is not None:
-        elements = array.parse(job.array)
+        elements = slurm_text.parse_array(job.array)
         at_once = "" if elements.at_once is None else f", {elements.at_once} at once"
-        yield "array", f"{quantity(len(elements.numbers), 'element')} ({array.ranges(elements.numbers)}){at_once}"
+        yield "array", f"{quantity(len(elements.numbers), 'element')} ({slurm_text.ranges(elements.numbers)}){at_once}"
 
 
 def _check_limit(limit: str, most: str | None, margin_s: int) -> None:
@@ -57,7 +57,7 @@ def _check_limit(limit: str, most: str | None, margin_s: int) -> None:
         refuse(
             LONGER_THAN_MARGIN,
             f"time_limit is {limit} = {limit_s} s, and time_limit_signal.margin_s is {margin_s}",
-            otherwise=f"Take --time-limit {written(2 * margin_s)}, or a smaller margin_s in the cluster file.",
+            otherwise=f"Take --time-limit {duration(2 * margin_s)}, or a smaller margin_s in the cluster file.",
         )
 
 
@@ -69,5 +69,5 @@ def _below_limit(shortest: str, limit: str | None, margin_s: int) -> None:
         refuse(
             BELOW_LIMIT,
             f"time_min is {shortest}, time_limit is {limit}, and time_limit_signal.margin_s is {margin_s}",
-            otherwise=f"Take --time-min {written(max(limit_s // 2, min(limit_s, 2 * margin_s)))}.",
+            otherwise=f"Take --time-min {duration(max(limit_s // 2, min(limit_s, 2 * margin_s)))}.",
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.suggest import nearest
@@ -57,13 +57,13 @@ def hosts_of(inventory: dict[str, Any], limit: str | None) -> tuple[str, ...]:
     known = tuple(inventory["_meta"]["hostvars"])
     if limit is None:
         return known
-    limited = hostlist.expand(limit)
+    limited = slurm_text.expand(limit)
     for host in limited:
         if host not in known:
             near = nearest(host, known)
             hint = f"did you mean {near}? " if near else ""
             raise UserError(
-                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {hostlist.compress(known)}"
+                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {slurm_text.compress(known)}"
             )
     return limited
 

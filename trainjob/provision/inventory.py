@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.provisioning import Provision, Venv
 from trainjob.contract.errors import UserError
@@ -66,7 +66,7 @@ def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, Any]]:
     """Return Ansible's variables of every host of the cluster called `name`. Raises UserError if none is named."""
     named = cluster.provision.hosts if cluster.provision else None
     if named is not None:
-        return {host: _reached(cluster) for host in hostlist.expand(named)}
+        return {host: _reached(cluster) for host in slurm_text.expand(named)}
     if cluster.hosts_are_named:
         if cluster.host_names is None:
             raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")

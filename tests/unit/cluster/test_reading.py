@@ -13,7 +13,7 @@ from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.reading import job_from_text, read_job
 from trainjob.contract.errors import UserError
 from trainjob.contract.secrets import SecretsError
-from trainjob.kinds.reading import cluster_from_text, read_cluster
+from trainjob.kinds.lookup import cluster_from_text, read_cluster
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.rules import Refusal
 from trainjob.records.job import ContractError

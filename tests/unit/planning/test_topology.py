@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import OWN, devices_of_hosts, hosts, label, local, planned, pod, slurm
-from trainjob.cluster.hostlist import expand
+from trainjob.cluster.slurm_text import expand
 from trainjob.kinds.table import cluster_of
 from trainjob.planning.picture import replicas_of
 

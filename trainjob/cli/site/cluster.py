@@ -78,17 +78,17 @@ def init(
     as_json: show.AsJson = False,
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
-    from trainjob.kinds import draft
+    from trainjob.kinds import lookup
 
     if not from_slurm and (ssh or partition):
         raise typer.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
     path = Path("clusters") / f"{name}.yaml"
-    draft.refuse_name(name)
+    lookup.refuse_name(name)
     if from_slurm:
         text = _of_the_live_cluster(name, ssh, partition)
     else:
-        text = draft.draft(name, source or draft.source_of_kind(kind))
-    draft.write_draft(path, text)
+        text = lookup.draft(name, source or lookup.source_of_kind(kind))
+    lookup.write_draft(path, text)
     _say_what_to_fill_in(name, path, text, as_json=as_json)
 
 
@@ -100,9 +100,9 @@ def _of_the_live_cluster(name: str, ssh: str | None, partition: str | None) -> s
 
 
 def _say_what_to_fill_in(name: str, path: Path, text: str, *, as_json: bool) -> None:
-    from trainjob.kinds import draft
+    from trainjob.kinds import lookup
 
-    places = draft.places_to_fill_in(text)
+    places = lookup.places_to_fill_in(text)
     if as_json:
         show.as_json({"path": str(path), "fill_in": [{"line": line, "key": key} for line, key in places]})
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
@@ -22,7 +22,7 @@ def context(request: Request) -> dict[str, Any]:
     cluster = request.cluster
     _refuse_unfit(cluster)
     topology, origin = request.plan.topology, request.cluster_origin
-    names = hostlist.expand(topology.hosts)
+    names = slurm_text.expand(topology.hosts)
     slots = ",".join(f"{name}:{topology.instances_per_host}" for name in names)
     interface, port = cluster.network.interface, cluster.network.port
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.pod.model import PodCluster
 from trainjob.kinds.poprun import PoprunLine, option
@@ -20,7 +20,7 @@ _OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
 def context(request: Request) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind ipu-pod."""
     cluster, origin = PodCluster.of(request.cluster), request.cluster_origin
-    names, port, vipu = hostlist.expand(request.plan.topology.hosts), cluster.network.port, cluster.vipu
+    names, port, vipu = slurm_text.expand(request.plan.topology.hosts), cluster.network.port, cluster.vipu
     hosts = request.plan.topology.hosts if cluster.poprun.host_list == "range" else ",".join(names)
     partition: object = None
     if vipu.partition is not None:

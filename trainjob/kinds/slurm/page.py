@@ -10,7 +10,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.poprun import Option, PoprunLine, option
 from trainjob.kinds.slurm import directives
-from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.render.container import ContainerError
 from trainjob.render.context import common

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.machines.devices.tools import Device
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
@@ -53,7 +53,7 @@ def parse_jobs(text: str) -> Iterator[Held]:
     for line in text.splitlines():
         job = _JOB.match(line)
         for names, gres in _HELD.findall(line) if job else ():
-            for node in hostlist.expand(names):
+            for node in slurm_text.expand(names):
                 for index in _indices(gres):
                     assert job is not None  # noqa: S101 - there is nothing to iterate over without it
                     yield Held(node, index, job[1], job[2])

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
-from trainjob.cluster.times import seconds
+from trainjob.cluster.slurm_text import seconds
 from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.paths import RunPaths

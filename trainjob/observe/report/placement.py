@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract.batch import share
 from trainjob.records.job import Plan
 
@@ -36,7 +36,7 @@ class Host:
 
 def hosts(plan: Plan) -> list[Host]:
     """Return the first hosts of a plan."""
-    names = hostlist.expand(plan.topology.hosts)[:MOST_HOSTS]
+    names = slurm_text.expand(plan.topology.hosts)[:MOST_HOSTS]
     each = plan.topology.instances_of_hosts
     firsts = list(accumulate(each, initial=0))
     return [_host(plan, name, firsts[number], each[number]) for number, name in enumerate(names)]
