@@ -57,18 +57,14 @@ def refuse_name(name: str) -> None:
         raise RuleError(f"{name} is one of bash's own names, which a job script can't pass on", "choose another name")
 
 
-def _interface_or_cidr(text: str) -> None:
+def _check_cidrs(text: str) -> None:
     for part in text.split(","):
-        if "/" in part:
-            _check_cidr(part)
-
-
-def _check_cidr(text: str) -> None:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        problem = f'read "{text}", expected an address with its prefix length, or the name of an interface'
-        raise RuleError(problem, "write it as 10.5.0.0/16, or as eno1") from None
+        try:
+            if "/" in part:
+                ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            problem = f'read "{part}", expected an address with its prefix length, or the name of an interface'
+            raise RuleError(problem, "write it as 10.5.0.0/16, or as eno1") from None
 
 
 PlainText = Annotated[str, Rule(r"^[^\x00]*$", "text without the character NUL")]
@@ -86,7 +82,7 @@ Interface = Annotated[
     Rule(
         r"^[A-Za-z0-9^=][A-Za-z0-9._:,/@-]*$",
         "a network interface (eno1) or a CIDR (10.5.0.0/16)",
-        check=_interface_or_cidr,
+        check=_check_cidrs,
     ),
 ]
 SlurmTime = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
@@ -115,17 +116,11 @@ def _cure(reasons: Sequence[Refused], value: object, written: str | None) -> str
     # "least": another branch of a union accepts the type of the value.
     if codes & {"text", "choice"} and "least" not in codes and written and not isinstance(value, str):
         return f'quote it, "{written}"'
-    if "number" in codes and isinstance(value, str) and _is_a_number(value):
-        return f"take the quotes away, {value}"
+    if "number" in codes and isinstance(value, str) and value.isascii():
+        with contextlib.suppress(ValueError):
+            float(value)
+            return f"take the quotes away, {value}"
     return ""
-
-
-def _is_a_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.isascii()
 
 
 def _known_keys(kind: type[Strict], path: KeyPath) -> list[str]:

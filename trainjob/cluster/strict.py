@@ -83,7 +83,8 @@ class Strict:
 
     def __init_subclass__(cls) -> None:
         """Collect the keys that the class declares, after those of its bases."""
-        inherited = {name: entry for base in reversed(cls.__bases__) for name, entry in _declared(base).items()}
+        bases = [base.declared for base in reversed(cls.__bases__) if issubclass(base, Strict)]
+        inherited = {name: entry for declared in bases for name, entry in declared.items()}
         own = {name: entry for name, entry in vars(cls).items() if isinstance(entry, Key)}
         cls.declared = {**inherited, **vars(cls).get("declared", {}), **own}
         for name, entry in own.items():
@@ -137,10 +138,6 @@ class Strict:
         """Return the values by key, ready for JSON; with `stated_only`, without the keys left at their defaults."""
         names = [name for name in self.declared if not stated_only or name in self.stated]
         return {name: _as_json(getattr(self, name), stated_only) for name in names}
-
-
-def _declared(kind: type) -> dict[str, Key]:
-    return kind.declared if issubclass(kind, Strict) else {}
 
 
 def _as_json(value: object, stated_only: bool) -> object:

@@ -83,12 +83,11 @@ def user_folder() -> Path:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.yaml"), key=_natural)
+    def pod4_before_pod16(path: Path) -> list[tuple[int, str]]:
+        parts = re.split(r"([0-9]+)", path.stem)
+        return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that sorts pod4 before pod16."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", path.stem)]
+    return sorted(folder.glob("*.yaml"), key=pod4_before_pod16)
 
 
 def _at_path(value: str) -> Candidate:

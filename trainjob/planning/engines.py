@@ -62,7 +62,8 @@ def engine(job: Job, counts: Topology) -> str:
     """Return the name of the engine: the job's, else the default for its devices and instances. Raises Broken."""
     if job.command is not None:
         return COMMAND
-    name = job.engine if job.engine is not None else _default(counts)
+    default = "ipu" if counts.device == "IPU" else "single" if counts.instances == 1 else "ddp"
+    name = job.engine if job.engine is not None else default
     if name not in ENGINES:
         fitting = _for_device(counts.device)
         close = nearest(name, fitting)
@@ -80,12 +81,6 @@ def needs_mpirun(name: str) -> bool:
 def gives_same_bits(name: str) -> bool:
     """Return whether engine `name` sums in the same order every time: Horovod's fusion depends on timing."""
     return name in ENGINES and ENGINES[name].same_bits
-
-
-def _default(counts: Topology) -> str:
-    if counts.device == "IPU":
-        return "ipu"
-    return "single" if counts.instances == 1 else "ddp"
 
 
 def _for_device(device_word: str) -> list[str]:
@@ -118,18 +113,13 @@ def _check(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
         able = [other for other, engine in ENGINES.items() if engine.channels_last]
         cure = f"Leave --memory-format out, or take --engine {' or '.join(able)}."
         refuse(MEMORY_FORMAT, f"engine is {name}", otherwise=cure)
-    if job.profile is not None:
-        _check_profile(name, chosen, job, counts)
-    _check_sharding(name, chosen, job, counts)
-
-
-def _check_profile(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
-    if "IPU" in chosen.devices:
+    if job.profile is not None and "IPU" in chosen.devices:
         refuse(PROFILES, f"engine is {name}", otherwise="Leave --profile out, and use Graphcore's PopVision.")
     highest = max(parse_ranks(job.profile_ranks))
-    if highest >= counts.instances:
+    if job.profile is not None and highest >= counts.instances:
         values = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
         refuse(PROFILED, values, otherwise="Leave --ranks out, or name ranks that the job has.")
+    _check_sharding(name, chosen, job, counts)
 
 
 def _check_sharding(name: str, chosen: Engine, job: Job, counts: Topology) -> None:

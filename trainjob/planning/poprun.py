@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from trainjob.cluster.base import Cluster, IpuCluster
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.planning.rules import refuse
 
@@ -82,44 +81,32 @@ OURS = {
 
 def check_poprun(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the cluster or its SDK release does not support the job's options of poprun."""
-    with_ipus = cluster.ipu_keys
-    if with_ipus is None:
-        _refuse_without_ipus(cluster, job)
+    ipus = cluster.ipu_keys
+    if ipus is None:
+        flags = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
+        for flag, value in flags.items():
+            if value:
+                values = f"{flag} on a cluster of kind {cluster.kind}, which has no IPUs"
+                refuse(POPRUN_ONLY, values, otherwise="Leave it out.")
         return
-    if with_ipus.sdk is not None:
-        _check_release(with_ipus.sdk.version, with_ipus.poprun.host_list)
-    _options({**with_ipus.poprun.options, **job.poprun}, with_ipus)
+    version = ipus.sdk.version if ipus.sdk else ""
+    if version and release(version) not in RELEASES:
+        known = ", ".join(f"{major}.{minor}" for major, minor in RELEASES)
+        cure = f"Give the release that is on the hosts: {known}."
+        refuse(SDK_EXISTS, f"sdk.version is {version}", otherwise=cure)
+    if version and ipus.poprun.host_list == "range" and release(version) < RANGES_FROM:
+        values = f"poprun.host_list is range and sdk.version is {version}"
+        refuse(RANGES, values, otherwise="Write host_list: comma, or leave it out.")
+    for name in {**ipus.poprun.options, **job.poprun}:
+        if name in OURS:
+            refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Give {OURS[name]} instead.")
+        if version and name == ("numa-aware" if release(version) >= PLACEMENT_FROM else "process-placement"):
+            values = f"poprun option {name} and sdk.version {version}"
+            cure = "Write numa: spread or numa: disabled, which every release has."
+            refuse(OPTION_OF_RELEASE, values, otherwise=cure)
     if job.compile_first and job.command is not None:
         values = f"--compile-first and the command {job.command[0]}"
         refuse(TASK_COMPILES, values, otherwise="Leave it out, or use --compile-only with a script that only compiles.")
-
-
-def _refuse_without_ipus(cluster: Cluster, job: Job) -> None:
-    flags = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
-    for flag, value in flags.items():
-        if value:
-            values = f"{flag} on a cluster of kind {cluster.kind}, which has no IPUs"
-            refuse(POPRUN_ONLY, values, otherwise="Leave it out.")
-
-
-def _check_release(version: str, host_list: str) -> None:
-    if release(version) not in RELEASES:
-        values, known = f"sdk.version is {version}", ", ".join(f"{major}.{minor}" for major, minor in RELEASES)
-        refuse(SDK_EXISTS, values, otherwise=f"Give the release that is on the hosts: {known}.")
-    if host_list == "range" and release(version) < RANGES_FROM:
-        values = f"poprun.host_list is range and sdk.version is {version}"
-        refuse(RANGES, values, otherwise="Write host_list: comma, or leave it out.")
-
-
-def _options(names: Iterable[str], cluster: IpuCluster) -> None:
-    of_file = release(cluster.sdk.version) if cluster.sdk else None
-    for name in names:
-        if name in OURS:
-            refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Give {OURS[name]} instead.")
-        if of_file and name == ("numa-aware" if of_file >= PLACEMENT_FROM else "process-placement"):
-            values = f"poprun option {name} and sdk.version {cluster.sdk.version if cluster.sdk else '?'}"
-            cure = "Write numa: spread or numa: disabled, which every release has."
-            refuse(OPTION_OF_RELEASE, values, otherwise=cure)
 
 
 def numa(setting: str, version: str) -> tuple[str, bool | str]:

@@ -34,11 +34,8 @@ def check_slurm(cluster: Cluster, job: Job) -> None:
             otherwise="Leave --array and --sweep out and submit each setting by itself, "
             "or choose a cluster of kind slurm.",
         )
-    limit = cluster.time_limit_of(job)
-    if limit is not None:
-        _check_limit(limit, cluster.longest_time, cluster.stop_margin_s)
-    if job.time_min is not None and cluster.has_scheduler:
-        _below_limit(job.time_min, limit, cluster.stop_margin_s)
+    if cluster.has_scheduler:
+        _check_times(cluster, job)
 
 
 def facts(job: Job) -> Iterator[tuple[str, str]]:
@@ -49,9 +46,11 @@ def facts(job: Job) -> Iterator[tuple[str, str]]:
         yield "array", f"{quantity(len(elements.numbers), 'element')} ({slurm_text.ranges(elements.numbers)}){at_once}"
 
 
-def _check_limit(limit: str, most: str | None, margin_s: int) -> None:
-    limit_s, most_s = seconds(limit), None if most is None else seconds(most)
-    if most_s is not None and (limit_s is None or limit_s > most_s):
+def _check_times(cluster: Cluster, job: Job) -> None:
+    limit, most, shortest = cluster.time_limit_of(job), cluster.longest_time, job.time_min
+    limit_s, margin_s = None if limit is None else seconds(limit), cluster.stop_margin_s
+    most_s = None if most is None else seconds(most)
+    if limit is not None and most_s is not None and (limit_s is None or limit_s > most_s):
         refuse(WITHIN_SITE, f"time_limit is {limit}, max_time is {most}", otherwise=f"Take --time-limit {most}.")
     if limit_s is not None and limit_s <= margin_s:
         refuse(
@@ -59,12 +58,11 @@ def _check_limit(limit: str, most: str | None, margin_s: int) -> None:
             f"time_limit is {limit} = {limit_s} s, and time_limit_signal.margin_s is {margin_s}",
             otherwise=f"Take --time-limit {duration(2 * margin_s)}, or a smaller margin_s in the cluster file.",
         )
-
-
-def _below_limit(shortest: str, limit: str | None, margin_s: int) -> None:
-    shortest_s, limit_s = seconds(shortest), None if limit is None else seconds(limit)
+    if shortest is None:
+        return
     if limit_s is None:
         refuse(BELOW_LIMIT, f"time_min is {shortest}, and the job has no time limit", otherwise="Give --time-limit.")
+    shortest_s = seconds(shortest)
     if shortest_s is None or not margin_s < shortest_s <= limit_s:
         refuse(
             BELOW_LIMIT,

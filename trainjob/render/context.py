@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.contract import quoting
+from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.planning.words import quantity
 from trainjob.render import library
@@ -22,23 +23,33 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
 
     `entry` is the file of the shell library that the script sources, and `by_hand` how people start the script.
     """
-    cluster, options = request.cluster, list(_launch_options(request, has_token=has_token))
+    cluster, job, plan = request.cluster, request.job, request.plan
+    options = [
+        (Shell(flag), naming_its_option(flag, value)) for flag, value in _given_to_launch(request, has_token=has_token)
+    ]
+    variables = [
+        (name, value, request.origin(f"env.{name}") if name in job.env else request.cluster_origin)
+        for name, value in environment(request).items()
+    ]
+    command = [Sourced(word, request.origin("command")) for word in job.command or ()]
+    runtime = (_PYTHON, "-m", *request.runtime, _RUN_DIR)
+    ranks = (Shell("-np"), Sourced(plan.topology.instances, request.origin("instances")))
     return {
         "kind": cluster.kind,
-        "title": Sourced(quoting.visible(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
+        "title": Sourced(quoting.visible(f"{plan.name} on {plan.cluster}"), request.origin("name")),
         "about": list(_about(request, by_hand)),
         "entry": Shell(entry),
         "library": library.digest(),
         "is_group": False,
-        "is_task": not request.job.command,
-        "environment": list(_environment(request)),
+        "is_task": not job.command,
+        "environment": [(Sourced(name, origin), Sourced(value, origin)) for name, value, origin in variables],
         "data_dir": None if cluster.data_dir is None else request.path("data_dir", cluster.data_dir),
         "prologue": [SourcedShell(Shell(line), request.cluster_origin) for line in cluster.prologue],
         "python": _python(request),
-        "mpirun": _mpirun(request),
+        "mpirun": [ranks] if request.starter == "mpirun" else None,  # None: the launcher starts the ranks itself
         "launch_options": options,
         "starter_options": [pair for pair in options if pair[0] == "--grace-s"],
-        "command": _command(request),
+        "command": command or [SourcedShell(quoting.word(word), "the runtime") for word in runtime],
     }
 
 
@@ -65,12 +76,6 @@ def _comment(text: str, origin: str) -> SourcedShell:
     return SourcedShell(Shell(f"# {quoting.visible(text)}"), origin)
 
 
-def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
-    for name, value in environment(request).items():
-        origin = request.origin(f"env.{name}") if name in request.job.env else request.cluster_origin
-        yield Sourced(name, origin), Sourced(value, origin)
-
-
 def _python(request: Request) -> SourcedShell:
     program = request.cluster.interpreter
     if program is None:
@@ -78,18 +83,6 @@ def _python(request: Request) -> SourcedShell:
     if "/" not in program:
         return SourcedShell(quoting.word(program), request.cluster_origin)
     return request.path("python", program)
-
-
-def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:
-    """Return mpirun's options; None if the launcher starts the ranks itself."""
-    if request.starter != "mpirun":
-        return None
-    return [(Shell("-np"), Sourced(request.plan.topology.instances, request.origin("instances")))]
-
-
-def _launch_options(request: Request, *, has_token: bool) -> Iterator[tuple[Shell, object]]:
-    for flag, value in _given_to_launch(request, has_token=has_token):
-        yield Shell(flag), naming_its_option(flag, value)
 
 
 def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str, Sourced | SourcedShell]]:
@@ -107,7 +100,15 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--interface", Sourced(cluster.network.interface, request.cluster_origin)
     if cluster.network.data_interface:
         yield "--data-interface", Sourced(cluster.network.data_interface, request.cluster_origin)
-    yield from _given_to_each_rank(request)
+    if cluster.binding != "numa":
+        yield "--binding", Sourced(cluster.binding, request.cluster_origin)
+    if "grace_s" in cluster.stated:
+        yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
+    has_gpus = plan.topology.device.lower() == "gpu"
+    if cluster.node_check or (has_gpus and cluster.node_check is None):
+        yield "--node-check", Sourced("on", request.cluster_key("node_check"))
+    if "usage_every_s" in cluster.stated:
+        yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
     names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
     if names:
         yield "--environment-of-job", Sourced(",".join(names), request.origin("sweep"))
@@ -117,21 +118,12 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)
 
 
-def _command(request: Request) -> list[object]:
-    if not request.job.command:
-        words = (_PYTHON, "-m", *request.runtime, _RUN_DIR)
-        return [SourcedShell(quoting.word(word), "the runtime") for word in words]
-    return [Sourced(word, request.origin("command")) for word in request.job.command]
-
-
-def _given_to_each_rank(request: Request) -> Iterator[tuple[str, Sourced | SourcedShell]]:
-    cluster = request.cluster
-    if cluster.binding != "numa":
-        yield "--binding", Sourced(cluster.binding, request.cluster_origin)
-    if "grace_s" in cluster.stated:
-        yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
-    has_gpus = request.plan.topology.device.lower() == "gpu"
-    if cluster.node_check or (has_gpus and cluster.node_check is None):
-        yield "--node-check", Sourced("on", request.cluster_key("node_check"))
-    if "usage_every_s" in cluster.stated:
-        yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
+def one_interface(request: Request, who: str, host: str, example: str) -> Sourced | None:
+    """Return the interface at whose address ranks meet, if the file names one. Raises UserError for several of them."""
+    name = request.cluster.network.interface
+    if name is not None and any(sign in name for sign in "/^=,"):
+        raise UserError(
+            f"network.interface is {name}, and {who} meet at one interface's address on the first {host}",
+            f"give the name of one interface that all {host}s have, as in {example}",
+        )
+    return None if name is None else Sourced(name, request.cluster_origin)
