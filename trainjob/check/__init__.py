@@ -1,1 +1,1 @@
-"""What is verified before a job is queued."""
+"""Checks before a job is queued."""

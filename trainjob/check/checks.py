@@ -15,7 +15,7 @@ from trainjob.machines.ssh.failures import SshError
 
 
 class Where(enum.Enum):
-    """What a check examines."""
+    """The object of a check: what it examines."""
 
     FILES = "the job, its project and the cluster file: no machine is contacted"
     HOSTS = "the answer of every host, or of the container that its ranks would run in, to one probe"

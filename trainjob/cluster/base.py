@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.common import (
@@ -194,7 +194,7 @@ class Cluster(Strict):
         """Return the cluster with another margin between the request to stop and the time limit."""
         raise NotImplementedError
 
-    def with_directives(self, options: Mapping[str, Any]) -> Self | None:
+    def with_directives(self, options: Mapping[str, object]) -> Self | None:
         """Return the cluster with these options of sbatch over its own; None if it takes none."""
         del options
         return None

@@ -1,4 +1,4 @@
-"""What several kinds of cluster share: types of text and numbers, and sections of the file."""
+"""Types of text and numbers, and the sections of a cluster file that several kinds share."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ Price = Annotated[float, Rule(at_least=0)]
 
 
 class Ssh(Strict):
-    """How to reach the host that launches jobs, with the system's ssh and the user's ssh configuration."""
+    """The host that launches jobs, reached with the system's ssh and the user's ssh configuration."""
 
     host: Word = required("Host name, or an alias from ~/.ssh/config.")
     user: Word | None = key(None, "User name on that host. Absent: as ssh decides.")

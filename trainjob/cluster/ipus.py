@@ -41,7 +41,7 @@ class Sdk(Strict):
 
 
 class Poprun(Strict):
-    """How poprun is started. poprun decides whatever is absent."""
+    """The options of poprun, which decides whatever is absent."""
 
     host_list: Literal["comma", "range"] = key(
         "comma", "How hosts are listed for poprun: a,b or a[1-2]; ranges from SDK 2.5 on."

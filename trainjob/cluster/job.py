@@ -1,4 +1,4 @@
-"""What to run: a task of our runtime or the user's own command, and its settings."""
+"""A job: a task of our runtime or the user's own command, and its settings."""
 
 from __future__ import annotations
 

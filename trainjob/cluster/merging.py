@@ -77,7 +77,7 @@ def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def by_setting(values: Mapping[str, Any]) -> dict[str, Any]:
+def by_setting(values: Mapping[str, object]) -> dict[str, Any]:
     """Return every setting in `values`, with the names in set, env and poprun as separate settings: set.width."""
     plain = {key: value for key, value in values.items() if key not in _NAMED}
     named = {f"{key}.{name}": value for key in _NAMED for name, value in _mapping(values.get(key)).items()}

@@ -55,7 +55,7 @@ class Nodes(Node):
 
 @dataclass(frozen=True)
 class Capacity:
-    """What jobs may use. `slots` is the number of `device_word`s on one host; None if the host sets no limit."""
+    """The hosts and devices that jobs may use. `slots` are the `device_word`s of one host; None if it sets no limit."""
 
     device_word: str  # "IPU" | "GPU" | "CPU"
     host_word: str

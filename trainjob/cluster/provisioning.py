@@ -55,14 +55,14 @@ class DataSet(Strict):
 
 
 class PodHosts(Strict):
-    """What poprun over several hosts needs: ssh from each host to each, and permission to lock memory."""
+    """Requirements of poprun over several hosts: ssh from each host to each, and permission to lock memory."""
 
     user: Word | None = key(None, "User that launches jobs. Absent: the user that provisions.")
     port: Port = key(22, "Port of the hosts' ssh servers.")
 
 
 class Provision(Strict):
-    """What provisioning installs on the hosts."""
+    """The software and data that provisioning installs on the hosts."""
 
     hosts: Hosts | None = key(None, "Hosts to provision, if not those of the cluster: gpu[1-4].")
     interpreter: Line | None = key(None, "Python that Ansible runs on the hosts. Absent: Ansible finds one.")

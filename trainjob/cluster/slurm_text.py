@@ -1,4 +1,4 @@
-"""What Slurm writes as text: host lists, the elements of an array, and durations."""
+"""Text in Slurm's formats: host lists, the elements of an array, and durations."""
 
 from __future__ import annotations
 

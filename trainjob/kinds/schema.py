@@ -15,7 +15,7 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneT
 
 def cluster_schema() -> dict[str, Any]:
     """Return the schema of a cluster file, whose key `kind` decides the other keys."""
-    parts: dict[str, Any] = {}
+    parts: dict[str, object] = {}
     kinds = {name: _schema(kind.MODEL, parts)["$ref"] for name, kind in KINDS.items()}
     return {
         "$schema": _DIALECT,
@@ -31,7 +31,7 @@ def job_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, **_object(Job, {}), "title": "trainjob job file"}
 
 
-def _object(kind: type[Strict], parts: dict[str, Any]) -> dict[str, Any]:
+def _object(kind: type[Strict], parts: dict[str, object]) -> dict[str, Any]:
     """Return the schema of an object with the keys of `kind`."""
     keys = keys_of(kind)
     required = [name for name, entry in keys.items() if entry.default is REQUIRED]
@@ -45,14 +45,14 @@ def _object(kind: type[Strict], parts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _property(name: str, entry: Key, parts: dict[str, Any]) -> dict[str, Any]:
+def _property(name: str, entry: Key, parts: dict[str, object]) -> dict[str, Any]:
     shown = {"title": name.replace("_", " ").title(), "description": entry.what, **_schema(entry.annotation, parts)}
     if entry.default is not REQUIRED:
         shown["default"] = entry.default.as_values() if isinstance(entry.default, Strict) else entry.default
     return shown
 
 
-def _schema(annotation: Any, parts: dict[str, Any]) -> dict[str, Any]:
+def _schema(annotation: Any, parts: dict[str, object]) -> dict[str, Any]:
     """Return the schema of a value; those of objects are added to `parts`, by name."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

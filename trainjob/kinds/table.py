@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.job import Job
@@ -30,9 +30,9 @@ class Kind(Protocol):
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
 
 
-def cluster_of(values: Mapping[str, Any]) -> Cluster:
+def cluster_of(values: Mapping[str, object]) -> Cluster:
     """Return the cluster that a file's keys and values describe; `kind` is one of KINDS. Raises InvalidError."""
-    return validated(KINDS[values["kind"]].MODEL, values)
+    return validated(KINDS[str(values["kind"])].MODEL, values)
 
 
 def recorded_cluster(record: JobRecord) -> Cluster:

@@ -1,4 +1,4 @@
-"""How often a job writes checkpoints if it derives the interval from their cost (`checkpoint_every: auto`)."""
+"""The interval between checkpoints if it is derived from their cost (`checkpoint_every: auto`)."""
 
 from __future__ import annotations
 

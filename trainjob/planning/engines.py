@@ -31,7 +31,7 @@ SUM_ORDER = "the order of sums is fixed only by engines that do the sums themsel
 
 @dataclass(frozen=True)
 class Engine:
-    """What one engine can do."""
+    """The abilities of one engine."""
 
     devices: tuple[str, ...]
     precisions: tuple[str, ...]  # input.model bits

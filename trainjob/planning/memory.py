@@ -14,7 +14,7 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True)
 class Layout:
-    """How a job uses its devices, as far as memory depends on it."""
+    """A job's use of its devices, as far as memory depends on it."""
 
     engine: str
     instances: int

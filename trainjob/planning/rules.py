@@ -1,4 +1,4 @@
-"""How a broken rule becomes a refusal that names the nearest settings that can run.
+"""Refusals: a broken rule, and the nearest settings that can run.
 
 Each candidate is checked against all rules, so what a refusal offers is certain to be accepted.
 """

@@ -1,4 +1,4 @@
-"""What the job scripts of all kinds print: finished values, each with its origin. Templates never compute."""
+"""The values that the job scripts of all kinds print: finished, each with its origin. Templates never compute."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Request:
 
     @property
     def hosts_origin(self) -> str:
-        """Where the number of hosts came from: the job, or else its instances and the cluster."""
+        """The origin of the number of hosts: the job, or else its instances and the cluster."""
         if self.job.hosts is not None:
             return self.origin("hosts")
         return f"{self.origin('instances')}, {self.cluster_origin}"

@@ -1,4 +1,4 @@
-"""What the job script of kind hosts prints: one mpirun over all hosts."""
+"""The names and values of the template of kind hosts: one mpirun over all hosts."""
 
 from __future__ import annotations
 

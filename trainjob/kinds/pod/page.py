@@ -1,4 +1,4 @@
-"""What the job script of kind ipu-pod prints."""
+"""The names and values of the template of kind ipu-pod."""
 
 from __future__ import annotations
 

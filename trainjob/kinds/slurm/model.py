@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from trainjob.cluster.base import IpuCluster
 from trainjob.cluster.common import Count, DirectiveName, Line, SlurmTime, Version
@@ -29,7 +29,7 @@ class TimeLimitSignal(Strict):
 
 
 class SlurmSite(Strict):
-    """How the site configures Slurm, which a rehearsal imitates. `cluster init --from-slurm` reads it from Slurm."""
+    """The site's configuration of Slurm, which a rehearsal imitates; `cluster init --from-slurm` reads it."""
 
     version: Version | None = key(None, 'Slurm\'s version: "24.11". A rehearsal names it; --slurm rehearses on it.')
     task_plugin: Literal["none", "affinity", "cgroup"] = key(
@@ -240,7 +240,7 @@ class SlurmCluster(IpuCluster):
         """Return the cluster with another margin between the request to stop and the time limit."""
         return self.changed(time_limit_signal=self.time_limit_signal.changed(margin_s=margin_s))
 
-    def with_directives(self, options: Mapping[str, Any]) -> SlurmCluster:
+    def with_directives(self, options: Mapping[str, object]) -> SlurmCluster:
         """Return the cluster with these options of sbatch over its own."""
         return self.changed(directives={**self.directives, **options})
 

@@ -1,4 +1,4 @@
-"""What the job script of kind slurm prints."""
+"""The names and values of the template of kind slurm."""
 
 from __future__ import annotations
 
