@@ -1,4 +1,4 @@
-"""The values that the job scripts of all kinds print: finished, each with its origin. Templates never compute."""
+"""Finished values for the job scripts of all kinds, each with its origin. Templates never compute."""
 
 from __future__ import annotations
 
