@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.render_cases import golden_requests, rendered
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.rank_environment import free_port
 from trainjob.records import causes
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_S = 120
 LAUNCH = (
     "import sys; from trainjob.launch import main; "
@@ -36,7 +35,8 @@ print(json.dumps({{"wrong": [], "has_wrong_sum": False, "mb_per_s": [[0, 1, 9e4]
 def launched(folder: Path, *patches: str, accelerator: str = "cpu", **environ: str) -> list[tuple[int, str]]:
     """Return the exit code of each rank's launcher and what it said; patches are what is different about a rank's."""
     (folder / "code").mkdir()
-    shutil.copy(GOLDEN / "slurm-command.job.json", folder / "job.json")
+    job = rendered(golden_requests()["slurm-command"]).files["job.json"]
+    (folder / "job.json").write_bytes(job.content)
     port, size = free_port(os.getpid()), len(patches)
     flags = ("--launcher", "openmpi", "--node-check", "on", "--accelerator", accelerator, str(folder))
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "TRAINJOB", "CUDA"))}

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.render_cases import golden_requests, rendered
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.nodecheck import node_check
 from trainjob.launch.nodecheck.node_check import Need, first_finding
 from trainjob.launch.witness.evidence import _BROKEN_GPU
 from trainjob.records import causes
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 SOUND = "0, GPU-a, 0\n1, GPU-b, [N/A]\n"
 
 
@@ -100,7 +99,8 @@ def test_a_programs_own_mistakes_do_not_condemn_a_gpu(xid: int, broken: bool) ->
 def launched(folder: Path, printed: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Return what a launcher has left that mpirun in a Slurm job has started."""
     (folder / "code").mkdir()
-    shutil.copy(GOLDEN / "slurm-command.job.json", folder / "job.json")
+    job = rendered(golden_requests()["slurm-command"]).files["job.json"]
+    (folder / "job.json").write_bytes(job.content)
     ranking = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
     local = {f"OMPI_COMM_WORLD_LOCAL_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
     flags = ("--launcher", "openmpi", "--accelerator", "gpu", "--node-check", "on")
