@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainjob.check.context import Context
 from trainjob.cluster.models import SlurmCluster
 from trainjob.cluster.times import seconds
-from trainjob.contract.errors import Problem, UserError, of_error
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import Problem, UserError, nearest, of_error
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Partition

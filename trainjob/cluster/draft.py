@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainjob.cluster.errors import ClusterError
 from trainjob.cluster.lookup import catalog
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 
 # The catalog's file from which `cluster init --kind` drafts.
 SOURCES = {"ipu-pod": "pod64", "slurm": "slurm-gpu", "hosts": "hosts-gpu", "local": "local"}

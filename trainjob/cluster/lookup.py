@@ -11,7 +11,7 @@ import platformdirs
 from trainjob.cluster.errors import ClusterError
 from trainjob.cluster.models import Cluster
 from trainjob.cluster.reading import read_cluster
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 
 CATALOG = Path(__file__).parent / "catalog"
 HERE = Path("clusters")

@@ -14,8 +14,7 @@ from trainjob.cluster.models import KINDS, Cluster
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict
 from trainjob.cluster.validation import InvalidError, validated
-from trainjob.contract.errors import Problem, UserError
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import Problem, UserError, nearest
 from trainjob.records.files import DamagedError, read_small
 
 # More than a sweep of thousands of elements needs. Reading checks each key, which is slow.

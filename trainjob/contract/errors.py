@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Sequence, Tuple, Type, TypeVar
+from typing import Any, ClassVar, Dict, Iterable, Optional, Sequence, Tuple, Type, TypeVar
 
 Error = TypeVar("Error", bound="UserError")
 
 ERROR, WARNING = "error", "warning"
+_LIKE_ENOUGH = 0.6
 
 
 class Problem:
@@ -125,3 +126,24 @@ def joined(text: str, cure: str) -> str:
     if text.endswith((".", "?", "!", ":")):
         return "%s %s" % (text, cure)
     return "%s%s %s" % (text, "." if cure[0].isupper() else ":", cure)
+
+
+def nearest(word: str, choices: Iterable[str]) -> Optional[str]:
+    """Return the choice most like `word`, ignoring case and - against _; None if none is like it."""
+    import difflib  # launchers import this module, and need neither
+    import itertools
+
+    def likeness(name: str) -> Tuple[float, int]:
+        """Return the share of letters in common and, to settle a tie, how many of them begin both."""
+        one, other = (text.lower().replace("-", "_") for text in (word, name))
+        beginning = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other))
+        return difflib.SequenceMatcher(None, one, other).ratio(), len(list(beginning))
+
+    found = max(choices, key=likeness, default=None)
+    return found if found is not None and likeness(found)[0] >= _LIKE_ENOUGH else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return "did you mean NAME? " with the nearest choice; nothing if none is like `word`."""
+    close = nearest(word, choices)
+    return "did you mean %s? " % close if close else ""

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import did_you_mean
+from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.data.checking import check_folder, files_of
 from trainjob.data.manifest import MADE_UP, PYTHON_DOCS, SHIPPED, Manifest, read_manifest
 from trainjob.data.sizes import Sizes, describe

@@ -179,7 +179,7 @@ class Launch:
             return None, False
         if self.job.stall_timeout_s is not None:
             return self.job.stall_timeout_s, True
-        from trainjob.contract.runtime_settings import RuntimeSettings
+        from trainjob.contract.settings import RuntimeSettings
 
         return RuntimeSettings.stall_timeout_s, False
 

@@ -8,9 +8,8 @@ from trainjob.cluster import array
 from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.cluster.site import OF_SETTINGS
 from trainjob.contract import quoting
-from trainjob.contract.errors import UserError
+from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.quoting import Shell
-from trainjob.contract.suggest import did_you_mean
 from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.slurm import cpus_per_task, threads_left_idle
 from trainjob.render.groups import of_each_group

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import did_you_mean
+from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Nodes, Partition
