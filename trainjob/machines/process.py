@@ -78,7 +78,8 @@ def run(
         except OSError as error:
             raise _not_started(arguments[0], folder, error) from None
         except subprocess.TimeoutExpired:
-            raise _timed_out(arguments, timeout_s) from None
+            text = f"`{_shown(arguments)}` did not end within {timeout_s:g} s"
+            raise TimedOutError(text, cure="call it in a shell to see whether it hangs") from None
         stderr.seek(0)
         errors = stderr.read().decode(errors="replace")
     completed = Completed(tuple(arguments), ended.returncode, ended.stdout or b"", errors)
@@ -100,11 +101,6 @@ def _shown(arguments: Sequence[str]) -> str:
     if len(words) > 3 and words[1] == "-c" and "\n" in words[2]:
         words = words[3:]
     return shlex.join(f"{word.splitlines()[0]} …" if "\n" in word else word for word in words)
-
-
-def _timed_out(arguments: Sequence[str], limit_s: float) -> TimedOutError:
-    text = f"`{_shown(arguments)}` did not end within {limit_s:g} s"
-    return TimedOutError(text, cure="call it in a shell to see whether it hangs")
 
 
 def _not_started(program: str, folder: Path | None, error: OSError) -> CommandError:
