@@ -42,7 +42,7 @@ WAYS: Dict[str, Way] = {
     PYTHON_DOCS: Way("tokens", "fill_python_docs"),
 }
 _IMAGES = Way("image_sets", "fill", ("source", "store", "shape", "skip_damaged"))
-# Sources of a user's own data set, by --kind. Each `fill` also takes the name, the kind and the origin.
+# Sources of a user's own data set, by --kind. Each `fill` also takes the name and the origin, that of images the kind.
 KINDS: Dict[str, Way] = {
     "text": Way("tokens", "fill_text", ("source", "held_out")),
     "tokens": Way("tokens", "fill_files", ("source", "dtype")),
@@ -78,7 +78,7 @@ def prepare(
         # Equal where the options are.
         others = ["%s %s" % (_flag(option), given[option]) for option in sorted(given) if option != "source"]
         origin = "; ".join(["%s in %s" % (kind, source), *others])
-        given.update(name=name, kind=kind, origin=origin)
+        given.update(name=name, origin=origin, **({"kind": kind} if way is _IMAGES else {}))
     if prepared is None:
         _write(folder, lambda staging: way.fill(staging, say, given), again)
     elif origin is not None and prepared.source != origin:

@@ -16,7 +16,7 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.data.checking import Progress, Say, files_of, sha256_of
@@ -118,12 +118,16 @@ def _make_own(target: Path) -> None:
 
 def _copy(data_set: Shards, target: Path, say: Say) -> None:
     _make_own(target)  # again: a run that has ended since it was opened may have removed it
-    name = data_set.manifest.name
+    manifest, name = data_set.manifest, data_set.manifest.name
     folder = target / data_set.folder.name
-    # A copy's name tells that it was compared, but a crash may have cut it since.
-    missing = [
-        one for one in _files(data_set, folder) if _size(one.copy) != one.bytes or sha256_of(one.copy) != one.sha256
+    files = [
+        _File(data_set.folder / one.file, folder / one.file, one.bytes, one.sha256, 0) for one in files_of(manifest)
     ]
+    for one in data_set.indexed_files() if manifest.root else ():
+        origin, copy = Path(manifest.root) / one.name, folder / SOURCE / one.name
+        files.append(_File(origin, copy, one.bytes, one.sha256, one.changed_ns))
+    # A copy's name tells that it was compared, but a crash may have cut it since.
+    missing = [one for one in files if _size(one.copy) != one.bytes or sha256_of(one.copy) != one.sha256]
     needed = sum(one.bytes - _size(_part(one.copy)) for one in missing)
     free = shutil.disk_usage(str(target)).free
     if needed > free:
@@ -156,15 +160,6 @@ def sync_disk(folder: Path) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
     finally:
         os.close(descriptor)
-
-
-def _files(data_set: Shards, folder: Path) -> Iterator[_File]:
-    for facts in files_of(data_set.manifest):
-        yield _File(data_set.folder / facts.file, folder / facts.file, facts.bytes, facts.sha256, 0)
-    if data_set.manifest.root:
-        for one in data_set.indexed_files():
-            path = Path(data_set.manifest.root) / one.name
-            yield _File(path, folder / SOURCE / one.name, one.bytes, one.sha256, one.changed_ns)
 
 
 def _size(path: Path) -> int:

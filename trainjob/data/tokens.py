@@ -36,7 +36,6 @@ def fill_text(
     staging: Path,
     say: Say,  # noqa: ARG001 - see prepare.Way
     name: str,
-    kind: str,  # noqa: ARG001
     origin: str,
     source: str,
     held_out: Optional[int] = None,
@@ -154,7 +153,6 @@ def fill_files(
     staging: Path,
     say: Say,  # noqa: ARG001 - see prepare.Way
     name: str,
-    kind: str,  # noqa: ARG001
     origin: str,
     source: str,
     dtype: str = "uint16",

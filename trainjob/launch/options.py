@@ -89,22 +89,19 @@ def _plain(own: List[str], command: List[str]) -> Optional[Options]:
         name = word[2:].replace("-", "_")
         if not word.startswith("--") or name not in FLAGS:
             return None
-        value = True if _DEFAULTS[name] is False else _value(name, next(words, "-"))
-        if value is None:
+        if _DEFAULTS[name] is False:
+            given[name] = True
+            continue
+        value = next(words, "-")
+        if value.startswith("-") or value not in (FLAGS[name].choices or (value,)):
             return None
-        given[name] = value
+        try:
+            given[name] = type(_DEFAULTS[name])(value)
+        except ValueError:
+            return None
     if len(places) != 1 or "launcher" not in given or not (command or given.get("command_of_job")):
         return None
     return Options(places[0], command, **given)
-
-
-def _value(name: str, word: str) -> Any:
-    if word.startswith("-") or word not in (FLAGS[name].choices or (word,)):
-        return None
-    try:
-        return type(_DEFAULTS[name])(word)
-    except ValueError:
-        return None
 
 
 def _by_argparse(own: List[str], command: List[str]) -> Options:

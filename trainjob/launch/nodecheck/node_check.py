@@ -196,7 +196,13 @@ def _data(folder: str) -> Iterator[Finding]:
 
 def _storage(paths: RunPaths) -> Iterator[Finding]:
     try:
-        seconds = time.time() - _time_of_storage(paths.folder)
+        file = paths.folder / (".node-check-%s" % os.urandom(8).hex())
+        descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            seconds = time.time() - os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+            os.unlink(str(file))
     except OSError as error:
         yield Finding("run directory %s can't be written: %s" % (paths.folder, error.strerror))
         return
@@ -209,17 +215,6 @@ def _storage(paths: RunPaths) -> Iterator[Finding]:
         # All nodes share that disk.
         figures = (free / 1e9, paths.folder, needed / 1e9)
         yield Finding("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_node_fault=False)
-
-
-def _time_of_storage(folder: Path) -> float:
-    """Return the modification time of a file that is written there now."""
-    file = folder / (".node-check-%s" % os.urandom(8).hex())
-    descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        return os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-        os.unlink(str(file))
 
 
 def _needed_bytes(paths: RunPaths) -> int:

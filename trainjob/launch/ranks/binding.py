@@ -17,6 +17,7 @@ _SYSFS = Path("/sys")
 # Display controllers of NVIDIA and AMD: VGA or 3D, and AMD's processing accelerators.
 _VENDORS = ("0x10de", "0x1002")
 _CLASSES = ("0x0300", "0x0302", "0x1200", "0x0380")
+_SIBLINGS = "devices/system/cpu/cpu%d/topology/thread_siblings_list"
 _INDEX = re.compile(r"[0-9]+")
 
 
@@ -60,7 +61,10 @@ def nearby(
         return None
     if not is_bound:
         sharing = [rank for rank, other in enumerate(nodes) if other == node]
-        cores, at = _cores(local, sysfs), sharing.index(local_rank)
+        # The hyper-threads of each core, in the order of their first CPU.
+        siblings = {cpu: frozenset(cpu_numbers(text(sysfs / (_SIBLINGS % cpu)))) & local for cpu in local}
+        cores = sorted({shared or frozenset((cpu,)) for cpu, shared in siblings.items()}, key=min)
+        at = sharing.index(local_rank)
         mine = cores[at * len(cores) // len(sharing) : (at + 1) * len(cores) // len(sharing)]
         local = frozenset(cpu for core in mine for cpu in core)
     return Binding(local, int(node), gpus_of_ranks[local_rank]) if local else None
@@ -76,10 +80,3 @@ def physical_gpus(environ: Mapping[str, str], count: int) -> Optional[List[int]]
         return list(range(count))
     names = listed_in(environ, name)[:count]
     return [int(name) for name in names] if len(names) == count and all(map(_INDEX.fullmatch, names)) else None
-
-
-def _cores(cpus: FrozenSet[int], sysfs: Path) -> List[FrozenSet[int]]:
-    """Return the hyper-threads of each core among `cpus`, in the order of their first CPU."""
-    topology = "devices/system/cpu/cpu%d/topology/thread_siblings_list"
-    siblings = (frozenset(cpu_numbers(text(sysfs / (topology % cpu)))) & cpus or frozenset((cpu,)) for cpu in cpus)
-    return sorted(set(siblings), key=min)
