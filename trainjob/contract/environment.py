@@ -33,7 +33,7 @@ REDIRECTS: Dict[str, str] = {
     "TRAINJOB_PYTHON": "the interpreter of the launcher and the ranks",
     "TRAINJOB_PROLOGUE": "skip: leave the site's prologue out",
     "TRAINJOB_DATA_DIR": "the folder of prepared data sets",
-    "TRAINJOB_DEVICE": "cpu: train on the CPU whatever the plan says",
+    "TRAINJOB_DEVICE": "cpu: train on the CPU even if the plan says otherwise",
     "TRAINJOB_INTERFACE": "the network interface ranks meet on",
     "TRAINJOB_CONTAINER": "none: run without the container",
     "TRAINJOB_MAX_UPDATES": "stop after this many weight updates",
@@ -49,7 +49,7 @@ TRY_ON_CPUS = (
 
 
 class Ranking(NamedTuple):
-    """Where one rank stands."""
+    """The place of one rank among the others."""
 
     rank: int
     local_rank: int

@@ -54,7 +54,7 @@ def warning(code: str, text: str, cure: str) -> Problem:
 class UserError(Exception):
     """An error that the user or the cluster can fix; the command line prints it and exits with 1.
 
-    `UserError(text, cure, code)`; a class of its own sets `code` for all its errors.
+    `UserError(text, cure, code)`; a subclass sets `code` for all its errors.
     """
 
     code: ClassVar[str] = "user-error"
@@ -75,12 +75,12 @@ class UserError(Exception):
 
     @property
     def text(self) -> str:
-        """What is wrong, without the cure."""
+        """The problem, without the cure."""
         return self.problem.text
 
     @property
     def cure(self) -> str:
-        """What to do about it; empty if the text already says it."""
+        """The advice; empty if the text already gives it."""
         return self.problem.cure
 
     @property
@@ -107,7 +107,7 @@ class ProblemsError(UserError):
 
 
 class RuleError(ValueError):
-    """A value that breaks a rule of its own, wherever it stands: what was read with the rule, and the cure."""
+    """A value that breaks a rule by itself, in any file: what was read with the rule, and the cure."""
 
     def __init__(self, text: str, cure: str = "") -> None:
         super().__init__(joined(text, cure))
@@ -117,7 +117,7 @@ class RuleError(ValueError):
 def joined(text: str, cure: str) -> str:
     """Return a text and its cure as people read them: "text: cure", or two sentences where the cure starts one.
 
-    A text that ends with a line of its own, such as the end of a log, leaves the cure on the next line.
+    A text that ends with a line break, such as the end of a log, leaves the cure on the next line.
     """
     if not cure:
         return text

@@ -1,4 +1,4 @@
-"""Where ranks and launchers listen: on loopback where one host has them all, else on the address that was chosen."""
+"""Ports of ranks and launchers: on loopback if one host has them all, else on the address that was chosen."""
 
 from __future__ import annotations
 

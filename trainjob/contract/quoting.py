@@ -53,7 +53,7 @@ def word(value: object) -> Shell:
 
 
 def path(value: str) -> Shell:
-    """Return a path as one shell word; a leading `~/` means the home of whoever runs the script.
+    """Return a path as one shell word; a leading `~/` means the home of the user who runs the script.
 
     A leading `$XDG_DATA_HOME/` means that user's data folder, whether the variable is set or not.
     """

@@ -44,7 +44,7 @@ RUN, SIZE, BATCH, TRAINING, NUMERICS, DATA, RECORDS, SLURM, IPU = GROUPS = (
 
 
 class Setting(NamedTuple):
-    """What a row says besides its type and default. Bounds and forms are checked when a job is read."""
+    """The facts of a row besides its type and default. Bounds and forms are checked when a job is read."""
 
     help: str
     group: str
@@ -379,7 +379,7 @@ class JobSettings(RuntimeSettings):
     )
     array: Optional[str] = setting(
         None,
-        'Elements of a Slurm array, each a run of its own: "0-9", "0-9:2", "1,3,7"; "%3" runs 3 at once.',
+        'Elements of a Slurm array, each of which is a run: "0-9", "0-9:2", "1,3,7"; "%3" runs 3 at once.',
         group=SLURM,
         absent="no array; with a sweep, all its items",
         shared=True,
@@ -394,7 +394,7 @@ class JobSettings(RuntimeSettings):
         form="line",
     )
     compile_first: Optional[bool] = setting(
-        None, "Compile once, in a step of its own, before instances start.", group=IPU, absent="no", shared=True
+        None, "Compile once, in a separate step, before instances start.", group=IPU, absent="no", shared=True
     )
     compile_only: Optional[bool] = setting(
         None, "Compile without any IPU attached, and end.", group=IPU, absent="no", shared=True
@@ -409,7 +409,7 @@ class JobSettings(RuntimeSettings):
 
 
 class Row(NamedTuple):
-    """One setting, ready for whoever lists them."""
+    """One setting, as lists of settings show it."""
 
     name: str
     type: Any  # of the value where it is given: without Optional

@@ -1,4 +1,4 @@
-"""Which prepared data sets a run would find, and whether one is whole.
+"""Finds the prepared data sets that a run would use, and checks whether one is whole.
 
 Sizes are cheap and always checked; checksums read every byte.
 """

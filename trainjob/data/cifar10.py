@@ -1,6 +1,6 @@
 """CIFAR-10 from its official python archive: six pickles of 10,000 images each in one tar file.
 
-Reading a pickle from somebody else executes nothing that it brings along.
+Reading the pickles executes no code that they bring along.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _unpickled(content: bytes, what: str) -> object:
         return _Unpickler(io.BytesIO(content), encoding="bytes").load()
     except ForeignPickleError as error:
         raise ForeignPickleError("%s: %s" % (what, error)) from None
-    except Exception as error:  # noqa: BLE001 - damaged pickles fail in any way whatever
+    except Exception as error:  # noqa: BLE001 - damaged pickles fail in many ways
         raise UserError(
             "%s is not a pickle that can be read: %s" % (what, error), "the archive is damaged: download it again"
         ) from None

@@ -128,7 +128,7 @@ def _number(text: str) -> Optional[int]:
 
 
 class Fetched(NamedTuple):
-    """Where the file is, and whether it had to be fetched."""
+    """The path of the file, and whether it had to be fetched."""
 
     path: Path
     changed: bool

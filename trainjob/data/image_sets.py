@@ -48,7 +48,7 @@ class Encoded(NamedTuple):
 
 
 class Request(NamedTuple):
-    """How a data set is to be made."""
+    """The data set that is to be made."""
 
     name: str
     kind: str
@@ -137,7 +137,7 @@ class _Filling:
         return SplitFacts(len(rows), index)
 
     def _examined(self, listing: Listing, rows: List[Tuple[int, ...]], digests: Dict[int, str]) -> Iterator[bytes]:
-        """Yield the bytes of every sound image; append the index's row of it, and the digest of a file of its own."""
+        """Yield the bytes of every sound image, and append its row of the index; note the digest of one that is a whole file."""
 
         def examine(image: Encoded) -> Tuple[str, Tuple[int, int]]:
             return hashlib.sha256(image.content).hexdigest(), pictures.examine(image.content)

@@ -51,7 +51,7 @@ class SplitFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one prepared data set holds. An image becomes (image ÷ maximum − mean) ÷ std on the device."""
+    """The content of one prepared data set. An image becomes (image ÷ maximum − mean) ÷ std on the device."""
 
     name: str
     shape: Tuple[int, ...]  # channels, height, width of one image; empty for tokens

@@ -1,4 +1,4 @@
-"""Encoded images (JPEG, PNG and whatever else Pillow reads): decoded, cut and resized to uint8 arrays."""
+"""Encoded images (JPEG, PNG and all others that Pillow reads): decoded, cut and resized to uint8 arrays."""
 
 from __future__ import annotations
 

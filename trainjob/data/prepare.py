@@ -18,7 +18,7 @@ from trainjob.data.writing import write_data_set
 
 
 class Way(NamedTuple):
-    """How a data set is made: by a function of a module, as fill(staging folder, say, **options).
+    """The function of a module that makes a data set, called as fill(staging folder, say, **options).
 
     Modules that need numpy are loaded when they are called.
     """

@@ -1,6 +1,6 @@
 """Copies a data set to a disk of the host, once for all ranks there, so that training reads it from nearby.
 
-A copy is a folder of its own, named by the checksum of the manifest. Whoever comes first copies; the others wait for
+A copy is a folder named by the checksum of the manifest. The first process copies; the others wait for
 its lock. Every file is compared with its sha256 before it gets its name, and an interrupted copy is continued.
 A rank holds the lock, shared, as long as it lives, so that a copy in use is never removed.
 """
@@ -92,8 +92,8 @@ def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if (target / _COMPLETE).exists():
             return
-        # Nobody may wait for the exclusive lock: whoever gets it keeps a shared one as long as it lives. Those who find
-        # it taken wait above, until the copy is made.
+        # No process may wait for the exclusive lock: the one that gets it keeps a shared one as long as it lives. Those
+        # that find it taken wait above, until the copy is made.
         fcntl.flock(lock, fcntl.LOCK_UN)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +113,7 @@ def _make_own(target: Path) -> None:
     target.mkdir(mode=0o700, exist_ok=True)
     facts = os.lstat(str(target))
     if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
-        raise UserError("%s belongs to somebody else" % target, "Remove it, or give --stage another folder")
+        raise UserError("%s belongs to another user" % target, "Remove it, or give --stage another folder")
 
 
 def _copy(data_set: Shards, target: Path, say: Say) -> None:
@@ -121,11 +121,12 @@ def _copy(data_set: Shards, target: Path, say: Say) -> None:
     manifest, name = data_set.manifest, data_set.manifest.name
     folder = target / data_set.folder.name
     files = [
-        _File(data_set.folder / one.file, folder / one.file, one.bytes, one.sha256, 0) for one in files_of(manifest)
+        _File(data_set.folder / facts.file, folder / facts.file, facts.bytes, facts.sha256, 0)
+        for facts in files_of(manifest)
     ]
-    for one in data_set.indexed_files() if manifest.root else ():
-        origin, copy = Path(manifest.root) / one.name, folder / SOURCE / one.name
-        files.append(_File(origin, copy, one.bytes, one.sha256, one.changed_ns))
+    for indexed in data_set.indexed_files() if manifest.root else ():
+        origin, copy = Path(manifest.root) / indexed.name, folder / SOURCE / indexed.name
+        files.append(_File(origin, copy, indexed.bytes, indexed.sha256, indexed.changed_ns))
     # A copy's name tells that it was compared, but a crash may have cut it since.
     missing = [one for one in files if _size(one.copy) != one.bytes or sha256_of(one.copy) != one.sha256]
     needed = sum(one.bytes - _size(_part(one.copy)) for one in missing)

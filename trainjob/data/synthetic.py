@@ -1,4 +1,4 @@
-"""Made-up images of any size: every class a pattern of its own under noise, so that a model can learn them."""
+"""Made-up images of any size: each class has its own pattern under noise, so that a model can learn them."""
 
 from __future__ import annotations
 

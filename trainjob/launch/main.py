@@ -67,7 +67,7 @@ class Launch:
     def _job(self) -> Optional[JobFacts]:
         """Return the facts in job.json; None for a launcher that was started by hand, without one.
 
-        Sets the values that an array element has of its own: one script serves all elements.
+        Sets the values in which an array element differs: one script serves all elements.
         """
         options = self.options
         is_needed = options.command_of_job or options.environment_of_job or options.node_check == "on"

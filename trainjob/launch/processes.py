@@ -32,7 +32,7 @@ class Process(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a child ended: its exit code, or −n if signal n ended it, and the most memory that it held."""
+    """The end of a child: its exit code, or −n if signal n ended it, and the most memory that it held."""
 
     returncode: int
     peak_rss_bytes: int
@@ -150,7 +150,7 @@ def kill_children(timeout_s: float = 10.0) -> None:
     """Kill and reap every child until none is left: grandchildren become children as their parents die.
 
     Podman's monitor of a container, which a killed `podman run` leaves behind, is only waited for: it ends by itself
-    once it has removed its container, and nobody else would.
+    once it has removed its container, which no other program would.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -136,7 +136,7 @@ def cpu_numbers(text: str) -> List[int]:
 def threading(
     launcher: str, ranking: Ranking, affinity: Affinity, environ: Mapping[str, str], bound_here: bool = False
 ) -> Dict[str, str]:
-    """Return defaults for a rank's threads: one for each CPU of its own, and waiting that leaves CPUs to others.
+    """Return defaults for a rank's threads: one for each of its CPUs, and waiting that leaves CPUs to others.
 
     Left to themselves, OpenMP's threads spin while they wait for each other. Where something else runs on one of their
     cores, the thread there is late, and the others burn the time that it needs (bench/busy.py).
@@ -176,7 +176,7 @@ def refuse_no_rendezvous(environ: Mapping[str, str]) -> None:
 
 
 def free_port(seed: int) -> int:
-    """Return a port below the ephemeral range that nobody listens on; the search starts at a place given by `seed`."""
+    """Return a port below the ephemeral range on which no program listens; `seed` chooses the first that is tried."""
     count = LAST_PORT - FIRST_PORT + 1
     for step in range(count):
         port = FIRST_PORT + (seed * 31 + step) % count

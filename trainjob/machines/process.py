@@ -144,7 +144,7 @@ def path_of_ranks(*, is_command: bool) -> str:
     """Return the PATH of ranks that run on this machine, for a cluster file that names no interpreter.
 
     A user's own command runs what the user's PATH names: an activated virtualenv, say. A task is trained by our own
-    interpreter, unless only the user's has torch (trainjob installed as a tool of its own).
+    interpreter, unless only the user's has torch (trainjob installed as a tool).
     """
     has_torch = importlib.util.find_spec("torch") is not None
     if shutil.which("python3") is not None and (is_command or not has_torch):

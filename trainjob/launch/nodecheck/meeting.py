@@ -23,7 +23,7 @@ _HELLO_S = 5.0
 # Longer than a launcher works between two messages: see all_reduce.py.
 _STEP_S = 240.0
 _POLL_S = 0.2
-# Errors of a network that does not lead to the first node. A refused connection only means that nobody listens yet.
+# Errors of a network that does not lead to the first node. A refused connection means that no launcher listens yet.
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 
 
@@ -119,7 +119,7 @@ def host(address: str, port: int, token: str, mine: Mapping[str, object], others
 def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_s: float) -> Meeting:
     """Return the meeting at `address`.
 
-    Raises NoWayError if the network does not lead there, NobodyMetError if nobody answers.
+    Raises NoWayError if the network does not lead there, NobodyMetError if no launcher answers.
     """
     deadline = time.monotonic() + limit_s
     while True:

@@ -3,7 +3,7 @@
     python -m trainjob.launch.ranks.starter --parent PID RUN_DIR -- mpirun -np 4 python -m trainjob.launch …
 
 On TERM, mpirun kills its processes after one second; when it is killed itself, it leaves them running. So this process
-sends it a signal that it passes on, and kills whatever it leaves behind.
+sends it a signal that it passes on, and kills all that it leaves behind.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _TRAP = r"(?m)(?:^|[;&|{(]|\b(?:then|do|else)\b)[ \t]*trap[ \t][^\n]*\b(?:SIG)?U
 
 
 class Started(NamedTuple):
-    """One running rank. The Popen is kept so that nobody else reaps its process."""
+    """One running rank. The Popen is kept so that nothing else reaps its process."""
 
     rank: Rank
     process: "subprocess.Popen[bytes]"
@@ -39,7 +39,7 @@ class Started(NamedTuple):
 class Supervisor:
     """Runs `ranks` to their end.
 
-    `restarts`: whoever started this launcher starts the job again if it finds the marker `requeue`, so the marker is
+    `restarts`: the job script starts the job again if it finds the marker `requeue`, so the marker is
     left after a failure that another attempt may not meet. `observe` is called with the ranks that run.
     """
 

@@ -57,7 +57,7 @@ class Sampler:
             pid=rank.pid,
             time=round(time.time(), 3),
             cpus=cpus,
-            # The time of an ended process is lost if nobody has waited for it.
+            # The time of an ended process is lost if its parent has not waited for it.
             cpu_cores=None if before is None else round(max(0.0, (cpu_s - before[1]) / (now - before[0])), 4),
             memory_bytes=sum(_own_bytes(process, rank.pid) for process in tree),
             memory_limit_bytes=self._limit,

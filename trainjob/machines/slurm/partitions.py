@@ -43,7 +43,7 @@ class Partition:
 
     @property
     def node_count(self) -> int:
-        """How many nodes it has."""
+        """The number of its nodes."""
         return sum(one.count for one in self.nodes)
 
 

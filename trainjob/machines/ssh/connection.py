@@ -96,7 +96,7 @@ class Target:
 
 
 def socket_folder() -> Path:
-    """Return the private folder of the shared connections. Raises UserError if it belongs to somebody else."""
+    """Return the private folder of the shared connections. Raises UserError if it belongs to another user."""
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
         name = "trainjob" if parent == os.environ.get("XDG_RUNTIME_DIR") else f"trainjob-{os.getuid()}"
         path = f"{parent}/{name}"
