@@ -137,7 +137,7 @@ class _Filling:
         return SplitFacts(len(rows), index)
 
     def _examined(self, listing: Listing, rows: List[Tuple[int, ...]], digests: Dict[int, str]) -> Iterator[bytes]:
-        """Yield the bytes of every sound image, and append its row of the index; note the digest of one that is a whole file."""
+        """Yield the bytes of every sound image, append its row of the index, and note the digest of a whole file."""
 
         def examine(image: Encoded) -> Tuple[str, Tuple[int, int]]:
             return hashlib.sha256(image.content).hexdigest(), pictures.examine(image.content)
