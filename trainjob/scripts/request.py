@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
 
 from trainjob.scripts.directives import Header
 from trainjob.scripts.options import number
+from trainjob.scripts.site import Site
 
 _GPU_NAMES = ("gpu", "dcu", "npu", "mlu", "hcu", "xpu", "gcd", "hpu")
-
-
-class NodeFacts(Protocol):
-    """The accelerators and CPUs of one node of a cluster."""
-
-    @property
-    def accelerators(self) -> int:
-        """The accelerators."""
-
-    @property
-    def cpus(self) -> int | None:
-        """The CPUs."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +47,8 @@ class Request:
         return known | dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"), "0")
 
 
-def request_of(header: Header, node: NodeFacts | None = None) -> Request:
-    """Return what `header` asks for; `node` is what a cluster file says of a node that the file takes whole."""
+def request_of(header: Header, site: Site) -> Request:
+    """Return what `header` asks for; a job that takes whole nodes has all their GPUs."""
     nodes = number((header.value("nodes") or "").partition("-")[0])
     tasks = number(header.value("ntasks"))
     per_node = number(header.value("ntasks-per-node"))
@@ -71,8 +59,8 @@ def request_of(header: Header, node: NodeFacts | None = None) -> Request:
         tasks = per_node * nodes
     gpus = _gpus_per_node(header, nodes, per_node, gpus_per_task)
     exclusive = header.value("exclusive") is not None and header.value("exclusive") != "user"
-    if gpus is None and exclusive and node is not None:
-        gpus = node.accelerators or None
+    if gpus is None and exclusive:
+        gpus = site.accelerators or None
     if per_node is None and gpus and (per_gpu := number(header.value("ntasks-per-gpu"))):
         per_node = per_gpu * gpus
         tasks = per_node * nodes if nodes else tasks

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from trainjob.scripts.directives import Header, read_header
 from trainjob.scripts.expansion import Variables, text_of
 from trainjob.scripts.launches import Launch, Layer, launches, number_of
-from trainjob.scripts.request import NodeFacts, Request, request_of
+from trainjob.scripts.request import Request, request_of
 from trainjob.scripts.shell import Assignment, Command, Shell, parse
+from trainjob.scripts.site import Site
 from trainjob.scripts.values import HOLE, Value
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Script:
     request: Request
     shell: Shell
     comments: list[tuple[int, str]]
+    site: Site
     first_error: int | None  # the first line that bash's grammar does not allow
 
     @property
@@ -115,13 +117,13 @@ def _last_number(layer: Layer, name: str) -> int | None:
     return int(last) if last.isdigit() and len(last) < 6 else None
 
 
-def read_script(path: Path, node: NodeFacts | None = None) -> Script:
-    """Return what `path` says. `node` is what a cluster file says of the nodes. Raises OSError."""
+def read_script(path: Path, site: Site) -> Script:
+    """Return what `path` says. Raises OSError."""
     with path.open("rb") as file:
-        return script_of(path, file.read(_LARGEST_BYTES), node)
+        return script_of(path, file.read(_LARGEST_BYTES), site)
 
 
-def script_of(path: Path, raw: bytes, node: NodeFacts | None = None) -> Script:
+def script_of(path: Path, raw: bytes, site: Site) -> Script:
     """Return what the bytes `raw` say, as the content of `path`."""
     text = raw.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
     lines = text.split("\n")
@@ -129,7 +131,7 @@ def script_of(path: Path, raw: bytes, node: NodeFacts | None = None) -> Script:
     comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
     whole_lines = {number for number, comment in comments if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")}
     header = read_header(lines, frozenset(whole_lines))
-    request = request_of(header, node)
+    request = request_of(header, site)
     variables = Variables()
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known or "", frozenset({name})))
@@ -139,7 +141,7 @@ def script_of(path: Path, raw: bytes, node: NodeFacts | None = None) -> Script:
     except RecursionError:  # brackets inside brackets: what was read until here counts
         pass
     error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
-    return Script(path, raw, lines, header, request, shell, comments, error)
+    return Script(path, raw, lines, header, request, shell, comments, site, error)
 
 
 def _all(root: Node, kind: str) -> Iterator[Node]:
