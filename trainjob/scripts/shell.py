@@ -266,7 +266,9 @@ class Shell:
         last = self.commands[ranges[-1][0]].name if ranges and ranges[-1][0] < ranges[-1][1] else ""
         for start, end in ranges[:-1]:
             for command in self.commands[start:end]:
-                command.piped_into = command.piped_into or last
+                # What runs in a shell that this pipeline starts has that shell's exit code.
+                if "called" not in command.within[len(self._within) :]:
+                    command.piped_into = command.piped_into or last
 
     def _list(self, node: Node) -> None:
         # left && right: only the last command of a chain ends a shell with `set -e`.

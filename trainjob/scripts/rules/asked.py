@@ -123,7 +123,7 @@ def placeholders(script: Script) -> Iterator[Finding]:
         if directive.value and _PLACEHOLDER.fullmatch(directive.value):
             yield Finding("placeholders", directive.line, f"--{directive.name}={directive.value}")
     for one in script.assignments:
-        if one.value.fixed and _PLACEHOLDER.fullmatch(one.value.text) and "=" in one.text:
+        if one.value.fixed and _PLACEHOLDER.fullmatch(one.value.text) and one.array is None and "$" not in one.text:
             yield Finding("placeholders", one.line, one.text[:60])
 
 

@@ -19,10 +19,13 @@ def worlds(script: Script) -> Iterator[Finding]:
         launcher = launch.launcher
         if launcher is None or launch.srun is None:
             continue
-        nodes, per_node = script.nodes_of(launch) or 1, script.tasks_per_node_of(launch) or 1
+        nodes, per_node = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
         source = launch.command.source
-        if launcher.name == "torchrun" and nodes > 1 and _alone(launch):
-            yield Finding("nnodes-missing", launch.line, f"{nodes} nodes, and torchrun has {_alone(launch)}", path=source)
+        # Who meets at another host's address counts on several nodes, though only sbatch's command line has their number.
+        meets = option(launcher, "rdzv_endpoint", "master_addr")
+        meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
+        if launcher.name == "torchrun" and (nodes > 1 if nodes else meets_elsewhere) and _alone(launch):
+            yield Finding("nnodes-missing", launch.line, f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}", path=source)
         local = processes_of(script, launch)
         if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and local is not None and local > 1:
             text = f"{per_node} tasks a node, each of which starts {local} processes"

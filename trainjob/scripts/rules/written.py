@@ -74,7 +74,7 @@ def _no_command(script: Script, command: Command) -> str | None:
         return None
     if re.match(r"--?[A-Za-z]", name):
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
-    if following == "=" or (following.startswith("=") and not following.startswith("==") and name.isidentifier()):
+    if following == "=" or (re.match(r"=[^=]", following) and name not in KNOWN_COMMANDS and name.isidentifier() and not command.words[1].quoted):
         return f"{name} {following} …: no spaces around = in bash"
     if "```" in script.lines[min(command.line, len(script.lines)) - 1]:
         return "``` is Markdown"
