@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,24 +19,19 @@ if TYPE_CHECKING:
 app = new()
 
 
-class Format(Enum):
-    """How faults are printed."""
-
-    TEXT = "text"
-    GITHUB = "github"
-    SARIF = "sarif"
+FORMATS = ("text", "github", "sarif")
 
 
 @app.command(epilog=examples("trainjob doctor train.sbatch", "trainjob doctor --cluster hpc --strict jobs/*.sbatch"))
 def doctor(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="Batch files for Slurm.")] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Batch files for Slurm.")] = None,
     explain: Annotated[str | None, typer.Option("--explain", metavar="CODE", help="Explain a fault, and exit.")] = None,
     cluster: Annotated[
         str | None, typer.Option("--cluster", metavar="NAME", help="Also compare with what this cluster file says.")
     ] = None,
     output: Annotated[
-        Format, typer.Option("--format", help="text; github: annotations of a workflow; sarif: for code scanning.")
-    ] = Format.TEXT,
+        str, typer.Option("--format", help="text; github: annotations of a workflow; sarif: for code scanning.")
+    ] = "text",
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
     as_json: show.AsJson = False,
 ) -> None:
@@ -45,15 +39,16 @@ def doctor(
     if explain is not None:
         _explain(explain)
         return
+    if output not in FORMATS:
+        raise UserError(f'no format is called "{output}"', f"--format is one of {', '.join(FORMATS)}")
     from trainjob.scripts import formats
     from trainjob.scripts.codes import Severity
 
-    diagnoses = _diagnoses(files or [], cluster)
+    diagnoses = _diagnoses([Path(name) for name in files or []], cluster)
     if as_json:
         show.as_json([diagnosis.as_json() for diagnosis in diagnoses])
     else:
-        text = {Format.TEXT: formats.text, Format.GITHUB: formats.github, Format.SARIF: formats.sarif}[output](diagnoses)
-        typer.echo(text, nl=not text.endswith("\n"))
+        typer.echo({"text": formats.text, "github": formats.github, "sarif": formats.sarif}[output](diagnoses))
     fatal = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
     if any(finding.severity in fatal for diagnosis in diagnoses for finding in diagnosis.findings):
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
@@ -81,7 +76,10 @@ def _site(cluster: str | None) -> Site:
 
     found = find(cluster)
     if found.cluster.kind != "slurm":
-        raise UserError(f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm", "name a cluster of kind slurm")
+        raise UserError(
+            f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
+            "name a cluster of kind slurm",
+        )
     return site_of(found.cluster)
 
 
@@ -91,5 +89,8 @@ def _explain(code: str) -> None:
 
     if code not in CODES:
         near = nearest(code, list(CODES))
-        raise UserError(f'no fault is called "{code}"', f"did you mean {near}?" if near else "docs: reference/batch-codes.md lists all")
+        raise UserError(
+            f'no fault is called "{code}"',
+            f"did you mean {near}?" if near else "docs: reference/batch-codes.md lists all",
+        )
     typer.echo(str(CODES[code]))

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from trainjob.scripts.expansion import Word
 from trainjob.scripts.options import SRUN_SHORT, slurm_options
 from trainjob.scripts.shell import Command, Shell
-from trainjob.scripts.values import HOLE, Value, unknown
+from trainjob.scripts.values import HOLE, unknown
 
 # Sourced scripts that set up a site's own programs, and never the addresses or figures of a job.
-_SETS_UP_PROGRAMS = re.compile(r".*(?:activate|conda\.sh|mamba\.sh|bashrc|bash_profile|profile|modules?\.sh|lmod.*|setvars\.sh|/init/\w+|setup-env\.sh|nvm\.sh)")
+_SETS_UP_PROGRAMS = re.compile(
+    r".*(?:activate|conda\.sh|mamba\.sh|bashrc|bash_profile|profile|modules?\.sh|lmod.*|setvars\.sh|/init/\w+|setup-env\.sh|nvm\.sh)"
+)
 _SHELLS = ("bash", "sh", "zsh")
 
 
@@ -43,7 +45,7 @@ def _set(shell: Shell, command: Command) -> None:
 def _read(shell: Shell, command: Command) -> None:
     from_text = command.reads
     value = unknown(*(from_text.origins if from_text is not None else ()))
-    words = [word for word in command.words[1:]]
+    words = command.words[1:]
     skips_value = False
     for word in words:
         if skips_value:
@@ -101,8 +103,7 @@ def _bash(shell: Shell, command: Command) -> None:
         if options.startswith("-") and not options.startswith("--") and "c" in options:
             if at < len(command.words):
                 word = command.words[at]
-                lines_before = 0 if word.line else 0
-                _as_rank(shell, command, word.text, max(word.line, command.line) + lines_before)
+                _as_rank(shell, command, word.text, max(word.line, command.line))
             return
         if options in ("-o", "-O"):
             at += 1
@@ -131,7 +132,18 @@ def _run_file(shell: Shell, command: Command, word: Word) -> None:
     shell.variables = kept
 
 
-_CONTAINERS = ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "podman-hpc", "charliecloud", "ch-run")
+_CONTAINERS = (
+    "apptainer",
+    "singularity",
+    "shifter",
+    "docker",
+    "podman",
+    "podman-hpc",
+    "enroot",
+    "podman-hpc",
+    "charliecloud",
+    "ch-run",
+)
 
 
 def _srun(shell: Shell, command: Command) -> None:
@@ -176,5 +188,8 @@ _BUILTINS: dict[str, Callable[[Shell, Command], None]] = {
     ".": _source,
     "srun": _srun,
     **dict.fromkeys(_SHELLS, _bash),
-    **dict.fromkeys((*_CONTAINERS, "env", "exec", "time", "nohup", "timeout"), lambda shell, command: _inner_shell(shell, command, 1)),
+    **dict.fromkeys(
+        (*_CONTAINERS, "env", "exec", "time", "nohup", "timeout"),
+        lambda shell, command: _inner_shell(shell, command, 1),
+    ),
 }

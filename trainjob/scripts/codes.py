@@ -290,7 +290,6 @@ _NOTES = {
     "directive-commented": ("A directive is commented out.", "Nothing to do if it is meant so."),
     "unused-launcher-variables": ("Variables for ranks are set, and the launcher sets or ignores them.", "Take them out."),
     "not-bash": ("bash's grammar does not allow this line; what stands around it was read as well as possible.", "bash -n FILE"),
-    "unknown-here": ("Some values are known only when the script runs; nothing is said about what depends on them.", "Rehearse it."),
 }  # fmt: skip
 
 CODES: dict[str, Code] = {

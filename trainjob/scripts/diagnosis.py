@@ -43,10 +43,10 @@ def diagnosis_of(script: Script) -> Diagnosis:
     if script.first_error is not None:
         found.append(Finding("not-bash", script.first_error, script.lines[script.first_error - 1].strip()[:60]))
     everywhere, by_line = _ignored(script)
-    seen: set[tuple[str, int, str]] = set()
+    seen: set[tuple[str, int, str, str]] = set()
     kept = []
     for finding in sorted(found, key=lambda one: (one.path, one.line, _ORDER.index(one.severity), one.code)):
-        place = (finding.code, finding.line, finding.path)
+        place = (finding.code, finding.line, finding.path, finding.text)
         ignored = finding.code in everywhere or (not finding.path and finding.code in by_line.get(finding.line, ()))
         if place not in seen and not ignored:
             seen.add(place)
@@ -63,7 +63,9 @@ def _ignored(script: Script) -> tuple[set[str], dict[int, set[str]]]:
         if match is None or not 0 < number <= len(script.lines):
             continue
         codes = {code.strip() for code in match[1].split(",")}
-        own_line = script.lines[number - 1].lstrip().startswith("#") and not script.lines[number - 1].startswith("#SBATCH")
+        own_line = script.lines[number - 1].lstrip().startswith("#") and not script.lines[number - 1].startswith(
+            "#SBATCH"
+        )
         if own_line and (script.header.first_command is None or number < script.header.first_command):
             everywhere |= codes
         else:
@@ -80,5 +82,7 @@ def _not_known(script: Script) -> list[str]:
             value = launch.launcher.options.get(name) if launch.launcher else None
             if value is not None and HOLE in value.text:
                 source = value.commands() or ", ".join(f"${one}" for one in sorted(value.origins) if one.isidentifier())
-                told.append(f"--{name.replace('_', '-')} (line {launch.line}) comes from {source or 'a value of the run'}"[:120])
+                told.append(
+                    f"--{name.replace('_', '-')} (line {launch.line}) comes from {source or 'a value of the run'}"[:120]
+                )
     return list(dict.fromkeys(told))

@@ -12,7 +12,9 @@ from trainjob.scripts.options import slurm_options
 _MAGIC = "#SBATCH"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 # A letter too few, too many, wrong, or two swapped.
-_TYPING_ERRORS = re.compile(r"S(?:BATCH|ABTCH|BTACH|BACTH|BATHC|BATC|BACH|BTCH|ATCH|BATCHH|BBATCH|BAATCH|BATTCH|BATCCH)", re.IGNORECASE)
+_TYPING_ERRORS = re.compile(
+    r"S(?:BATCH|ABTCH|BTACH|BACTH|BATHC|BATC|BACH|BTCH|ATCH|BATCHH|BBATCH|BAATCH|BATTCH|BATCCH)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,12 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
     if marks.count("#") > 1 and spelled:
         yield Ignored(number, line, "is commented out", meant, on_purpose=True)
     elif below and spelled and re.fullmatch(r"\s*#SBATCH.*", line):
-        yield Ignored(number, line, f"stands below the first command (line {header.first_command}), where sbatch no longer reads", meant)
+        yield Ignored(
+            number,
+            line,
+            f"stands below the first command (line {header.first_command}), where sbatch no longer reads",
+            meant,
+        )
     elif spelled and re.fullmatch(r"#\s+SBATCH\s.*", line):
         on_purpose = below or set(meant) <= active
         yield Ignored(number, line, "has a space after the #", meant, on_purpose=on_purpose)

@@ -54,13 +54,21 @@ class Variables:
         """Return the variables of a child."""
         others = {name: list(values) for name, values in self.others.items()}
         return Variables(
-            dict(self.values), dict(self.arrays), others, set(self.exported), self.open_ended, self.in_step, set(self.kept_back)
+            dict(self.values),
+            dict(self.arrays),
+            others,
+            set(self.exported),
+            self.open_ended,
+            self.in_step,
+            set(self.kept_back),
         )
 
     def of_child(self) -> Variables:
         """Return the variables of another process: those that are exported."""
         child = self.copy()
-        inherited = {name for name in self.values if name in self.exported or name.startswith("SLURM") or name.isdigit()}
+        inherited = {
+            name for name in self.values if name in self.exported or name.startswith("SLURM") or name.isdigit()
+        }
         child.kept_back |= (set(self.values) | set(self.arrays)) - inherited
         child.values = {name: value for name, value in self.values.items() if name in inherited}
         child.arrays, child.others = {}, {}
@@ -101,7 +109,9 @@ class Expander:
         if depth > _MOST_DEPTH:
             return unknown()
         match node.type:
-            case "word" | "number" | "variable_name" | "test_operator" | "regex" | "extglob_pattern" if not node.named_children:
+            case "word" | "number" | "variable_name" | "test_operator" | "regex" | "extglob_pattern" if (
+                not node.named_children
+            ):
                 return Value(_unescaped(text_of(node)))
             case "raw_string":
                 return Value(text_of(node)[1:-1])
@@ -185,7 +195,11 @@ class Expander:
         length = re.fullmatch(r"#(\w+)\[[@*]\]", source)
         if length:
             known = self.variables.arrays.get(length[1])
-            return unknown(f"#{length[1]}") if known is None or any(not word.value.known for word in known) else Value(str(len(known)))
+            return (
+                unknown(f"#{length[1]}")
+                if known is None or any(not word.value.known for word in known)
+                else Value(str(len(known)))
+            )
         match = re.match(r"[#!]?(\w+|[@*#?])(\[[^\]]*\])?", source)
         if match is None:
             return unknown()
@@ -201,7 +215,11 @@ class Expander:
 
     def _default(self, node: Node, value: Value, sign: str, depth: int, name: str) -> Value:
         after = [child for child in node.children if child.end_byte < node.end_byte][2:]
-        if after and after[0].type not in ("simple_expansion",) and text_of(after[0]).lstrip(":") in ("-", "=", "+", "?"):
+        if (
+            after
+            and after[0].type not in ("simple_expansion",)
+            and text_of(after[0]).lstrip(":") in ("-", "=", "+", "?")
+        ):
             after = after[1:]
         if sign == "+":
             return unknown(*value.origins)
@@ -222,7 +240,12 @@ class Expander:
         index = arithmetic(subscript[1:-1], self.variables.look_up)
         origins = frozenset().union(*(word.value.origins for word in elements))
         # An element that came from a command's output may be several.
-        if index.known and index.text.isdigit() and int(index.text) < len(elements) and all(word.value.known for word in elements):
+        if (
+            index.known
+            and index.text.isdigit()
+            and int(index.text) < len(elements)
+            and all(word.value.known for word in elements)
+        ):
             return elements[int(index.text)].value
         return Value(HOLE, origins)
 

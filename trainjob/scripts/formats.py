@@ -37,7 +37,11 @@ def _sum(diagnoses: Sequence[Diagnosis]) -> str:
     counts = Counter(finding.severity for diagnosis in diagnoses for finding in diagnosis.findings)
     if not counts:
         return "no faults found"
-    words = [f"{counts[severity]} {severity.value}{'' if counts[severity] == 1 else 's'}" for severity in Severity if counts[severity]]
+    words = [
+        f"{counts[severity]} {severity.value}{'' if counts[severity] == 1 else 's'}"
+        for severity in Severity
+        if counts[severity]
+    ]
     files = f" in {len(diagnoses)} files" if len(diagnoses) > 1 else ""
     return f"{', '.join(words)}{files}. trainjob doctor --explain CODE says more"
 
@@ -76,7 +80,9 @@ def sarif(diagnoses: Sequence[Diagnosis]) -> str:
         for finding in diagnosis.findings
     ]
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
-    return json.dumps({"version": "2.1.0", "$schema": schema, "runs": [{"tool": {"driver": driver}, "results": results}]}, indent=1)
+    return json.dumps(
+        {"version": "2.1.0", "$schema": schema, "runs": [{"tool": {"driver": driver}, "results": results}]}, indent=1
+    )
 
 
 def _rule(code: Code) -> dict[str, Any]:

@@ -105,7 +105,16 @@ def _asks_python(launch: Launch) -> bool:
     python = next(layer for layer in launch.layers if layer.name == "python")
     if "c" in python.options:
         return "\n" not in launch.program[0].text.strip() and "train" not in launch.program[0].text
-    return launch.program[0].text in ("pip", "venv", "ensurepip", "json.tool", "--version", "-V", "ipykernel", "http.server")
+    return launch.program[0].text in (
+        "pip",
+        "venv",
+        "ensurepip",
+        "json.tool",
+        "--version",
+        "-V",
+        "ipykernel",
+        "http.server",
+    )
 
 
 def option(launch_or_layer: Layer | None, *names: str) -> Value | None:
@@ -135,7 +144,10 @@ def launches(commands: Sequence[Command]) -> Iterator[Launch]:
 
 
 def _is_inside(command: Command, outer: Command) -> bool:
-    return len(command.within) > len(outer.within) and command.within[: len(outer.within) + 1] == (*outer.within, "called")
+    return len(command.within) > len(outer.within) and command.within[: len(outer.within) + 1] == (
+        *outer.within,
+        "called",
+    )
 
 
 def _starts_shell(launch: Launch) -> bool:
@@ -247,7 +259,11 @@ def _launcher(kind: str, name: str, words: list[Word], layers: list[Layer]) -> l
         if equals:
             layer.options[key] = words[at].value.with_text(text)
             at += 1
-        elif key in _FLAGS or at + 1 >= len(words) or (words[at + 1].text.startswith("--") and len(words[at + 1].text) > 2):
+        elif (
+            key in _FLAGS
+            or at + 1 >= len(words)
+            or (words[at + 1].text.startswith("--") and len(words[at + 1].text) > 2)
+        ):
             layer.options[key] = Value("")
             at += 1
         else:
@@ -288,9 +304,14 @@ def _wrapped(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     layers.append(Layer(name, words=words))
     if name in _RUNS and words[1].text != "run":
         return words[:0] if name not in ("conda", "uv") else words[1:1]
-    takes_value = _WRAPPERS_WITH_VALUES[name] or r"-n|-p|-o|-t|-e|--name|--prefix|--output|--trace|--with|--extra|--python|--project|--directory|--group|-f|--set"
+    takes_value = (
+        _WRAPPERS_WITH_VALUES[name]
+        or r"-n|-p|-o|-t|-e|--name|--prefix|--output|--trace|--with|--extra|--python|--project|--directory|--group|-f|--set"
+    )
     at = 2 if name in _RUNS or name in ("nsys",) else 1
-    while at < len(words) and (words[at].text.startswith("-") or (name == "numactl" and HAS_RANGE.fullmatch(words[at].text))):
+    while at < len(words) and (
+        words[at].text.startswith("-") or (name == "numactl" and HAS_RANGE.fullmatch(words[at].text))
+    ):
         at += 2 if re.fullmatch(takes_value, words[at].text) else 1
     if name in ("timeout", "taskset") and at < len(words):
         at += 1

@@ -11,7 +11,13 @@ SLURM_SHORT = {
     "m": "distribution", "n": "ntasks", "o": "output", "p": "partition", "q": "qos", "s": "oversubscribe", "t": "time",
     "v": "verbose", "w": "nodelist", "x": "exclude",
 }  # fmt: skip
-SRUN_SHORT = SLURM_SHORT | {"K": "kill-on-bad-exit", "l": "label", "u": "unbuffered", "X": "disable-status", "r": "relative"}
+SRUN_SHORT = SLURM_SHORT | {
+    "K": "kill-on-bad-exit",
+    "l": "label",
+    "u": "unbuffered",
+    "X": "disable-status",
+    "r": "relative",
+}
 # A value only after "=": a word that follows is something else.
 FLAGS = frozenset(
     "contiguous exclusive export-file-only get-user-env hold ignore-pbs no-kill no-requeue overcommit oversubscribe parsable quiet "
@@ -44,7 +50,9 @@ def long_name(name: str, known: Collection[str] = _LONG) -> str:
     return longer[0] if len(longer) == 1 else name
 
 
-def slurm_options(words: Sequence[str], short: Mapping[str, str] = SLURM_SHORT) -> Iterator[tuple[str, str | None, int]]:
+def slurm_options(
+    words: Sequence[str], short: Mapping[str, str] = SLURM_SHORT
+) -> Iterator[tuple[str, str | None, int]]:
     """Yield the full name and value of each option, and the number of the word after it; ends at the first word that is none."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-":

@@ -30,8 +30,8 @@ class Request:
         return (self.nodes or 1) > 1
 
     @property
-    def slurm_variables(self) -> dict[str, str | None]:
-        """The variables that Slurm sets in the batch shell: their values, or None where only Slurm knows them."""
+    def slurm_variables(self) -> dict[str, str]:
+        """The variables that Slurm sets in the batch shell, and whose values the file tells."""
         figures = {
             ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"): self.nodes,
             ("SLURM_GPUS_ON_NODE",): self.gpus_per_node,

@@ -72,7 +72,9 @@ class Script:
         for launch in self.launches:
             for name, value in launch.settings.items():
                 if re.fullmatch(pattern, name):
-                    yield Assignment(name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead)
+                    yield Assignment(
+                        name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
+                    )
 
     def nodes_of(self, launch: Launch) -> int | None:
         """Return the number of nodes on which a launch starts processes; None if the file does not tell."""
@@ -125,16 +127,22 @@ def read_script(path: Path, site: Site) -> Script:
 
 def script_of(path: Path, raw: bytes, site: Site) -> Script:
     """Return what the bytes `raw` say, as the content of `path`."""
-    text = raw.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
+    text = (
+        raw.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
+    )
     lines = text.split("\n")
     root = parse(text)
     comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
-    whole_lines = {number for number, comment in comments if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")}
+    whole_lines = {
+        number
+        for number, comment in comments
+        if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")
+    }
     header = read_header(lines, frozenset(whole_lines))
     request = request_of(header, site)
     variables = Variables()
     for name, known in request.slurm_variables.items():
-        variables.set(name, Value(known or "", frozenset({name})))
+        variables.set(name, Value(known, frozenset({name})))
     shell = Shell(variables, _beside(path))
     try:
         shell.run(root)
@@ -163,7 +171,9 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
         for place in (folder / name, folder.parent / name, folder / Path(name).name):
             try:
                 if place.is_file() and place.resolve() != path.resolve():
-                    return str(place), place.read_bytes()[:_LARGEST_BYTES].decode(errors="replace").replace("\r\n", "\n")
+                    return str(place), place.read_bytes()[:_LARGEST_BYTES].decode(errors="replace").replace(
+                        "\r\n", "\n"
+                    )
             except (OSError, ValueError):
                 continue
         return None

@@ -36,7 +36,9 @@ class Command:
     settings: dict[str, Value]  # NAME=value before it
     variables: Variables  # as they are when it starts
     options: frozenset[str]  # of the shell: e, u, pipefail
-    within: tuple[str, ...] = ()  # from the outermost: if, loop, function, substitution, subshell, and, or, not, called, handler
+    within: tuple[
+        str, ...
+    ] = ()  # from the outermost: if, loop, function, substitution, subshell, and, or, not, called, handler
     conditions: tuple[Condition, ...] = ()  # the ifs around it
     source: str = ""  # the file, where it is not the batch file itself
     piped_into: str | None = None  # the last command of its pipeline
@@ -94,7 +96,9 @@ def parse(text: str) -> Node:
 class Shell:
     """Reads a script as bash would run it: `commands` and `assignments` are what it meets, in order."""
 
-    def __init__(self, variables: Variables, find_script: Callable[[str], tuple[str, str] | None], depth: int = 0) -> None:
+    def __init__(
+        self, variables: Variables, find_script: Callable[[str], tuple[str, str] | None], depth: int = 0
+    ) -> None:
         self.variables, self.find_script, self.depth = variables, find_script, depth
         self.commands: list[Command] = []
         self.assignments: list[Assignment] = []
@@ -190,7 +194,9 @@ class Shell:
             elif child.type == "file_redirect":
                 writes.append(self._redirect(child))
             elif child.is_named and child.type != "comment":
-                words.extend(self._expander.words(child.named_children[0] if child == name and child.named_children else child))
+                words.extend(
+                    self._expander.words(child.named_children[0] if child == name and child.named_children else child)
+                )
         while len(words) > 1 and not words[0].text and not words[0].quoted:
             words.pop(0)
         self._note(words, self._line(node), settings, reads, writes)
@@ -198,7 +204,12 @@ class Shell:
             self.variables.values[alternative[0]] = kept
 
     def _note(
-        self, words: list[Word], line: int, settings: dict[str, Value], reads: Value | None, writes: list[tuple[str, Value]]
+        self,
+        words: list[Word],
+        line: int,
+        settings: dict[str, Value],
+        reads: Value | None,
+        writes: list[tuple[str, Value]],
     ) -> None:
         # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
         command = Command(
@@ -240,10 +251,12 @@ class Shell:
 
     def _redirected(self, node: Node) -> None:
         before = len(self.commands)
-        redirects = []
+        redirects: list[tuple[str, Value]] = []
         for child in node.children:
             if child.type == "heredoc_redirect":
-                redirects.extend(self._redirect(inner) for inner in child.named_children if inner.type == "file_redirect")
+                redirects.extend(
+                    self._redirect(inner) for inner in child.named_children if inner.type == "file_redirect"
+                )
                 self._block([inner for inner in child.named_children if inner.type in ("pipeline", "command", "list")])
             elif child.type == "file_redirect":
                 redirects.append(self._redirect(child))
@@ -350,7 +363,9 @@ class Shell:
 
     def _declaration(self, node: Node) -> None:
         keyword = text_of(node.children[0])
-        exports = keyword == "export" or any(text_of(child) == "-x" for child in node.named_children if child.type == "word")
+        exports = keyword == "export" or any(
+            text_of(child) == "-x" for child in node.named_children if child.type == "word"
+        )
         for child in node.named_children:
             if child.type == "variable_assignment":
                 self._assign(child, exports=exports)
@@ -368,7 +383,12 @@ class Shell:
         adds = any(child.type == "+=" for child in node.children)
         array: list[Word] | None = None
         if value is not None and value.type == "array":
-            array = [word for child in value.named_children if child.type != "comment" for word in self._expander.words(child)]
+            array = [
+                word
+                for child in value.named_children
+                if child.type != "comment"
+                for word in self._expander.words(child)
+            ]
             self.variables.set_array(name, [*self.variables.arrays.get(name, []), *array] if adds else array)
             folded = joined((word.value for word in array), " ")
         else:
@@ -381,8 +401,16 @@ class Shell:
             self.variables.exported.add(name)
         self.assignments.append(
             Assignment(
-                name, folded, self._line(node), exports or name in self.variables.exported, self.source, array,
-                self._within, self._conditions, self._dead, text_of(node),
+                name,
+                folded,
+                self._line(node),
+                exports or name in self.variables.exported,
+                self.source,
+                array,
+                self._within,
+                self._conditions,
+                self._dead,
+                text_of(node),
             )  # fmt: skip
         )
 

@@ -11,7 +11,7 @@ from trainjob.scripts.script import Script
 RULES: tuple[Callable[[Script], Iterator[Finding]], ...] = (
     asked.refused, asked.ignored, asked.not_expanded, asked.left_to_the_site, asked.logs, asked.requeue, asked.nodes_by_name,
     asked.placeholders, asked.old_or_loose,
-    meeting.address, meeting.undefined, meeting.port, meeting.from_job_id, meeting.world, meeting.ranks,
+    meeting.address, meeting.without_endpoint, meeting.undefined, meeting.port, meeting.from_job_id, meeting.world, meeting.ranks,
     started.worlds, started.elastic_alone, started.gpus, started.several_nodes, started.bad_exit, started.cpus, started.threads,
     started.hidden_peers, started.fans_out, started.binding, started.unused_tasks,
     ending.time_limit, ending.signals, ending.exit_code, ending.cleanup, ending.never_ends, ending.cancels,

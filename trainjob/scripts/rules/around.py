@@ -10,33 +10,59 @@ from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
-_SECRET_NAME = re.compile(r"(?i)(?:.*_)?(?:API_?KEY|TOKEN|SECRET(?:_KEY|_ACCESS_KEY)?|PASSWORD|PASSWD|ACCESS_KEY(?:_ID)?|WANDB_KEY|CREDENTIALS?)")
-_SECRET = re.compile(r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}|wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}")
-_NOT_SECRET = re.compile(r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}")
+_SECRET_NAME = re.compile(
+    r"(?i)(?:.*_)?(?:API_?KEY|TOKEN|SECRET(?:_KEY|_ACCESS_KEY)?|PASSWORD|PASSWD|ACCESS_KEY(?:_ID)?|WANDB_KEY|CREDENTIALS?)"
+)
+_SECRET = re.compile(
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}|wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
+)
+_NOT_SECRET = re.compile(
+    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
+)
 
 
 def secrets(script: Script) -> Iterator[Finding]:
     """Find keys and tokens; none is ever printed."""
     for one in script.assigned(r"\w+"):
         value = one.value.text
-        named = _SECRET_NAME.fullmatch(one.name) and one.value.fixed and not _NOT_SECRET.fullmatch(value) and not value.isidentifier() | value.isdigit()
-        long_word = _SECRET_NAME.fullmatch(one.name) and one.value.fixed and re.fullmatch(r"[A-Za-z0-9_]{16,}", value) and re.search(r"\d", value)
+        named = (
+            _SECRET_NAME.fullmatch(one.name)
+            and one.value.fixed
+            and not _NOT_SECRET.fullmatch(value)
+            and not value.isidentifier() | value.isdigit()
+        )
+        long_word = (
+            _SECRET_NAME.fullmatch(one.name)
+            and one.value.fixed
+            and re.fullmatch(r"[A-Za-z0-9_]{16,}", value)
+            and re.search(r"\d", value)
+        )
         if named or (long_word and not _NOT_SECRET.fullmatch(value)) or _SECRET.search(value):
             yield Finding("secret-in-script", one.line, f"{one.name} has a value in the file", path=one.source)
     for command in script.commands:
         for at, word in enumerate(command.words):
             before = command.words[at - 1].text if at else ""
             logs_in = command.words[0].text in ("wandb",) and before == "login" and re.fullmatch(r"\w{30,}", word.text)
-            if not word.source.startswith("$") and (_SECRET.search(word.text) or logs_in) and not _NOT_SECRET.fullmatch(word.text.rpartition("=")[2]):
-                yield Finding("secret-in-script", command.line, f"{command.name} is given a key in the file", path=command.source)
+            if (
+                not word.source.startswith("$")
+                and (_SECRET.search(word.text) or logs_in)
+                and not _NOT_SECRET.fullmatch(word.text.rpartition("=")[2])
+            ):
+                yield Finding(
+                    "secret-in-script", command.line, f"{command.name} is given a key in the file", path=command.source
+                )
                 break
 
 
 def devices(script: Script) -> Iterator[Finding]:
     """Find GPUs that are chosen by hand."""
     for one in script.assigned(_VISIBLE):
-        if one.value.text and not one.value.comes_from("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"):
-            yield Finding("sets-visible-devices", one.line, f"{one.name}={one.value.text.replace(HOLE, '…')}", path=one.source)
+        if one.value.text and not one.value.comes_from(
+            "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"
+        ):
+            yield Finding(
+                "sets-visible-devices", one.line, f"{one.name}={one.value.text.replace(HOLE, '…')}", path=one.source
+            )
             return
 
 
@@ -91,7 +117,10 @@ def installs(script: Script) -> Iterator[Finding]:
 def ray(script: Script) -> Iterator[Finding]:
     """Find Ray clusters that are awaited by a sleep."""
     started = False
-    checked = any(command.name == "ray" and re.search(r"\bstatus\b|health-check", command.text) and "condition" in command.within for command in script.commands)
+    checked = any(
+        command.name == "ray" and re.search(r"\bstatus\b|health-check", command.text) and "condition" in command.within
+        for command in script.commands
+    )
     for command in script.commands:
         if re.search(r"\bray start\b", command.text):
             started = True
@@ -100,8 +129,20 @@ def ray(script: Script) -> Iterator[Finding]:
             return
 
 
-_LOCAL_DISK = re.compile(r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/lscratch(?:/|$)|/var/tmp(?:/|$)")
-_LOCAL_VARIABLES = ("SLURM_TMPDIR", "TMPDIR", "LOCAL_SCRATCH", "TMP", "LOCALSCRATCH", "JOBFS", "SLURM_JOB_TMP", "BB_JOB_DIR", "SLURM_SCRATCH")
+_LOCAL_DISK = re.compile(
+    r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/lscratch(?:/|$)|/var/tmp(?:/|$)"
+)
+_LOCAL_VARIABLES = (
+    "SLURM_TMPDIR",
+    "TMPDIR",
+    "LOCAL_SCRATCH",
+    "TMP",
+    "LOCALSCRATCH",
+    "JOBFS",
+    "SLURM_JOB_TMP",
+    "BB_JOB_DIR",
+    "SLURM_SCRATCH",
+)
 _FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv")
 
 
@@ -138,7 +179,9 @@ def hostfiles(script: Script) -> Iterator[Finding]:
     for command in script.commands:
         for sign, path in command.writes_to:
             if sign in (">", ">>") and path.fixed and path.text.removeprefix("./") in wanted:
-                yield Finding("hostfile-name-shared", command.line, f"every job writes {path.text}", path=command.source)
+                yield Finding(
+                    "hostfile-name-shared", command.line, f"every job writes {path.text}", path=command.source
+                )
                 return
 
 
@@ -155,10 +198,18 @@ def activation(script: Script) -> Iterator[Finding]:
 def unused_settings(script: Script) -> Iterator[Finding]:
     """Find variables for ranks that torchrun sets itself."""
     training = [launch for launch in script.training if not launch.command.dead]
-    if not training or not all(launch.launcher is not None and launch.launcher.name == "torchrun" for launch in training):
+    if not training or not all(
+        launch.launcher is not None and launch.launcher.name == "torchrun" for launch in training
+    ):
         return
     for one in script.assigned("RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT"):
-        elsewhere = sum(len(re.findall(rf"\$\{{?{one.name}\b", line)) for line in script.lines if not re.match(r"\s*(?:#|echo)", line))
+        elsewhere = sum(
+            len(re.findall(rf"\$\{{?{one.name}\b", line))
+            for line in script.lines
+            if not re.match(r"\s*(?:#|echo)", line)
+        )
         if not elsewhere and one.exported:
-            yield Finding("unused-launcher-variables", one.line, f"{one.name} is set, and torchrun sets its own", path=one.source)
+            yield Finding(
+                "unused-launcher-variables", one.line, f"{one.name} is set, and torchrun sets its own", path=one.source
+            )
             return

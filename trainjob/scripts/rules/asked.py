@@ -21,7 +21,9 @@ def refused(script: Script) -> Iterator[Finding]:
         return
     later = next((number for number, line in enumerate(script.lines, 1) if line.startswith("#!/")), None)
     yield Finding(
-        "shebang-not-first", later or 1, f"#! stands in line {later}" if later else f'the first line is "{script.lines[0][:40]}"'
+        "shebang-not-first",
+        later or 1,
+        f"#! stands in line {later}" if later else f'the first line is "{script.lines[0][:40]}"',
     )
 
 
@@ -108,7 +110,9 @@ def nodes_by_name(script: Script) -> Iterator[Finding]:
     except UserError:
         return
     if script.request.nodes is not None and named > script.request.nodes:
-        yield Finding("nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {script.request.nodes}")
+        yield Finding(
+            "nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {script.request.nodes}"
+        )
 
 
 _PLACEHOLDER = re.compile(
@@ -139,4 +143,3 @@ def old_or_loose(script: Script) -> Iterator[Finding]:
                     yield Finding("old-option", launch.line, f"{old}: the option is {old.replace('_', '-', 1)}")
             if layer.name == "old-launcher":
                 yield Finding("old-launcher", launch.line, "python -m torch.distributed.launch")
-

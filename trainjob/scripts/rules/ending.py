@@ -65,21 +65,35 @@ def signals(script: Script) -> Iterator[Finding]:
     if asked and "B" in (asked[1] or ""):
         if handled not in traps:
             if not any(command.words[0].text == "exec" for command in script.commands if command.words):
-                yield Finding("signal-kills-batch", line, f"--signal={script.header.value('signal')}, and no trap for {handled}")
+                yield Finding(
+                    "signal-kills-batch", line, f"--signal={script.header.value('signal')}, and no trap for {handled}"
+                )
         elif foreground and last is not None:
-            yield Finding("trap-deferred", _outermost(last).line, f"the trap for {handled} (line {traps[handled].line}) waits for this command")
+            yield Finding(
+                "trap-deferred",
+                _outermost(last).line,
+                f"the trap for {handled} (line {traps[handled].line}) waits for this command",
+            )
         return
     with_srun = any(launch.srun for launch in script.training)
     if asked and not with_srun and script.training:
         if handled in traps:
-            yield Finding("signal-never-arrives", line, f"the trap for {handled} (line {traps[handled].line}) is in the batch shell")
+            yield Finding(
+                "signal-never-arrives",
+                line,
+                f"the trap for {handled} (line {traps[handled].line}) is in the batch shell",
+            )
         else:
             # Whether the author counts on it can't be seen.
             yield Finding("signal-never-arrives", line, "nothing is started with srun", Severity.WARNING)
         return
     user = next((name for name in ("USR1", "USR2") if name in traps), None) or (handled if handled in traps else None)
     if user and foreground and last is not None:
-        yield Finding("trap-deferred", _outermost(last).line, f"the trap for {user} (line {traps[user].line}) waits for this command")
+        yield Finding(
+            "trap-deferred",
+            _outermost(last).line,
+            f"the trap for {user} (line {traps[user].line}) waits for this command",
+        )
 
 
 def _outermost(launch: Launch) -> Command:
@@ -97,7 +111,9 @@ def exit_code(script: Script) -> Iterator[Finding]:
         chain = [launch]
         while chain[-1].outer is not None:
             chain.append(chain[-1].outer)
-        piped = next((one.command for one in chain if one.command.piped_into and "pipefail" not in one.command.options), None)
+        piped = next(
+            (one.command for one in chain if one.command.piped_into and "pipefail" not in one.command.options), None
+        )
         if piped is not None:
             yield Finding("exit-code-lost", piped.line, f"| {piped.piped_into}, without pipefail", path=piped.source)
             return
@@ -118,7 +134,9 @@ def _lost_in(script: Script, main: Command) -> str | None:
         if not waits or len(waits[-1].words) > 1:
             return None if waits and not _after(after, waits[-1]) else _loses(after, main) if waits else None
         return "wait without a process id returns 0"
-    if "or" in main.within and not any(command.name in ("exit", "return", "false") for command in after if "after-or" in command.within):
+    if "or" in main.within and not any(
+        command.name in ("exit", "return", "false") for command in after if "after-or" in command.within
+    ):
         return "|| goes on with 0"
     if "condition" in main.within or "not" in main.within:
         return "the if goes on with 0" if not any(command.name == "exit" for command in after) else None
@@ -150,13 +168,21 @@ def _follows(command: Command, main: Command) -> bool:
 def _code_is_kept(script: Script, main: Command, after: list[Command]) -> bool:
     """Whether the script looks at the exit code, and ends with it or with another than 0."""
     kept = {one.name for one in script.assignments if re.search(r"=\(?\"?\$(?:\?|\{PIPESTATUS)", one.text)}
-    looks = re.compile(r"\$\?|PIPESTATUS|" + "|".join(rf"\b{re.escape(name)}\b" for name in sorted(kept)) if kept else r"\$\?|PIPESTATUS")
+    looks = re.compile(
+        r"\$\?|PIPESTATUS|" + "|".join(rf"\b{re.escape(name)}\b" for name in sorted(kept))
+        if kept
+        else r"\$\?|PIPESTATUS"
+    )
     for command in after:
         if command.name not in ("exit", "return"):
             continue
         if any(looks.search(word.source) for word in command.words[1:]):
             return True
-        if len(command.words) > 1 and command.words[1].text != "0" and any(looks.search(one.text) for one in command.conditions):
+        if (
+            len(command.words) > 1
+            and command.words[1].text != "0"
+            and any(looks.search(one.text) for one in command.conditions)
+        ):
             return True
         if len(command.words) == 1 and after and command is after[0]:
             return True
@@ -177,11 +203,15 @@ def cleanup(script: Script) -> Iterator[Finding]:
     for command in script.commands[at + 1 :]:
         stops_ray = command.name == "ray" and "stop" in command.text
         if _follows(command, main) and (command.name in _CLEANS_UP or stops_ray) and "e" in command.options:
-            yield Finding("cleanup-skipped-by-set-e", command.line, f"{command.text[:60]} is skipped when line {main.line} fails")
+            yield Finding(
+                "cleanup-skipped-by-set-e", command.line, f"{command.text[:60]} is skipped when line {main.line} fails"
+            )
             return
 
 
-_DAEMON = re.compile(r"ray start .*--block|tensorboard\b|vllm serve|vllm\.entrypoints|jupyter\b|http\.server|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|redis-server|mlflow (?:ui|server)|dcgmi dmon|trl vllm-serve|sglang\.launch_server|^watch ")
+_DAEMON = re.compile(
+    r"ray start .*--block|tensorboard\b|vllm serve|vllm\.entrypoints|jupyter\b|http\.server|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|redis-server|mlflow (?:ui|server)|dcgmi dmon|trl vllm-serve|sglang\.launch_server|^watch "
+)
 
 
 def never_ends(script: Script) -> Iterator[Finding]:
@@ -195,10 +225,17 @@ def never_ends(script: Script) -> Iterator[Finding]:
             at = script.commands.index(daemons[0])
             until = next(number for number, one in enumerate(script.commands) if one is command)
             between = script.commands[at:until]
-            stopped = any(one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text for one in between)
-            trained = all(launch.command in daemons or any(launch.command is one for one in script.commands[:until]) for launch in script.training)
+            stopped = any(
+                one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text for one in between
+            )
+            trained = all(
+                launch.command in daemons or any(launch.command is one for one in script.commands[:until])
+                for launch in script.training
+            )
             if at < until and not stopped and trained:
-                yield Finding("job-never-ends", command.line, f"wait waits for line {daemons[0].line} too: {daemons[0].name} …")
+                yield Finding(
+                    "job-never-ends", command.line, f"wait waits for line {daemons[0].line} too: {daemons[0].name} …"
+                )
                 return
     last = next((one for one in reversed(script.commands) if not one.dead and one.top_level), None)
     if last is not None and re.match(r"sleep (?:infinity|inf)\b|tail -[fF]", last.text) and not last.background:
@@ -210,7 +247,10 @@ def cancels(script: Script) -> Iterator[Finding]:
     for command in script.named("scancel"):
         if {"handler", "substitution"} & set(command.within):
             continue
-        own = any(word.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_NAME") for word in command.words)
+        own = any(
+            word.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_NAME")
+            for word in command.words
+        )
         if own or re.search(r"-u|--user|--me\b", command.text):
             yield Finding("cancels-itself", command.line, command.text.replace("\ufffc", "…")[:60], path=command.source)
             return

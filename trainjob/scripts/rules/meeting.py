@@ -14,7 +14,14 @@ from trainjob.scripts.values import HOLE, Value
 
 _ADDRESS_NAMES = r"(?i:(?:PET_)?MASTER_?(?:ADDR|ADDRESS|IP|HOST|NODE(?:_IP|_ADDR)?)|HEAD_?NODE(?:_?IP|_?ADDR\w*|_?HOST\w*)?|RDZV_HOST|PET_RDZV_ENDPOINT|RDZV_ENDPOINT|MAIN_PROCESS_IP|MAIN_IP|COORDINATOR_ADDR\w*|IP_HEAD|HEAD_IP|DIST_URL)"
 _PORT_NAMES = r"(?i:(?:PET_)?MASTER_?PORT|MAIN_PROCESS_PORT|RDZV_PORT|COORDINATOR_PORT|DIST_PORT)"
-_ADDRESS_OPTIONS = ("master_addr", "rdzv_endpoint", "main_process_ip", "coordinator_address", "coordinator_ip", "node_ip_address")
+_ADDRESS_OPTIONS = (
+    "master_addr",
+    "rdzv_endpoint",
+    "main_process_ip",
+    "coordinator_address",
+    "coordinator_ip",
+    "node_ip_address",
+)
 _PORT_OPTIONS = ("master_port", "main_process_port", "rdzv_endpoint")
 _LISTS = ("SLURM_NODELIST", "SLURM_JOB_NODELIST")
 
@@ -39,7 +46,14 @@ def addresses(script: Script) -> Iterator[Place]:
         for name in _ADDRESS_OPTIONS:
             value = option(launch.launcher, name)
             if value is not None and not launch.command.dead:
-                yield Place(f"--{name}", _host(value), launch.line, launch, launch.command.source, launch.command.variables.open_ended)
+                yield Place(
+                    f"--{name}",
+                    _host(value),
+                    launch.line,
+                    launch,
+                    launch.command.source,
+                    launch.command.variables.open_ended,
+                )
 
 
 def _host(value: Value) -> Value:
@@ -54,14 +68,28 @@ def address(script: Script) -> Iterator[Finding]:
         origins = place.value.commands()
         if re.search(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)", origins) and not guessed:
             guessed = True
-            yield Finding("addr-hostname-ip", place.line, f"{place.name} comes from hostname --ip-address", path=place.path)
-        compressed = place.value.comes_from(*_LISTS) and not re.search(r"scontrol|nodeset|hostlist|srun|python|getent", origins)
+            yield Finding(
+                "addr-hostname-ip", place.line, f"{place.name} comes from hostname --ip-address", path=place.path
+            )
+        compressed = place.value.comes_from(*_LISTS) and not re.search(
+            r"scontrol|nodeset|hostlist|srun|python|getent", origins
+        )
         if compressed:
-            yield Finding("addr-from-compressed-list", place.line, f"{place.name} is cut from SLURM_JOB_NODELIST", path=place.path)
+            yield Finding(
+                "addr-from-compressed-list", place.line, f"{place.name} is cut from SLURM_JOB_NODELIST", path=place.path
+            )
         literal = place.value.text.replace(HOLE, "")
         if HOLE in place.value.text and re.search(r"\d+\.", literal) and not literal.startswith(":"):
-            yield Finding("addr-guessed-from-name", place.line, f"{place.name} is {place.value.text.replace(HOLE, '…')}", path=place.path)
-        if re.fullmatch(r"\$\((?:/bin/)?hostname(?:\s+-[sf]+|\s+--(?:fqdn|short))?\)", origins) and place.launch is None:
+            yield Finding(
+                "addr-guessed-from-name",
+                place.line,
+                f"{place.name} is {place.value.text.replace(HOLE, '…')}",
+                path=place.path,
+            )
+        if (
+            re.fullmatch(r"\$\((?:/bin/)?hostname(?:\s+-[sf]+|\s+--(?:fqdn|short))?\)", origins)
+            and place.launch is None
+        ):
             yield Finding("addr-batch-host", place.line, f"{place.name}={origins}", path=place.path)
     yield from _localhost(script, stated)
 
@@ -73,6 +101,25 @@ def _localhost(script: Script, stated: list[Place]) -> Iterator[Finding]:
         users = [place.launch] if place.launch else [one for one in script.training if _uses_address(one, place.name)]
         if any(_spans_nodes(script, one) for one in users if one is not None and not one.command.dead):
             yield Finding("addr-localhost", place.line, f"{place.name} is {place.value.text}", path=place.path)
+
+
+def without_endpoint(script: Script) -> Iterator[Finding]:
+    """Find c10d rendezvous that have no endpoint: torchrun then takes localhost, whatever --master-addr says."""
+    for launch in script.training:
+        launcher = launch.launcher
+        if launcher is None or launcher.name != "torchrun" or launch.command.dead or not _spans_nodes(script, launch):
+            continue
+        backend = option(launcher, "rdzv_backend")
+        given = {"rdzv_endpoint", "rdzv_conf", "standalone"} & set(
+            launcher.options
+        ) or "PET_RDZV_ENDPOINT" in launch.command.variables.values
+        if backend is not None and backend.text == "c10d" and not given:
+            yield Finding(
+                "addr-localhost",
+                launch.line,
+                "c10d without --rdzv-endpoint meets at localhost",
+                path=launch.command.source,
+            )
 
 
 def _spans_nodes(script: Script, launch: Launch) -> bool:
@@ -92,7 +139,9 @@ def undefined(script: Script) -> Iterator[Finding]:
     """Find addresses that are empty when ranks ask for them."""
     told: set[str] = set()
     for place in addresses(script):
-        missing = next((origin for origin in sorted(place.value.origins) if origin.startswith(("unset ", "kept back "))), None)
+        missing = next(
+            (origin for origin in sorted(place.value.origins) if origin.startswith(("unset ", "kept back "))), None
+        )
         if missing is None or place.value.text.strip() != HOLE or place.open_ended or place.value.commands():
             continue
         name = missing.rpartition(" ")[2]
@@ -105,12 +154,16 @@ def undefined(script: Script) -> Iterator[Finding]:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
         empty = value is not None and re.fullmatch(r"\s*(?::.*)?", value.text)
         if empty and not launch.command.dead and value is not None and "m" not in value.text[:1]:
-            yield Finding("addr-undefined", launch.line, "the address of the rendezvous is empty", path=launch.command.source)
+            yield Finding(
+                "addr-undefined", launch.line, "the address of the rendezvous is empty", path=launch.command.source
+            )
 
 
 def _is_parameter(script: Script, name: str) -> bool:
     """Whether a comment or a check shows that the caller of sbatch sets it."""
-    told = re.compile(rf"\b{re.escape(name)}=\S+.*\bsbatch\b|--export=\S*\b{re.escape(name)}\b|\$\{{{re.escape(name)}:\?|-[zn] \"?\$\{{?{re.escape(name)}\b")
+    told = re.compile(
+        rf"\b{re.escape(name)}=\S+.*\bsbatch\b|--export=\S*\b{re.escape(name)}\b|\$\{{{re.escape(name)}:\?|-[zn] \"?\$\{{?{re.escape(name)}\b"
+    )
     return any(told.search(line) for line in script.lines)
 
 
@@ -127,21 +180,22 @@ def port(script: Script) -> Iterator[Finding]:
 
 
 def _ports(script: Script) -> Iterator[tuple[str, Value, int, str]]:
+    yield from ((one.name, one.value, one.line, one.source) for one in script.assigned(_PORT_NAMES) if one.value.known)
     for launch in script.launches:
         for name in _PORT_OPTIONS:
             value = option(launch.launcher, name)
             if value is not None and (name != "rdzv_endpoint" or re.search(r":\d+$", value.text)):
                 yield f"--{name}", value, launch.line, launch.command.source
         yield from ((f"{word}", value, launch.line, launch.command.source) for word, value in _ports_in_words(launch))
-    for one in script.assigned(_PORT_NAMES):
-        if one.value.known:
-            yield one.name, one.value, one.line, one.source
 
 
 def _ports_in_words(launch: Launch) -> Iterator[tuple[str, Value]]:
     words = launch.program
     is_ray = bool(words) and words[0].text.rpartition("/")[2] == "ray" and any(word.text == "--head" for word in words)
-    names = r"--(?:master[-_]port|main_process_port|dist[-_]url|init[-_]method|coordinator[-_]address|dist[-_]port%s)" % ("|port" if is_ray else "")
+    names = (
+        r"--(?:master[-_]port|main_process_port|dist[-_]url|init[-_]method|coordinator[-_]address|dist[-_]port%s)"
+        % ("|port" if is_ray else "")
+    )
     for at, word in enumerate(words):
         key, equals, text = word.text.partition("=")
         if re.fullmatch(names, key):
@@ -173,7 +227,9 @@ def world(script: Script) -> Iterator[Finding]:
             yield Finding("world-size-fixed", one.line, f"WORLD_SIZE is always {one.value.text}", path=one.source)
 
 
-_RANK = re.compile(r"(?i)(?:\b|_|--?)(?:node[-_]|machine[-_]|local[-_]|group[-_]|global[-_])?(?:rank|id)[\"']?[ =]+[\"']?0\b")
+_RANK = re.compile(
+    r"(?i)(?:\b|_|--?)(?:node[-_]|machine[-_]|local[-_]|group[-_]|global[-_])?(?:rank|id)[\"']?[ =]+[\"']?0\b"
+)
 _RANK_VARIABLES = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
 
 
@@ -181,7 +237,13 @@ def ranks(script: Script) -> Iterator[Finding]:
     """Find ranks that the batch shell numbers, before there are any."""
     told = False
     for launch in script.launches:
-        if told or launch.command.dead or launch.srun is None or launch.command.variables.in_step or not _several(script, launch):
+        if (
+            told
+            or launch.command.dead
+            or launch.srun is None
+            or launch.command.variables.in_step
+            or not _several(script, launch)
+        ):
             continue
         words = [word for word in launch.command.words if word.value.comes_from(*_RANK_VARIABLES)]
         text = " ".join(word.text for word in launch.command.words)
@@ -196,9 +258,13 @@ def ranks(script: Script) -> Iterator[Finding]:
 def _expanded_early(launch: Launch, value: Value, text: str) -> Finding:
     name = next(name for name in _RANK_VARIABLES if value.comes_from(name))
     # With a c10d rendezvous torchrun numbers nodes itself.
-    harmless = "c10d" in text and not re.search(r"(?i)(?<![_a-z])(?:local_)?rank=0", text)
+    harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
     return Finding(
-        "rank-expanded-early", launch.line, f"${name} is 0 here, for every rank", Severity.NOTE if harmless else None, launch.command.source
+        "rank-expanded-early",
+        launch.line,
+        f"${name} is 0 here, for every rank",
+        Severity.NOTE if harmless else None,
+        launch.command.source,
     )
 
 
@@ -213,7 +279,15 @@ def _exported_ranks(script: Script) -> Iterator[Finding]:
             continue
         for launch in script.training:
             own = launch.command.variables.values.get(one.name)
-            if launch.srun and launch.line > one.line and _several(script, launch) and own == one.value and one.name not in launch.settings:
+            if (
+                launch.srun
+                and launch.line > one.line
+                and _several(script, launch)
+                and own == one.value
+                and one.name not in launch.settings
+            ):
                 if launch.launcher is None or (one.name == "NODE_RANK" and launch.launcher.name == "composer"):
-                    yield Finding("rank-expanded-early", one.line, f"{one.text[:60]}: 0 for every rank", path=one.source)
+                    yield Finding(
+                        "rank-expanded-early", one.line, f"{one.text[:60]}: 0 for every rank", path=one.source
+                    )
                 break

@@ -22,13 +22,23 @@ _OTHERS = (
     "LABELIO UNBUFFEREDIO WAIT MPI_TYPE EXCLUSIVE IMMEDIATE TIMELIMIT OPEN_MODE RESV_PORTS RLIMIT_CORE RLIMIT_NOFILE PRIVATE COMPUTE_TYPE "
     "JOB_RESERVATION JOBNAME NUM_NODES_ALIAS"
 )
-SLURM_VARIABLES = frozenset({f"SLURM_{name}" for name in _OTHERS.split()} | {f"SLURM_JOB_{name}" for name in _JOB.split()})
+SLURM_VARIABLES = frozenset(
+    {f"SLURM_{name}" for name in _OTHERS.split()} | {f"SLURM_JOB_{name}" for name in _JOB.split()}
+)
 
 
 def differs_by_typing_error(word: str, known: str) -> bool:
     """Whether one letter is missing, added or wrong, or two neighbours are swapped."""
     if word == known or abs(len(word) - len(known)) > 1 or min(len(word), len(known)) < 4:
         return False
-    at = next((place for place, (one, other) in enumerate(zip(word, known, strict=False)) if one != other), min(len(word), len(known)))
+    at = next(
+        (place for place, (one, other) in enumerate(zip(word, known, strict=False)) if one != other),
+        min(len(word), len(known)),
+    )
     rest, of_known = word[at:], known[at:]
-    return rest[1:] == of_known[1:] or rest == of_known[1:] or rest[1:] == of_known or (rest[:2] == of_known[:2][::-1] and rest[2:] == of_known[2:])
+    return (
+        rest[1:] == of_known[1:]
+        or rest == of_known[1:]
+        or rest[1:] == of_known
+        or (rest[:2] == of_known[:2][::-1] and rest[2:] == of_known[2:])
+    )

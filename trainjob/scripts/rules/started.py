@@ -25,14 +25,21 @@ def worlds(script: Script) -> Iterator[Finding]:
         meets = option(launcher, "rdzv_endpoint", "master_addr")
         meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
         if launcher.name == "torchrun" and (nodes > 1 if nodes else meets_elsewhere) and _alone(launch):
-            yield Finding("nnodes-missing", launch.line, f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}", path=source)
+            yield Finding(
+                "nnodes-missing",
+                launch.line,
+                f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}",
+                path=source,
+            )
         local = processes_of(script, launch)
-        if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and local is not None and local > 1:
+        if (
+            launcher.name in ("torchrun", "accelerate", "deepspeed", "composer")
+            and per_node > 1
+            and local is not None
+            and local > 1
+        ):
             text = f"{per_node} tasks a node, each of which starts {local} processes"
             yield Finding("tasks-times-torchrun", launch.line, text, path=source)
-        elastic = option(launcher, "nnodes")
-        if elastic is not None and re.fullmatch(r"\d+:\d+", elastic.text) and script.request.nodes == 1:
-            yield Finding("nnodes-range-on-one-node", launch.line, f"--nnodes={elastic.text}", path=source)
 
 
 def _alone(launch: Launch) -> str | None:
@@ -45,14 +52,19 @@ def _alone(launch: Launch) -> str | None:
     value = option(launcher, "nnodes")
     if value is None:
         return "no --nnodes"
-    return "--nnodes=1" if value.text.strip() == "1" and not value.comes_from("SLURM_NNODES", "SLURM_JOB_NUM_NODES") else None
+    return (
+        "--nnodes=1"
+        if value.text.strip() == "1" and not value.comes_from("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+        else None
+    )
 
 
 def elastic_alone(script: Script) -> Iterator[Finding]:
-    """Find elastic ranges without srun."""
+    """Find elastic ranges that nobody can join."""
     for launch in _living(script):
         value = option(launch.launcher, "nnodes")
-        if launch.srun is None and value is not None and re.fullmatch(r"\d+:\d+", value.text) and script.request.nodes == 1:
+        alone = script.request.nodes == 1 or (script.request.nodes is None and launch.srun is None)
+        if alone and value is not None and re.fullmatch(r"\d+:\d+", value.text):
             yield Finding("nnodes-range-on-one-node", launch.line, f"--nnodes={value.text}", path=launch.command.source)
 
 
@@ -90,7 +102,12 @@ def gpus(script: Script) -> Iterator[Finding]:
         source = launch.command.source
         if launch.launcher is None:
             yield from _tasks_and_gpus(script, launch)
-        if available is None or local is None or per_node > 1 or "cpu" in (launch.launcher.options if launch.launcher else {}):
+        if (
+            available is None
+            or local is None
+            or per_node > 1
+            or "cpu" in (launch.launcher.options if launch.launcher else {})
+        ):
             continue
         if local > available:
             text = f"{local} processes a node, and {available} GPU{'s' * (available != 1)}"
@@ -118,9 +135,13 @@ def several_nodes(script: Script) -> Iterator[Finding]:
         return
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
-    if any(re.fullmatch(_STARTERS, command.name) and "substitution" not in command.within for command in script.commands):
+    if any(
+        re.fullmatch(_STARTERS, command.name) and "substitution" not in command.within for command in script.commands
+    ):
         return
-    if any(launch.layer("srun", "mpirun") for launch in script.training) or re.search(r"\bsrun\b|hostfile", _code(script)):
+    if any(launch.layer("srun", "mpirun") for launch in script.training) or re.search(
+        r"\bsrun\b|hostfile", _code(script)
+    ):
         return
     first = _living(script)[-1]
     own = option(first.launcher, "hostfile", "H", "host")
@@ -146,7 +167,9 @@ def bad_exit(script: Script) -> Iterator[Finding]:
             yield Finding("kill-on-bad-exit-0", launch.line, "--kill-on-bad-exit=0", path=launch.command.source)
         elif stated is None and everywhere is None and not told and _spans_nodes(script, launch):
             told = True
-            yield Finding("no-kill-on-bad-exit", launch.line, "srun without --kill-on-bad-exit", path=launch.command.source)
+            yield Finding(
+                "no-kill-on-bad-exit", launch.line, "srun without --kill-on-bad-exit", path=launch.command.source
+            )
 
 
 def _spans_nodes(script: Script, launch: Launch) -> bool:
@@ -155,12 +178,20 @@ def _spans_nodes(script: Script, launch: Launch) -> bool:
         return nodes > 1 or (script.request.several_nodes and _beside_others(script, launch))
     ignored = any("nodes" in one.meant for one in script.header.ignored)
     unknown_tasks = script.header.value("ntasks") is not None and (script.request.tasks or 2) > 1
-    return ignored or "nodes" in (launch.srun.options if launch.srun else {}) or (unknown_tasks and launch.launcher is None) or script.header.value("nodes") not in (None, "1")
+    return (
+        ignored
+        or "nodes" in (launch.srun.options if launch.srun else {})
+        or (unknown_tasks and launch.launcher is None)
+        or script.header.value("nodes") not in (None, "1")
+    )
 
 
 def _beside_others(script: Script, launch: Launch) -> bool:
     """Whether workers that other sruns have started take part, as with Ray."""
-    return any(other is not launch and other.srun and other.program and other.program[0].text == "ray" for other in script.launches)
+    return any(
+        other is not launch and other.srun and other.program and other.program[0].text == "ray"
+        for other in script.launches
+    )
 
 
 def cpus(script: Script) -> Iterator[Finding]:
@@ -185,7 +216,9 @@ def threads(script: Script) -> Iterator[Finding]:
     if any(one.name == "OMP_NUM_THREADS" for one in script.assigned("OMP_NUM_THREADS")):
         return
     for launch in script.training:
-        several = launch.srun is not None and (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1) > 1
+        several = (
+            launch.srun is not None and (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1) > 1
+        )
         if launch.launcher or several:
             yield Finding("threads-unset", launch.line, "OMP_NUM_THREADS is not set", path=launch.command.source)
             return
@@ -212,11 +245,17 @@ def fans_out(script: Script) -> Iterator[Finding]:
     """Find preparations that run once a task."""
     for launch in script.launches:
         srun = launch.srun
-        if srun is None or {"ntasks", "nodes", "ntasks-per-node"} & set(srun.options) or "substitution" in launch.command.within:
+        if (
+            srun is None
+            or {"ntasks", "nodes", "ntasks-per-node"} & set(srun.options)
+            or "substitution" in launch.command.within
+        ):
             continue
         tasks = max(script.request.tasks or 1, script.request.nodes or 1)
         name = launch.program[0].text if launch.program else ""
-        installs = name in ("pip", "pip3", "conda", "git", "wget", "curl", "unzip", "tar") or (launch.is_python and name == "pip")
+        installs = name in ("pip", "pip3", "conda", "git", "wget", "curl", "unzip", "tar") or (
+            launch.is_python and name == "pip"
+        )
         if tasks > 1 and (installs or _PREPARES.fullmatch(name)):
             yield Finding("srun-may-fan-out", launch.line, f"srun {name}: {tasks} times", path=launch.command.source)
 

@@ -25,7 +25,11 @@ def spool_folder(script: Script) -> Iterator[Finding]:
             yield Finding("script-dir-is-spool", command.line, f"dirname {command.words[-1].source}")
             return
     for one in script.assignments:
-        if re.search(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}", one.text) and not one.source and "SLURM_" not in one.text:
+        if (
+            re.search(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}", one.text)
+            and not one.source
+            and "SLURM_" not in one.text
+        ):
             yield Finding("script-dir-is-spool", one.line, one.text[:60])
             return
 
@@ -39,7 +43,9 @@ def _knows_of_slurm(script: Script, command: Command) -> bool:
         return True
     name = re.match(r"\s*(?:export\s+|readonly\s+)?(\w+)=", line)
     return name is not None and any(
-        one.name == name[1] and one.line != command.line and re.search(r"SLURM_|scontrol", one.text + "".join(each.text for each in one.conditions))
+        one.name == name[1]
+        and one.line != command.line
+        and re.search(r"SLURM_|scontrol", one.text + "".join(each.text for each in one.conditions))
         for one in script.assignments
     )
 
@@ -47,10 +53,16 @@ def _knows_of_slurm(script: Script, command: Command) -> bool:
 def arrays(script: Script) -> Iterator[Finding]:
     """Find lists that became one element."""
     for one in script.assignments:
-        if one.array is None or len(one.array) != 1 or not re.search(r"\w=\(\s*\"\$[\w({][^\"]*\"\s*\)$", one.text.replace("\n", " ")):
+        if (
+            one.array is None
+            or len(one.array) != 1
+            or not re.search(r"\w=\(\s*\"\$[\w({][^\"]*\"\s*\)$", one.text.replace("\n", " "))
+        ):
             continue
         value = one.array[0].value
-        if re.search(r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b", value.commands()) and not re.search(r"head|tail -n? ?1|wc", value.commands()):
+        if re.search(
+            r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b", value.commands()
+        ) and not re.search(r"head|tail -n? ?1|wc", value.commands()):
             yield Finding("array-quoted", one.line, one.text[:60], path=one.source)
 
 
@@ -74,13 +86,22 @@ def _no_command(script: Script, command: Command) -> str | None:
         return None
     if re.match(r"--?[A-Za-z]", name):
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
-    if following == "=" or (re.match(r"=[^=]", following) and name not in KNOWN_COMMANDS and name.isidentifier() and not command.words[1].quoted):
+    if following == "=" or (
+        re.match(r"=[^=]", following)
+        and name not in KNOWN_COMMANDS
+        and name.isidentifier()
+        and not command.words[1].quoted
+    ):
         return f"{name} {following} …: no spaces around = in bash"
     if "```" in script.lines[min(command.line, len(script.lines)) - 1]:
         return "``` is Markdown"
     if name[0].isalpha() and not name[0].isascii():
         return f"{name} …: a comment without its #?"
-    if re.fullmatch(r"[A-Z][a-z]+[:,]?", name) and name not in ("Rscript", "Xvfb", "Xorg", "Xvnc") and len(command.words) > 2:
+    if (
+        re.fullmatch(r"[A-Z][a-z]+[:,]?", name)
+        and name not in ("Rscript", "Xvfb", "Xorg", "Xvnc")
+        and len(command.words) > 2
+    ):
         return f"{name} {following} …: a comment without its #?"
     near = next((known for known in KNOWN_COMMANDS if differs_by_typing_error(name, known)), None)
     if near is not None and name not in KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+", name):
@@ -91,12 +112,21 @@ def _no_command(script: Script, command: Command) -> str | None:
 def variables(script: Script) -> Iterator[Finding]:
     """Find variables that are empty where they are used."""
     text = "\n".join(script.lines)
-    used = set(re.findall(r"\$\{?[#!]?(\w+)", text)) | {word for body in re.findall(r"\$\(\((.*?)\)\)", text, re.DOTALL) for word in re.findall(r"[A-Za-z_]\w*", body)}
-    assigned = {one.name for one in script.assignments} | {name for command in script.commands for name in command.settings}
+    used = set(re.findall(r"\$\{?[#!]?(\w+)", text)) | {
+        word for body in re.findall(r"\$\(\((.*?)\)\)", text, re.DOTALL) for word in re.findall(r"[A-Za-z_]\w*", body)
+    }
+    assigned = {one.name for one in script.assignments} | {
+        name for command in script.commands for name in command.settings
+    }
     unused = {name for name in assigned - used if not name.startswith("_")}
     told: set[str] = set()
     for command in script.commands:
-        if command.dead or command.name in ("echo", "printf", "[", "test", "trap", "cat", "", "unset") or "substitution" in command.within or command.variables.open_ended:
+        if (
+            command.dead
+            or command.name in ("echo", "printf", "[", "test", "trap", "cat", "", "unset")
+            or "substitution" in command.within
+            or command.variables.open_ended
+        ):
             continue
         for name, why in _missing(command, assigned, unused):
             if name not in told:
@@ -106,13 +136,24 @@ def variables(script: Script) -> Iterator[Finding]:
 
 
 def _missing(command: Command, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
-    for origin in sorted({origin for word in command.words for origin in word.value.origins if origin.startswith(("unset ", "kept back "))}):
+    for origin in sorted(
+        {
+            origin
+            for word in command.words
+            for origin in word.value.origins
+            if origin.startswith(("unset ", "kept back "))
+        }
+    ):
         name = origin.rpartition(" ")[2]
         if origin.startswith("kept back "):
             # Only where the text of this very command names it: bash -c '… $NAME …'.
-            if "called" in command.within and any(re.search(rf"\$\{{?{re.escape(name)}\b", word.source) for word in command.words):
+            if "called" in command.within and any(
+                re.search(rf"\$\{{?{re.escape(name)}\b", word.source) for word in command.words
+            ):
                 yield name, "set in the batch shell, and not exported"
-        elif name not in assigned and any(re.search(rf"\$\{{?{re.escape(name)}\}}?(?!:?[-+=?])", word.source) for word in command.words):
+        elif name not in assigned and any(
+            re.search(rf"\$\{{?{re.escape(name)}\}}?(?!:?[-+=?])", word.source) for word in command.words
+        ):
             near = next((other for other in sorted(unused) if _means(name, other)), None)
             if near is not None:
                 yield name, f"never set, and {near} is set and never used"
@@ -140,14 +181,25 @@ def empty_programs(script: Script) -> Iterator[Finding]:
     """Find launch lines whose program is a variable that is never set, while another one is set in vain."""
     text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
     used = set(re.findall(r"\$\{?[#!]?(\w+)", text))
-    unused = [one.name for one in script.assignments if one.name not in used and re.search(r"(?i)script|program|file|args", one.name)]
+    unused = [
+        one.name
+        for one in script.assignments
+        if one.name not in used and re.search(r"(?i)script|program|file|args", one.name)
+    ]
     for launch in script.training:
         if launch.launcher is None or not launch.program or launch.command.dead or not unused:
             continue
-        missing = {origin.removeprefix("unset ") for origin in launch.program[0].value.origins if origin.startswith("unset ")}
+        missing = {
+            origin.removeprefix("unset ") for origin in launch.program[0].value.origins if origin.startswith("unset ")
+        }
         candidates = [name for name in re.findall(r"\$\{?(\w+)", text) if name in missing]
         if launch.program[0].text.strip(HOLE) == "" and candidates:
-            yield Finding("unset-variable", launch.line, f"${candidates[0]} is never set, and {unused[0]} is set and never used", path=launch.command.source)
+            yield Finding(
+                "unset-variable",
+                launch.line,
+                f"${candidates[0]} is never set, and {unused[0]} is set and never used",
+                path=launch.command.source,
+            )
 
 
 def empty_arguments(script: Script) -> Iterator[Finding]:
@@ -157,8 +209,20 @@ def empty_arguments(script: Script) -> Iterator[Finding]:
         for at, word in enumerate(words):
             variable = re.fullmatch(r"\$\{?(\w+)\}?", word.source)
             follows_option = at > 0 and re.fullmatch(r"--?[A-Za-z][\w-]*", words[at - 1].text)
-            if variable and word.text == "" and word.value.known and not word.quoted and follows_option and not word.value.comes_from("SLURM_PROCID"):
-                yield Finding("empty-argument", launch.line, f"{words[at - 1].text} {word.source}, which is empty", path=launch.command.source)
+            if (
+                variable
+                and word.text == ""
+                and word.value.known
+                and not word.quoted
+                and follows_option
+                and not word.value.comes_from("SLURM_PROCID")
+            ):
+                yield Finding(
+                    "empty-argument",
+                    launch.line,
+                    f"{words[at - 1].text} {word.source}, which is empty",
+                    path=launch.command.source,
+                )
                 return
 
 
