@@ -35,9 +35,8 @@ def main(folder: Path, verdicts: Path) -> int:
     print(f"\n{len(rows)} files, {seconds:.2f} s ({1000 * seconds / len(rows):.0f} ms each)")
     for kind, counts in figures.items():
         found, expected, both = counts["found"], counts["expected"], counts["both"]
-        print(
-            f"{kind + 's':9} {expected:4} expected, {found:4} found: recall {_share(both, expected)}, precision {_share(both, found)}"
-        )
+        shares = f"recall {_share(both, expected)}, precision {_share(both, found)}"
+        print(f"{kind + 's':9} {expected:4} expected, {found:4} found: {shares}")
     errors, warnings = figures["error"], figures["warning"]
     kept = (
         errors["both"] >= 0.95 * max(errors["expected"], errors["found"])

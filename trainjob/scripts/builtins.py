@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from trainjob.scripts.commands import Command
 from trainjob.scripts.expansion import Word
 from trainjob.scripts.options import SRUN_SHORT, slurm_options
-from trainjob.scripts.shell import Command, Shell
 from trainjob.scripts.values import HOLE, unknown
+
+if TYPE_CHECKING:
+    from trainjob.scripts.shell import Shell
 
 # Sourced scripts that set up a site's own programs, and never the addresses or figures of a job.
 _SETS_UP_PROGRAMS = re.compile(
-    r".*(?:activate|conda\.sh|mamba\.sh|bashrc|bash_profile|profile|modules?\.sh|lmod.*|setvars\.sh|/init/\w+|setup-env\.sh|nvm\.sh)"
+    r".*(?:activate|conda\.sh|mamba\.sh|bashrc|bash_profile|profile|modules?\.sh|lmod.*|"
+    r"setvars\.sh|/init/\w+|setup-env\.sh|nvm\.sh)"
 )
 _SHELLS = ("bash", "sh", "zsh")
 

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 # Set by Slurm, by the login environment, or by bash itself: not missing where the script doesn't set them.
 _FROM_OUTSIDE = re.compile(
-    r"SLURM\w*|SBATCH_\w+|SRUN_\w+|HOME|USER|PATH|PWD|OLDPWD|SHELL|HOSTNAME|HOST|LANG|LC_\w+|TMPDIR|RANDOM|SECONDS|LINENO|UID|EUID|PPID|"
+    r"SLURM\w*|SBATCH_\w+|SRUN_\w+|HOME|USER|PATH|PWD|OLDPWD|SHELL|HOSTNAME|HOST|LANG|LC_\w+|"
+    r"TMPDIR|RANDOM|SECONDS|LINENO|UID|EUID|PPID|"
     r"BASH\w*|IFS|LOGNAME|TERM|DISPLAY|SCRATCH|WORK|PROJECT|LD_LIBRARY_PATH|LIBRARY_PATH|CPATH|PYTHONPATH|"
-    r"CUDA\w*|ROCR?_\w+|HIP_\w+|CONDA\w*|VIRTUAL_ENV|MODULE\w*|EBROOT\w*|XDG_\w+|OPTARG|OPTIND|REPLY|PIPESTATUS|FUNCNAME|GROUPS|OSTYPE|_"
+    r"CUDA\w*|ROCR?_\w+|HIP_\w+|CONDA\w*|VIRTUAL_ENV|MODULE\w*|EBROOT\w*|XDG_\w+|OPTARG|"
+    r"OPTIND|REPLY|PIPESTATUS|FUNCNAME|GROUPS|OSTYPE|_"
 )
 _MOST_DEPTH = 60
 
@@ -106,36 +108,31 @@ class Expander:
         """Return the value of a word, before it is split."""
         if node is None:
             return Value()
-        if depth > _MOST_DEPTH:
+        if depth > _MOST_DEPTH or node.type == "brace_expression":
             return unknown()
+        literal = _LITERALS.get(node.type)
+        if literal is not None and not node.named_children:
+            return Value(literal(text_of(node)))
+        if node.type in ("translated_string", "concatenation"):
+            return joined(self.value(child, depth + 1) for child in node.children)
+        return self._expanded(node, depth)
+
+    def _expanded(self, node: Node, depth: int) -> Value:
+        text = text_of(node).strip()
         match node.type:
-            case "word" | "number" | "variable_name" | "test_operator" | "regex" | "extglob_pattern" if (
-                not node.named_children
-            ):
-                return Value(_unescaped(text_of(node)))
-            case "raw_string":
-                return Value(text_of(node)[1:-1])
-            case "ansi_c_string":
-                return Value(text_of(node)[2:-1])
             case "string":
                 return joined(self._pieces(node, depth))
-            case "string_content":
-                return Value(re.sub(r"\\([$`\"\\]|\n)", lambda match: match[1].strip("\n"), text_of(node)))
             case "simple_expansion":
-                return self.variables.look_up(text_of(node).strip()[1:])
+                return self.variables.look_up(text[1:])
             case "expansion":
                 return self._braces(node, depth)
             case "arithmetic_expansion":
                 self._substitutions_below(node)
-                return arithmetic(text_of(node).strip()[3:-2], self.variables.look_up)
+                return arithmetic(text[3:-2], self.variables.look_up)
             case "command_substitution":
                 return self._output(node)
             case "process_substitution":
                 self._output(node)
-                return unknown()
-            case "translated_string" | "concatenation":
-                return joined(self.value(child, depth + 1) for child in node.children)
-            case "brace_expression":
                 return unknown()
         return Value(text_of(node))
 
@@ -150,7 +147,7 @@ class Expander:
         if not self._is_split(node):
             yield Word(value, source, quoted=node.type in ("string", "raw_string"), line=line)
             return
-        pieces = _split(value.text)
+        pieces = value.text.split()
         for piece in pieces:
             yield Word(value.with_text(piece), source, line=line)
         if not pieces:
@@ -161,7 +158,7 @@ class Expander:
         return any(part.type in ("simple_expansion", "expansion", "command_substitution") for part in parts)
 
     def _pieces(self, node: Node, depth: int) -> Iterator[Value]:
-        """Yield the parts of a quoted string. Space before an expansion is between tree-sitter's nodes, or within the next."""
+        """Yield the parts of a quoted string; space before an expansion may be part of its node, or of none."""
         at = node.start_byte + 1
         whole = node.text or b""
         for child in node.named_children:
@@ -263,6 +260,9 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.|\n)", lambda match: match[1].strip("\n"), text)
 
 
-def _split(text: str) -> list[str]:
-    """Split as bash does, except that quotes inside a value still hold words together, as its author meant."""
-    return text.split()
+_LITERALS: dict[str, Callable[[str], str]] = {
+    **dict.fromkeys(("word", "number", "variable_name", "test_operator", "regex", "extglob_pattern"), _unescaped),
+    "raw_string": lambda text: text[1:-1],
+    "ansi_c_string": lambda text: text[2:-1],
+    "string_content": lambda text: _plain(text.encode()),
+}

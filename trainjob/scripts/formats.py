@@ -49,7 +49,8 @@ def _sum(diagnoses: Sequence[Diagnosis]) -> str:
 def github(diagnoses: Sequence[Diagnosis]) -> str:
     """Return one workflow command a fault."""
     return "\n".join(
-        f"::{_GITHUB[finding.severity]} file={_escaped(finding.path or diagnosis.path, ':,')},line={finding.line},title={finding.code}::"
+        f"::{_GITHUB[finding.severity]} file={_escaped(finding.path or diagnosis.path, ':,')}"
+        f",line={finding.line},title={finding.code}::"
         + _escaped(f"{finding.text}. {finding.row.happens} Cure: {finding.row.cure}")
         for diagnosis in diagnoses
         for finding in diagnosis.findings

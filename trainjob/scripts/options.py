@@ -5,12 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 SLURM_SHORT = {
-    "A": "account", "B": "extra-node-info", "C": "constraint", "D": "chdir", "G": "gpus", "H": "hold", "J": "job-name",
-    "L": "licenses", "M": "clusters", "N": "nodes", "O": "overcommit", "Q": "quiet", "S": "core-spec", "W": "wait",
-    "a": "array", "b": "begin", "c": "cpus-per-task", "d": "dependency", "e": "error", "i": "input", "k": "no-kill",
-    "m": "distribution", "n": "ntasks", "o": "output", "p": "partition", "q": "qos", "s": "oversubscribe", "t": "time",
-    "v": "verbose", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
+    "A": "account",
+    "B": "extra-node-info",
+    "C": "constraint",
+    "D": "chdir",
+    "G": "gpus",
+    "H": "hold",
+    "J": "job-name",
+    "L": "licenses",
+    "M": "clusters",
+    "N": "nodes",
+    "O": "overcommit",
+    "Q": "quiet",
+    "S": "core-spec",
+    "W": "wait",
+    "a": "array",
+    "b": "begin",
+    "c": "cpus-per-task",
+    "d": "dependency",
+    "e": "error",
+    "i": "input",
+    "k": "no-kill",
+    "m": "distribution",
+    "n": "ntasks",
+    "o": "output",
+    "p": "partition",
+    "q": "qos",
+    "s": "oversubscribe",
+    "t": "time",
+    "v": "verbose",
+    "w": "nodelist",
+    "x": "exclude",
+}
 SRUN_SHORT = SLURM_SHORT | {
     "K": "kill-on-bad-exit",
     "l": "label",
@@ -19,23 +45,27 @@ SRUN_SHORT = SLURM_SHORT | {
     "r": "relative",
 }
 # A value only after "=": a word that follows is something else.
-FLAGS = frozenset(
-    "contiguous exclusive export-file-only get-user-env hold ignore-pbs no-kill no-requeue overcommit oversubscribe parsable quiet "
+_FLAGS = (
+    "contiguous exclusive export-file-only get-user-env hold ignore-pbs no-kill no-requeue "
+    "overcommit oversubscribe parsable quiet "
     "requeue spread-job test-only use-min-nodes verbose wait-all kill-on-bad-exit label unbuffered disable-status "
     "overlap exact whole pty multi-prog nice propagate mem-bind-none no-allocate stepmgr reboot no-bell preserve-env "
     "no-container-mount-home no-container-entrypoint no-container-remap-root container-writable container-readonly "
-    "container-mount-home container-remap-root container-entrypoint".split()
+    "container-mount-home container-remap-root container-entrypoint"
 )
-_LONG = frozenset(SLURM_SHORT.values()) | FLAGS | frozenset(
+FLAGS = frozenset(_FLAGS.split())
+_OTHERS = (
     "acctg-freq bb bbf cluster-constraint comment container container-id container-image container-mounts "
     "container-name container-workdir container-env cores-per-socket cpu-bind cpu-freq cpus-per-gpu deadline "
     "delay-boot environment exclude export export-file gid gpu-bind gpu-freq gpus-per-node gpus-per-socket "
     "gpus-per-task gres gres-flags hint kill-on-invalid-dep mail-type mail-user mcs-label mem mem-bind mem-per-cpu "
     "mem-per-gpu mincpus network nodefile ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket "
     "open-mode power prefer priority profile reservation signal sockets-per-node switches task-epilog "
-    "thread-spec threads-per-core time-min tmp tres-bind tres-per-task tres-per-job uid umask wait-all-nodes wckey wrap "
-    "accel-bind bcast jobid job-id mpi multi-prog slurmd-debug task-prolog resv-ports segment".split()
-)  # fmt: skip
+    "thread-spec threads-per-core time-min tmp tres-bind tres-per-task tres-per-job uid "
+    "umask wait-all-nodes wckey wrap "
+    "accel-bind bcast jobid job-id mpi multi-prog slurmd-debug task-prolog resv-ports segment"
+)
+_LONG = frozenset(SLURM_SHORT.values()) | FLAGS | frozenset(_OTHERS.split())
 _OTHER_NAMES = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "job-id": "jobid", "share": "oversubscribe"}
 
 
@@ -53,7 +83,7 @@ def long_name(name: str, known: Collection[str] = _LONG) -> str:
 def slurm_options(
     words: Sequence[str], short: Mapping[str, str] = SLURM_SHORT
 ) -> Iterator[tuple[str, str | None, int]]:
-    """Yield the full name and value of each option, and the number of the word after it; ends at the first word that is none."""
+    """Yield the full name and value of each leading option, and the number of the word after it."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
         word, at = words[at], at + 1

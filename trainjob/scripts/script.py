@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainjob.scripts.commands import Assignment, Command
 from trainjob.scripts.directives import Header, read_header
 from trainjob.scripts.expansion import Variables, text_of
 from trainjob.scripts.launches import Launch, Layer, launches, number_of
 from trainjob.scripts.request import Request, request_of
-from trainjob.scripts.shell import Assignment, Command, Shell, parse
+from trainjob.scripts.shell import Shell, parse
 from trainjob.scripts.site import Site
 from trainjob.scripts.values import HOLE, Value
 
@@ -144,10 +146,8 @@ def script_of(path: Path, raw: bytes, site: Site) -> Script:
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known, frozenset({name})))
     shell = Shell(variables, _beside(path))
-    try:
+    with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
-    except RecursionError:  # brackets inside brackets: what was read until here counts
-        pass
     error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
     return Script(path, raw, lines, header, request, shell, comments, site, error)
 

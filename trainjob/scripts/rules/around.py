@@ -11,13 +11,16 @@ from trainjob.scripts.values import HOLE
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
 _SECRET_NAME = re.compile(
-    r"(?i)(?:.*_)?(?:API_?KEY|TOKEN|SECRET(?:_KEY|_ACCESS_KEY)?|PASSWORD|PASSWD|ACCESS_KEY(?:_ID)?|WANDB_KEY|CREDENTIALS?)"
+    r"(?i)(?:.*_)?(?:API_?KEY|TOKEN|SECRET(?:_KEY|_ACCESS_KEY)?|PASSWORD|PASSWD|"
+    r"ACCESS_KEY(?:_ID)?|WANDB_KEY|CREDENTIALS?)"
 )
 _SECRET = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}|wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}|"
+    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
 )
 _NOT_SECRET = re.compile(
-    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
+    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
+    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
 )
 
 
@@ -67,13 +70,28 @@ def devices(script: Script) -> Iterator[Finding]:
 
 
 _SLOW = {
-    "NCCL_IB_DISABLE": "1", "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_NET_GDR_DISABLE": "1", "NCCL_P2P_LEVEL": "LOC",
-    "NCCL_NVLS_ENABLE_": "0", "NCCL_CUMEM_ENABLE_": "0", "NCCL_NET_GDR_LEVEL": "LOC", "RCCL_P2P_DISABLE": "1",
-}  # fmt: skip
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET": "Socket",
+    "NCCL_NET_GDR_DISABLE": "1",
+    "NCCL_P2P_LEVEL": "LOC",
+    "NCCL_NVLS_ENABLE_": "0",
+    "NCCL_CUMEM_ENABLE_": "0",
+    "NCCL_NET_GDR_LEVEL": "LOC",
+    "RCCL_P2P_DISABLE": "1",
+}
 _DEBUG = {
-    "NCCL_DEBUG": r"(?i)INFO|TRACE", "CUDA_LAUNCH_BLOCKING": "1", "TORCH_DISTRIBUTED_DEBUG": r"(?i)DETAIL|INFO", "NCCL_DEBUG_SUBSYS": ".+",
-    "HIP_LAUNCH_BLOCKING": "1", "AMD_LOG_LEVEL": "[1-9]", "TORCH_SHOW_CPP_STACKTRACES": "1", "LOGLEVEL": "DEBUG", "FI_LOG_LEVEL": "(?i)info|debug",
-}  # fmt: skip
+    "NCCL_DEBUG": r"(?i)INFO|TRACE",
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "TORCH_DISTRIBUTED_DEBUG": r"(?i)DETAIL|INFO",
+    "NCCL_DEBUG_SUBSYS": ".+",
+    "HIP_LAUNCH_BLOCKING": "1",
+    "AMD_LOG_LEVEL": "[1-9]",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+    "LOGLEVEL": "DEBUG",
+    "FI_LOG_LEVEL": "(?i)info|debug",
+}
 
 
 def collectives(script: Script) -> Iterator[Finding]:
@@ -97,9 +115,12 @@ def _about_setting(name: str, value: str) -> str | None:
 
 
 _INSTALLS = re.compile(
-    r"(?:\S*/)?(?:pip3?|conda|mamba|micromamba) (?:\S+ )*?(?:install|create|env create|env update)\b|(?:\S*/)?uv (?:sync|pip install|add|venv)\b|"
-    r"(?:\S*/)?python[\d.]* (?:-u )?-m pip (?:\S+ )*?install\b|(?:\S*/)?poetry install\b|apt(?:-get)? (?:-\S+ )*install\b|npm (?:install|ci)\b|"
-    r"(?:\S*/)?python[\d.]* -m venv\b|virtualenv (?:\S+ )*\S+|pipenv install|pixi install|(?:\S*/)?python[\d.]* setup\.py (?:install|develop)"
+    r"(?:\S*/)?(?:pip3?|conda|mamba|micromamba) (?:\S+ )*?(?:install|create|env create|env "
+    r"update)\b|(?:\S*/)?uv (?:sync|pip install|add|venv)\b|"
+    r"(?:\S*/)?python[\d.]* (?:-u )?-m pip (?:\S+ )*?install\b|(?:\S*/)?poetry install\b|"
+    r"apt(?:-get)? (?:-\S+ )*install\b|npm (?:install|ci)\b|"
+    r"(?:\S*/)?python[\d.]* -m venv\b|virtualenv (?:\S+ )*\S+|pipenv install|pixi install|"
+    r"(?:\S*/)?python[\d.]* setup\.py (?:install|develop)"
 )
 
 
@@ -130,7 +151,9 @@ def ray(script: Script) -> Iterator[Finding]:
 
 
 _LOCAL_DISK = re.compile(
-    r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/lscratch(?:/|$)|/var/tmp(?:/|$)"
+    r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|"
+    r"/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/lscratch(?:/|"
+    r"$)|/var/tmp(?:/|$)"
 )
 _LOCAL_VARIABLES = (
     "SLURM_TMPDIR",
@@ -174,7 +197,7 @@ def hostfiles(script: Script) -> Iterator[Finding]:
     for launch in script.launches:
         for layer in launch.layers:
             value = next((layer.options[name] for name in ("hostfile", "machinefile") if layer.options.get(name)), None)
-            if value is not None and value.fixed and not value.text.startswith("/tmp"):
+            if value is not None and value.fixed:
                 wanted[value.text.removeprefix("./")] = launch.line
     for command in script.commands:
         for sign, path in command.writes_to:

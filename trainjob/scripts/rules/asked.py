@@ -116,7 +116,10 @@ def nodes_by_name(script: Script) -> Iterator[Finding]:
 
 
 _PLACEHOLDER = re.compile(
-    r"(?:<[\w .-]+>|.*\b(?:change_?(?:this|me)|fill_?me|todo|fixme|xyz-cluster)\b.*|your[_-]\S+|\S*[_/-]your[_-]?\S*|/path/to/\S*|\S*x{4,}\S*|\[\w+\])",
+    (
+        r"(?:<[\w .-]+>|.*\b(?:change_?(?:this|me)|fill_?me|todo|fixme|xyz-cluster)\b.*|"
+        r"your[_-]\S+|\S*[_/-]your[_-]?\S*|/path/to/\S*|\S*x{4,}\S*|\[\w+\])"
+    ),
     re.IGNORECASE,
 )
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from trainjob.scripts.codes import Severity
+from trainjob.scripts.commands import Command
 from trainjob.scripts.finding import Finding
 from trainjob.scripts.launches import Launch
 from trainjob.scripts.script import Script
-from trainjob.scripts.shell import Command
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 _NO_SIGNALS = ("EXIT", "ERR", "DEBUG", "RETURN", "0")
@@ -127,7 +127,7 @@ def _lost_in(script: Script, main: Command) -> str | None:
     """Return how the exit code of a command gets lost; None if it does not."""
     at = next(number for number, command in enumerate(script.commands) if command is main)
     after = [command for command in script.commands[at + 1 :] if _follows(command, main)]
-    if _code_is_kept(script, main, after):
+    if _code_is_kept(script, after):
         return None
     if main.background:
         waits = [command for command in after if command.name == "wait"]
@@ -165,7 +165,7 @@ def _follows(command: Command, main: Command) -> bool:
     return not command.dead and all(ways.get(one.number, one.branch) == one.branch for one in command.conditions)
 
 
-def _code_is_kept(script: Script, main: Command, after: list[Command]) -> bool:
+def _code_is_kept(script: Script, after: list[Command]) -> bool:
     """Whether the script looks at the exit code, and ends with it or with another than 0."""
     kept = {one.name for one in script.assignments if re.search(r"=\(?\"?\$(?:\?|\{PIPESTATUS)", one.text)}
     looks = re.compile(
@@ -210,7 +210,10 @@ def cleanup(script: Script) -> Iterator[Finding]:
 
 
 _DAEMON = re.compile(
-    r"ray start .*--block|tensorboard\b|vllm serve|vllm\.entrypoints|jupyter\b|http\.server|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|redis-server|mlflow (?:ui|server)|dcgmi dmon|trl vllm-serve|sglang\.launch_server|^watch "
+    r"ray start .*--block|tensorboard\b|vllm serve|vllm\.entrypoints|jupyter\b|http\.server|"
+    r"nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|"
+    r"redis-server|mlflow (?:ui|server)|dcgmi dmon|trl vllm-serve|sglang\.launch_server|"
+    r"^watch "
 )
 
 

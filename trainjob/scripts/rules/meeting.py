@@ -12,7 +12,11 @@ from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE, Value
 
-_ADDRESS_NAMES = r"(?i:(?:PET_)?MASTER_?(?:ADDR|ADDRESS|IP|HOST|NODE(?:_IP|_ADDR)?)|HEAD_?NODE(?:_?IP|_?ADDR\w*|_?HOST\w*)?|RDZV_HOST|PET_RDZV_ENDPOINT|RDZV_ENDPOINT|MAIN_PROCESS_IP|MAIN_IP|COORDINATOR_ADDR\w*|IP_HEAD|HEAD_IP|DIST_URL)"
+_ADDRESS_NAMES = (
+    r"(?i:(?:PET_)?MASTER_?(?:ADDR|ADDRESS|IP|HOST|NODE(?:_IP|_ADDR)?)|HEAD_?NODE(?:_?IP|"
+    r"_?ADDR\w*|_?HOST\w*)?|RDZV_HOST|PET_RDZV_ENDPOINT|RDZV_ENDPOINT|MAIN_PROCESS_IP|MAIN_IP|"
+    r"COORDINATOR_ADDR\w*|IP_HEAD|HEAD_IP|DIST_URL)"
+)
 _PORT_NAMES = r"(?i:(?:PET_)?MASTER_?PORT|MAIN_PROCESS_PORT|RDZV_PORT|COORDINATOR_PORT|DIST_PORT)"
 _ADDRESS_OPTIONS = (
     "master_addr",
@@ -57,7 +61,7 @@ def addresses(script: Script) -> Iterator[Place]:
 
 
 def _host(value: Value) -> Value:
-    return value.with_text(re.sub(r":[\d%s]*$" % HOLE, "", value.text.removeprefix("tcp://")))
+    return value.with_text(re.sub(rf":[\d{HOLE}]*$", "", value.text.removeprefix("tcp://")))
 
 
 def address(script: Script) -> Iterator[Finding]:
@@ -161,9 +165,7 @@ def undefined(script: Script) -> Iterator[Finding]:
 
 def _is_parameter(script: Script, name: str) -> bool:
     """Whether a comment or a check shows that the caller of sbatch sets it."""
-    told = re.compile(
-        rf"\b{re.escape(name)}=\S+.*\bsbatch\b|--export=\S*\b{re.escape(name)}\b|\$\{{{re.escape(name)}:\?|-[zn] \"?\$\{{?{re.escape(name)}\b"
-    )
+    told = re.compile(rf"\b{name}=\S+.*\bsbatch\b|--export=\S*\b{name}\b|\$\{{{name}:\?|-[zn] \"?\$\{{?{name}\b")
     return any(told.search(line) for line in script.lines)
 
 

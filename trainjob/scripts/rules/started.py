@@ -10,7 +10,10 @@ from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.options import number
 from trainjob.scripts.script import Script
 
-_STARTERS = r"srun|mpirun|mpiexec\S*|horovodrun|pdsh|clush|parallel|pssh|prun|aprun|jsrun|ibrun|ssh|flux|orterun|dask\S*|submitit\S*|sbatch|poprun"
+_STARTERS = (
+    r"srun|mpirun|mpiexec\S*|horovodrun|pdsh|clush|parallel|pssh|prun|aprun|jsrun|ibrun|ssh|"
+    r"flux|orterun|dask\S*|submitit\S*|sbatch|poprun"
+)
 
 
 def worlds(script: Script) -> Iterator[Finding]:
@@ -21,7 +24,7 @@ def worlds(script: Script) -> Iterator[Finding]:
             continue
         nodes, per_node = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
         source = launch.command.source
-        # Who meets at another host's address counts on several nodes, though only sbatch's command line has their number.
+        # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
         meets = option(launcher, "rdzv_endpoint", "master_addr")
         meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
         if launcher.name == "torchrun" and (nodes > 1 if nodes else meets_elsewhere) and _alone(launch):
@@ -31,7 +34,7 @@ def worlds(script: Script) -> Iterator[Finding]:
                 f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}",
                 path=source,
             )
-        local = processes_of(script, launch)
+        local = processes_of(launch)
         if (
             launcher.name in ("torchrun", "accelerate", "deepspeed", "composer")
             and per_node > 1
@@ -72,7 +75,7 @@ def _living(script: Script) -> list[Launch]:
     return [launch for launch in script.training if not launch.command.dead]
 
 
-def processes_of(script: Script, launch: Launch) -> int | None:
+def processes_of(launch: Launch) -> int | None:
     """Return how many processes a launcher starts on one node; None if the file does not tell."""
     launcher = launch.launcher
     if launcher is None:
@@ -97,7 +100,7 @@ def gpus(script: Script) -> Iterator[Finding]:
     living = _living(script)
     at_once = sum(launch.command.background for launch in living) > 1
     for launch in living:
-        available, local = script.gpus_of(launch), processes_of(script, launch)
+        available, local = script.gpus_of(launch), processes_of(launch)
         per_node = script.tasks_per_node_of(launch) or 1
         source = launch.command.source
         if launch.launcher is None:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from trainjob.scripts.codes import Severity
+from trainjob.scripts.commands import Command
 from trainjob.scripts.finding import Finding
 from trainjob.scripts.rules.names import KNOWN_COMMANDS, SLURM_VARIABLES, differs_by_typing_error
 from trainjob.scripts.script import Script
-from trainjob.scripts.shell import Command
 from trainjob.scripts.values import HOLE
 
 _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
