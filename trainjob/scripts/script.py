@@ -10,13 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainjob.scripts.builtins import obey
 from trainjob.scripts.commands import Assignment, Command
 from trainjob.scripts.directives import Header, read_header
 from trainjob.scripts.expansion import Variables, text_of
-from trainjob.scripts.launches import Launch, Layer, launches, number_of
+from trainjob.scripts.launches import Launch, launches, number_of
+from trainjob.scripts.layers import Layer
 from trainjob.scripts.request import Request, request_of
-from trainjob.scripts.shell import Shell, parse
+from trainjob.scripts.shell import Bash, Shell, parse
 from trainjob.scripts.site import Site
+from trainjob.scripts.statements import READERS
 from trainjob.scripts.values import HOLE, Value
 
 if TYPE_CHECKING:
@@ -145,7 +148,7 @@ def script_of(path: Path, raw: bytes, site: Site) -> Script:
     variables = Variables()
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known, frozenset({name})))
-    shell = Shell(variables, _beside(path))
+    shell = Shell(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainjob.scripts import builtins, statements
 from trainjob.scripts.commands import Assignment, Command, Condition
 from trainjob.scripts.expansion import Expander, Variables, Word, text_of
 from trainjob.scripts.values import Value, joined
@@ -32,13 +31,20 @@ def parse(text: str) -> Node:
     return root
 
 
+class Bash(NamedTuple):
+    """How bash works: a reader for each kind of statement, and what builtins do."""
+
+    readers: Mapping[str, Callable[[Shell, Node], None]]
+    obey: Callable[[Shell, Command], None]
+
+
 class Shell:
     """Reads a script as bash would run it: `commands` and `assignments` are what it meets, in order."""
 
     def __init__(
-        self, variables: Variables, find_script: Callable[[str], tuple[str, str] | None], depth: int = 0
+        self, bash: Bash, variables: Variables, find_script: Callable[[str], tuple[str, str] | None], depth: int = 0
     ) -> None:
-        self.variables, self.find_script, self.depth = variables, find_script, depth
+        self.bash, self.variables, self.find_script, self.depth = bash, variables, find_script, depth
         self.commands: list[Command] = []
         self.assignments: list[Assignment] = []
         self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
@@ -83,7 +89,7 @@ class Shell:
         """Read one statement."""
         if len(self.commands) > _MOST_COMMANDS:
             return
-        reader = statements.READERS.get(node.type)
+        reader = self.bash.readers.get(node.type)
         if reader is not None:
             reader(self, node)
         elif node.named_children and node.type not in ("comment", "heredoc_body"):
@@ -165,7 +171,7 @@ class Shell:
         if words and self.first_line:
             for word in words:
                 word.line = line
-        builtins.obey(self, command)
+        self.bash.obey(self, command)
 
     def call(self, name: str) -> bool:
         """Run a function; returns whether there is one of this name."""
@@ -181,7 +187,7 @@ class Shell:
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
-        inner = Shell(variables, self.find_script, self.depth + 1)
+        inner = Shell(self.bash, variables, self.find_script, self.depth + 1)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
         inner.functions = {} if shell_of_its_own else self.functions
         inner.options = set() if shell_of_its_own else self.options

@@ -103,7 +103,7 @@ def _localhost(script: Script, stated: list[Place]) -> Iterator[Finding]:
         if not re.fullmatch(r"localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0", place.value.text):
             continue
         users = [place.launch] if place.launch else [one for one in script.training if _uses_address(one, place.name)]
-        if any(_spans_nodes(script, one) for one in users if one is not None and not one.command.dead):
+        if any(_spans_nodes(script, one) for one in users if not one.command.dead):
             yield Finding("addr-localhost", place.line, f"{place.name} is {place.value.text}", path=place.path)
 
 
