@@ -115,8 +115,9 @@ def _loop(shell: Shell, node: Node) -> None:
     if node.type == "c_style_for_statement":
         for name in re.findall(r"\b([A-Za-z_]\w*)\s*=[^=]", text_of(node).partition("do")[0]):
             shell.variables.set(name, unknown())
+    tests = " ".join(text_of(part) for part in node.children_by_field_name("condition")).strip("; ")
     for body in bodies:
-        shell.inside("loop", body)
+        shell.inside("endless" if node.type == "while_statement" and tests in ("true", ":", "[ 1 ]") else "loop", body)
 
 
 def _case(shell: Shell, node: Node) -> None:

@@ -100,7 +100,11 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job('list=$(scontrol show hostnames)\nnodes=("$list")\n' + RIGHT), job("list=$(scontrol show hostnames)\nnodes=($list)\n" + RIGHT)),
         (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
     ],
-    "job-never-ends": [(job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n"))],
+    "job-never-ends": [
+        (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
+        (job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT + "wait\n"), job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT)),
+        (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
+    ],
     "command-not-found": [
         (job("srun -K1 torchrun \\\n  --nnodes=2 \\\n  --nproc-per-node=4 train.py\n  --lr 1\n"), RIGHT_JOB),
         (job("LR = 1\n" + RIGHT), job("LR=1\n" + RIGHT)),

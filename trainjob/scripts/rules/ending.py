@@ -60,7 +60,8 @@ def signals(script: Script) -> Iterator[Finding]:
     traps = _traps(script)
     line = script.header.line("signal")
     last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
-    foreground = last is not None and not _outermost(last).background and _outermost(last).words[0].text != "exec"
+    in_background = any(_outermost(launch).background for launch in script.training)
+    foreground = last is not None and not in_background and _outermost(last).words[0].text != "exec"
     handled = _signal(asked[2]) if asked else ""
     if asked and "B" in (asked[1] or ""):
         if handled not in traps:
@@ -218,31 +219,33 @@ _DAEMON = re.compile(
 
 
 def never_ends(script: Script) -> Iterator[Finding]:
-    """Find jobs that wait for what never ends."""
-    daemons = [
-        command for command in script.commands
-        if command.background and not command.dead and (_DAEMON.search(command.text) or "endless" in command.within)
-    ]  # fmt: skip
-    for command in script.commands:
-        if command.name == "wait" and len(command.words) == 1 and daemons and "handler" not in command.within:
-            at = script.commands.index(daemons[0])
-            until = next(number for number, one in enumerate(script.commands) if one is command)
-            between = script.commands[at:until]
-            stopped = any(
-                one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text for one in between
-            )
-            trained = all(
-                launch.command in daemons or any(launch.command is one for one in script.commands[:until])
-                for launch in script.training
-            )
-            if at < until and not stopped and trained:
-                yield Finding(
-                    "job-never-ends", command.line, f"wait waits for line {daemons[0].line} too: {daemons[0].name} …"
-                )
-                return
-    last = next((one for one in reversed(script.commands) if not one.dead and one.top_level), None)
-    if last is not None and re.match(r"sleep (?:infinity|inf)\b|tail -[fF]", last.text) and not last.background:
-        yield Finding("job-never-ends", last.line, last.text[:60])
+    """Find jobs that wait for what never ends, and have nothing else left to do."""
+    served = [
+        (number, command)
+        for number, command in enumerate(script.commands)
+        if not command.dead
+        and "handler" not in command.within
+        and (_DAEMON.search(command.text) or "endless" in command.within)
+    ]
+    work = [number for number, command in enumerate(script.commands) if _is_work(script, command, served)]
+    for at, daemon in served:
+        following = script.commands[at + 1 :]
+        if not work:  # it serves until its time limit, as it is meant to
+            return
+        if not daemon.background and at < work[-1] and not {"if", "loop", "endless"} & set(daemon.within):
+            yield Finding("job-never-ends", daemon.line, f"what stands below never runs: {daemon.text[:40]} …")
+            return
+        waits = [one for one in following if one.name == "wait" and len(one.words) == 1 and not one.within]
+        ends = any(one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text for one in following)
+        if daemon.background and waits and not ends:
+            yield Finding("job-never-ends", waits[-1].line, f"wait waits for line {daemon.line} too: {daemon.name} …")
+            return
+
+
+def _is_work(script: Script, command: Command, served: list[tuple[int, Command]]) -> bool:
+    return not any(command is daemon for _, daemon in served) and any(
+        _outermost(launch) is command for launch in script.training
+    )
 
 
 def cancels(script: Script) -> Iterator[Finding]:

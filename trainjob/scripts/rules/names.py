@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+# Those that no other command resembles: gunzip is no misspelt unzip.
 _COMMANDS = (
-    "module source export srun sbatch torchrun python python3 conda mamba mkdir echo scontrol accelerate deepspeed "
-    "nvidia-smi apptainer singularity mpirun mpiexec hostname unset trap wait sleep printf local eval exec sudo "
-    "activate deactivate chmod touch date rsync unzip true false test head tail grep return "
-    "shift read exit ulimit which"
+    "module source export srun sbatch torchrun python python3 conda mkdir scontrol accelerate deepspeed nvidia-smi "
+    "apptainer singularity hostname activate echo"
 )
 KNOWN_COMMANDS = frozenset(_COMMANDS.split())
 

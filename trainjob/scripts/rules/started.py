@@ -203,7 +203,7 @@ def cpus(script: Script) -> Iterator[Finding]:
         return
     for launch in script.training:
         srun = launch.srun
-        if srun is None or {"cpus-per-task", "exclusive", "cpu-bind"} & set(srun.options) - {"cpu-bind"}:
+        if srun is None or launch.command.dead or "cpus-per-task" in srun.options:
             continue
         if "SRUN_CPUS_PER_TASK" in launch.command.variables.values or "SRUN_CPUS_PER_TASK" in launch.settings:
             continue

@@ -20,7 +20,8 @@ def spool_folder(script: Script) -> Iterator[Finding]:
     if not script.is_batch_file:
         return
     for command in script.named("dirname"):
-        from_own = command.words[1:] and _OWN_PATH.search(command.words[-1].source)
+        source = command.words[-1].source
+        from_own = _OWN_PATH.search(source) and "scontrol" not in source
         if from_own and not command.source and not _knows_of_slurm(script, command):
             yield Finding("script-dir-is-spool", command.line, f"dirname {command.words[-1].source}")
             return
@@ -104,7 +105,7 @@ def _no_command(script: Script, command: Command) -> str | None:
     ):
         return f"{name} {following} …: a comment without its #?"
     near = next((known for known in KNOWN_COMMANDS if differs_by_typing_error(name, known)), None)
-    if near is not None and name not in KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+", name):
+    if near is not None and name not in KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
         return f"{name}: {near}?"
     return None
 
