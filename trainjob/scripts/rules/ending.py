@@ -56,45 +56,43 @@ def _traps(script: Script) -> dict[str, Command]:
 
 def signals(script: Script) -> Iterator[Finding]:
     """Find signals that reach nobody, or the wrong one."""
-    asked = re.fullmatch(r"(?:([BR]+):)?(\w+)(?:@\d+)?", (script.header.value("signal") or "").strip())
-    traps = _traps(script)
+    stated = (script.header.value("signal") or "").strip()
+    asked = re.fullmatch(r"(?:([BR]+):)?(\w+)(?:@\d+)?", stated)
+    traps, handled = _traps(script), _signal(asked[2]) if asked else ""
+    if asked is None or "B" not in (asked[1] or ""):
+        yield from _to_steps(script, traps, handled)
+    elif handled in traps:
+        yield from _deferred(script, traps, handled)
+    elif not any(command.text.startswith("exec ") for command in script.commands):
+        yield Finding(
+            "signal-kills-batch", script.header.line("signal"), f"--signal={stated}, and no trap for {handled}"
+        )
+
+
+def _to_steps(script: Script, traps: dict[str, Command], handled: str) -> Iterator[Finding]:
+    """Find traps of the batch shell for what Slurm sends to steps, if at all."""
     line = script.header.line("signal")
-    last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
-    in_background = any(_outermost(launch).background for launch in script.training)
-    foreground = last is not None and not in_background and _outermost(last).words[0].text != "exec"
-    handled = _signal(asked[2]) if asked else ""
-    if asked and "B" in (asked[1] or ""):
-        if handled not in traps:
-            if not any(command.words[0].text == "exec" for command in script.commands if command.words):
-                yield Finding(
-                    "signal-kills-batch", line, f"--signal={script.header.value('signal')}, and no trap for {handled}"
-                )
-        elif foreground and last is not None:
-            yield Finding(
-                "trap-deferred",
-                _outermost(last).line,
-                f"the trap for {handled} (line {traps[handled].line}) waits for this command",
-            )
-        return
-    with_srun = any(launch.srun for launch in script.training)
-    if asked and not with_srun and script.training:
+    if handled and script.training and not any(launch.srun for launch in script.training):
         if handled in traps:
-            yield Finding(
-                "signal-never-arrives",
-                line,
-                f"the trap for {handled} (line {traps[handled].line}) is in the batch shell",
-            )
+            text = f"the trap for {handled} (line {traps[handled].line}) is in the batch shell"
+            yield Finding("signal-never-arrives", line, text)
         else:
             # Whether the author counts on it can't be seen.
             yield Finding("signal-never-arrives", line, "nothing is started with srun", Severity.WARNING)
         return
-    user = next((name for name in ("USR1", "USR2") if name in traps), None) or (handled if handled in traps else None)
-    if user and foreground and last is not None:
-        yield Finding(
-            "trap-deferred",
-            _outermost(last).line,
-            f"the trap for {user} (line {traps[user].line}) waits for this command",
-        )
+    user = next((name for name in ("USR1", "USR2", handled) if name in traps), None)
+    if user is not None:
+        yield from _deferred(script, traps, user)
+
+
+def _deferred(script: Script, traps: dict[str, Command], name: str) -> Iterator[Finding]:
+    last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
+    if last is None or any(_outermost(launch).background for launch in script.training):
+        return
+    command = _outermost(last)
+    if not command.text.startswith("exec "):
+        text = f"the trap for {name} (line {traps[name].line}) waits for this command"
+        yield Finding("trap-deferred", command.line, text)
 
 
 def _outermost(launch: Launch) -> Command:
