@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainjob.scripts.options import slurm_options
 
 _MAGIC = "#SBATCH"
+_SPACE = "has a space after the #"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 # A letter too few, too many, wrong, or two swapped.
 _TYPING_ERRORS = re.compile(
@@ -78,6 +79,9 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
                 late.append((number, line))
     for number, line in late:
         header.ignored.extend(_ignored(number, line, header))
+    # Who switches one directive off with "# SBATCH" does so with all.
+    if any(one.on_purpose and one.why == _SPACE for one in header.ignored):
+        header.ignored = [replace(one, on_purpose=one.on_purpose or one.why == _SPACE) for one in header.ignored]
     return header
 
 
@@ -121,7 +125,7 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
         )
     elif spelled and re.fullmatch(r"#\s+SBATCH\s.*", line):
         on_purpose = below or set(meant) <= active
-        yield Ignored(number, line, "has a space after the #", meant, on_purpose=on_purpose)
+        yield Ignored(number, line, _SPACE, meant, on_purpose=on_purpose)
     elif not below:
         why = "does not begin at the start of its line" if spelled and line[:1].isspace() else "is not spelled #SBATCH"
         yield Ignored(number, line, why, meant)

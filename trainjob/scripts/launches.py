@@ -10,7 +10,7 @@ from trainjob.scripts.commands import Command
 from trainjob.scripts.expansion import Word
 from trainjob.scripts.layers import ONCE_A_NODE, Layer, taken_apart
 from trainjob.scripts.options import number
-from trainjob.scripts.values import Value
+from trainjob.scripts.values import HOLE, Value
 
 _HELPERS = re.compile(
     r"hostname|nvidia-smi|rocm-smi|amd-smi|echo|printf|mkdir|rm|rmdir|cp|mv|cat|ls|env|"
@@ -56,6 +56,11 @@ class Launch:
     def launcher(self) -> Layer | None:
         """The launcher that starts one process a GPU."""
         return next((layer for layer in reversed(self.layers) if layer.name in ONCE_A_NODE), None)
+
+    @property
+    def has_unknown_options(self) -> bool:
+        """Whether words that only a run can tell stand where the launcher's options end: $ARGS of a sourced file."""
+        return bool(self.program) and self.program[0].text.strip(HOLE) == ""
 
     @property
     def line(self) -> int:

@@ -91,7 +91,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (RIGHT_JOB.replace("#SBATCH --exclusive", "#SBATCh --exclusive"), RIGHT_JOB),
         (RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --requeue", "#SBATCH --requeue\n##SBATCH --mem=4G")),
         (job("#SBATCH --mem=0\n" + RIGHT), job("cat > other <<EOF\n#SBATCH --mem=0\nEOF\n" + RIGHT)),
-        (RIGHT_JOB.replace("#SBATCH --exclusive", "!#SBATCH --exclusive"), RIGHT_JOB),
+        (RIGHT_JOB.replace("#SBATCH --exclusive", "!#SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --nodes=8\n# SBATCH --mem=1G\n#SBATCH --exclusive")),
         (RIGHT_JOB.replace("#SBATCH --exclusive", "  #SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "# as SBATCH --exclusive says\n#SBATCH --exclusive")),
     ],
     "shebang-not-first": [("# by me\n" + RIGHT_JOB, RIGHT_JOB), (RIGHT_JOB.removeprefix("#!/bin/bash\n"), RIGHT_JOB)],
@@ -219,6 +219,20 @@ def test_a_finding_names_its_line() -> None:
     assert [finding.line for finding in found(text) if finding.code == "directive-ignored"] == [5]
     late = job("echo one\nsrun bash -c '\n  torchrun --nproc-per-node=4 train.py\n'\n")
     assert [finding.line for finding in found(late) if finding.code == "nnodes-missing"] == [len(late.splitlines()) - 1]
+
+
+def test_options_that_only_a_run_can_tell_are_no_fault() -> None:
+    text = job("source settings.sh\nsrun --kill-on-bad-exit=1 torchrun $DISTRIBUTED_ARGS train.py\n")
+    assert {"nnodes-missing", "gpus-unused"} & {finding.code for finding in found(text)} == set()
+    empty = text.replace("source settings.sh", 'DISTRIBUTED_ARGS="--nproc-per-node=2"')
+    assert {"nnodes-missing", "gpus-unused"} <= {finding.code for finding in found(empty)}
+
+
+def test_branches_that_this_job_never_takes_are_no_fault() -> None:
+    branches = 'if [ "$SLURM_NNODES" -gt 1 ]; then {}else\n  torchrun --nproc-per-node=2 --rdzv-endpoint=localhost:0 train.py\nfi\n'
+    text = job(branches.format(RIGHT))
+    assert [finding for finding in found(text) if finding.severity is Severity.ERROR] == []
+    assert "gpus-unused" in {finding.code for finding in found(job(branches.format(RIGHT), nodes=1))}
 
 
 def test_an_early_rank_under_c10d_is_a_note() -> None:

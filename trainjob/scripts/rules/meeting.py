@@ -142,6 +142,8 @@ def _uses_address(launch: Launch, name: str) -> bool:
 def undefined(script: Script) -> Iterator[Finding]:
     """Find addresses that are empty when ranks ask for them."""
     told: set[str] = set()
+    if not script.is_batch_file:  # a part of one, which finds its variables set
+        return
     for place in addresses(script):
         missing = next(
             (origin for origin in sorted(place.value.origins) if origin.startswith(("unset ", "kept back "))), None

@@ -48,7 +48,12 @@ def worlds(script: Script) -> Iterator[Finding]:
 def _alone(launch: Launch) -> str | None:
     """Return why torchrun makes a world of its own on each node."""
     launcher = launch.launcher
-    if launcher is None or "PET_NNODES" in launch.settings or "PET_NNODES" in launch.command.variables.values:
+    if (
+        launcher is None
+        or launch.has_unknown_options
+        or "PET_NNODES" in launch.settings
+        or "PET_NNODES" in launch.command.variables.values
+    ):
         return None
     if "standalone" in launcher.options:
         return "--standalone"
@@ -78,7 +83,7 @@ def _living(script: Script) -> list[Launch]:
 def processes_of(launch: Launch) -> int | None:
     """Return how many processes a launcher starts on one node; None if the file does not tell."""
     launcher = launch.launcher
-    if launcher is None:
+    if launcher is None or launch.has_unknown_options:
         return None
     if launcher.name == "torchrun":
         value = option(launcher, "nproc_per_node") or launch.settings.get("PET_NPROC_PER_NODE")
