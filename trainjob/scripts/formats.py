@@ -11,6 +11,7 @@ import trainjob
 from trainjob.scripts.codes import CODES, Code, Severity
 from trainjob.scripts.diagnosis import Diagnosis
 
+_MOST_NOT_KNOWN = 5  # in text; --json has all
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
@@ -30,7 +31,9 @@ def _of_file(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"    {finding.row.happens}"
             yield f"    Cure: {finding.row.cure}"
     if diagnosis.not_known:
-        yield _printable(f"{diagnosis.path}: not known without running it: {'; '.join(diagnosis.not_known)}")
+        more = len(diagnosis.not_known) - _MOST_NOT_KNOWN
+        told_of = [*diagnosis.not_known[:_MOST_NOT_KNOWN], *([f"and {more} more"] if more > 0 else [])]
+        yield _printable(f"{diagnosis.path}: not known without running it: {'; '.join(told_of)}")
 
 
 def _sum(diagnoses: Sequence[Diagnosis]) -> str:

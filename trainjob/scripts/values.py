@@ -64,6 +64,7 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _LARGEST = 2**63
+_FIGURES = re.compile(r"(?:[-+*/%()\s\\]|[0-9])*")
 
 
 def arithmetic(text: str, look_up: Callable[[str], Value]) -> Value:
@@ -78,6 +79,8 @@ def arithmetic(text: str, look_up: Callable[[str], Value]) -> Value:
         return value.text.strip() or "0"
 
     plain = _NAME.sub(operand, text)
+    if not _FIGURES.fullmatch(plain):
+        return unknown(*origins)
     try:
         tree = ast.parse(plain.strip().replace("/", "//").replace("\\\n", " ").replace("\n", " "), mode="eval")
         return Value(str(_calculated(tree.body)), frozenset(origins))
