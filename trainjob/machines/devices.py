@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, SlurmCluster, ipu_place
-from trainjob.cluster.place import IpuPlace
+from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.contract import package
 from trainjob.contract.device_tools import MIB, gc_monitor_rows, nvidia_query, nvidia_rows, rocm_cards
 from trainjob.contract.environment import STANDIN_VIPU
@@ -58,33 +57,20 @@ def devices(name: str, cluster: Cluster) -> list[Device]:
     # A rehearsed pod is on this machine, wherever the real one is.
     is_rehearsed = STANDIN_VIPU in os.environ
     machine = machine_at(cluster.ssh.host, cluster.ssh.user) if cluster.ssh and not is_rehearsed else HERE
-    place = ipu_place(cluster)
-    if place is not None:
-        return _ipus(name, place, machine)
-    key = "accelerator" if isinstance(cluster, LocalCluster) else "nodes.accelerator"
-    if _accelerators(cluster) == 0:
+    if cluster.ipu_keys is not None:
+        return _ipus(name, cluster.ipu_keys, machine)
+    if cluster.accelerators_per_host == 0:
         raise UserError(
-            f"cluster {name} has no devices: {key} is cpu, so its ranks train on CPUs",
-            f"Name another cluster, or give {key} in its file",
+            f"cluster {name} has no devices: {cluster.accelerator_key} is cpu, so its ranks train on CPUs",
+            f"Name another cluster, or give {cluster.accelerator_key} in its file",
         )
-    if isinstance(cluster, SlurmCluster):
-        return _allocated(name, cluster, machine)
-    if not isinstance(cluster, HostsCluster):
+    if cluster.has_scheduler:
+        return _allocated(name, cluster.partition, machine)
+    if not cluster.hosts_are_named:
         return _gpus(name, machine)
     with ThreadPoolExecutor(max_workers=8) as pool:
         listed = pool.map(lambda host: (host, _gpus(name, machine, host)), cluster.host_names or ())
         return [replace(device, where=f"{host} · {device.where}") for host, devices in listed for device in devices]
-
-
-def _accelerators(cluster: Cluster) -> int | None:
-    match cluster:
-        case LocalCluster():
-            return cluster.accelerators
-        case SlurmCluster():
-            return cluster.most_accelerators
-        case HostsCluster():
-            return cluster.nodes.accelerators
-    return None
 
 
 def _reason(ended: Completed) -> str:
@@ -94,7 +80,7 @@ def _reason(ended: Completed) -> str:
 # -- IPUs ----------------------------------------------------------------------------------------
 
 
-def _ipus(name: str, cluster: IpuPlace, machine: Machine) -> list[Device]:
+def _ipus(name: str, cluster: IpuCluster, machine: Machine) -> list[Device]:
     partition = cluster.vipu.partition or ""
     sdk_path = (cluster.sdk.path if cluster.sdk else None) or ""
     # A partition that a job has made is of no use to other jobs.
@@ -205,11 +191,9 @@ def amd_gpus(printed: str) -> list[Device]:
 # -- GPUs under Slurm, from the controller: nothing runs on the nodes, and the login node may have none ----------
 
 
-def _allocated(name: str, cluster: SlurmCluster, machine: Machine) -> list[Device]:
+def _allocated(name: str, partition: str | None, machine: Machine) -> list[Device]:
     """Return the GPUs of the partition's nodes, and the jobs that hold them. Raises as commands.call does."""
-    partition = cluster.directives.get("partition")
-    named = partition if isinstance(partition, str) else None
-    nodes = commands.call(machine, [*_SINFO, *([f"--partition={named}"] if named else [])]).text
+    nodes = commands.call(machine, [*_SINFO, *([f"--partition={partition}"] if partition else [])]).text
     held = _held(commands.call(machine, ["scontrol", "show", "job", "-d", "-o"]).text)
     listed: dict[Device, None] = {}  # once: a node is listed for each of its partitions
     for line in nodes.splitlines():
@@ -220,7 +204,7 @@ def _allocated(name: str, cluster: SlurmCluster, machine: Machine) -> list[Devic
                 where = " · ".join(filter(None, (node, kind)))
                 listed[Device(f"GPU {index}", where, state, user, f"job {job}" if job else "")] = None
     if not listed:
-        where = f"partition {named}" if named else "any partition"
+        where = f"partition {partition}" if partition else "any partition"
         raise UserError(
             f"sinfo on {machine.name} lists no GPUs on the nodes of {where}, which cluster {name} says there are",
             "check nodes.accelerator in the cluster file against: sinfo -N -O NodeHost,Gres",

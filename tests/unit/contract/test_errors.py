@@ -10,8 +10,8 @@ import pytest
 from trainjob.cli import failures
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
-from trainjob.cluster.reading import cluster_from_text
 from trainjob.contract.errors import Problem, ProblemsError, UserError, did_you_mean, joined, nearest, of_error
+from trainjob.kinds.reading import cluster_from_text
 from trainjob.planning.values import Refusal
 
 

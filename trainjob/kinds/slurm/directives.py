@@ -1,0 +1,178 @@
+"""The `#SBATCH` lines of a job: the site's options and ours, each with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainjob.cluster import array
+from trainjob.cluster.base import OF_SETTINGS
+from trainjob.contract import quoting
+from trainjob.contract.errors import did_you_mean
+from trainjob.contract.quoting import Shell
+from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.render.request import MARGIN, DirectiveError, Request
+from trainjob.render.sourced import SourcedShell
+
+Value = str | int | bool
+_OURS = "every job of this kind"
+# What the plan and the run directory decide: another value would run a job that was not planned.
+_DECIDED = {
+    "nodes": "--hosts of the job",
+    "ntasks": "--instances of the job",
+    "ntasks-per-node": "--instances and --hosts of the job",
+    "output": "the run directory: logs/scheduler.out",
+    "error": "the run directory: logs/scheduler.out",
+    "open-mode": "the run directory: logs are appended over attempts",
+    "export": "env: of the cluster file or the job",
+    "export-file": "env: of the cluster file or the job",
+    "chdir": "the run directory, in which sbatch is called",
+    "array": "--array of the job",
+    "time": "time_limit: of the cluster file, or --time-limit of the job",
+    "signal": "time_limit_signal: of the cluster file",
+    "wrap": "the job script",
+}
+# With these, sbatch submits nothing or does not return the job's id at once.
+_NOT_FOR_A_JOB = frozenset(("help", "parsable", "test-only", "usage", "version", "wait"))
+# The long options of sbatch, from Slurm 20.11 to 25.11, and those that Pyxis adds.
+_NAMES = """
+account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment consolidate-segments
+constraint container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task
+deadline delay-boot dependency error exclude exclusive export export-file extra extra-node-info get-user-env gid
+gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold ignore-pbs input
+job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
+network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
+ntasks-per-socket ntasks-per-tres oom-kill-step open-mode output overcommit oversubscribe parsable partition power
+prefer priority profile propagate qos quiet reboot requeue reservation resv-ports segment signal sockets-per-node
+spread-job spread-segments stepmgr switches test-only thread-spec threads-per-core time time-min tmp tres-bind
+tres-per-task uid umask usage use-min-nodes verbose version wait wait-all-nodes wait-for-children wckey wrap
+container-image container-mounts container-workdir container-name container-save container-mount-home
+no-container-mount-home container-remap-root no-container-remap-root container-entrypoint no-container-entrypoint
+container-entrypoint-log container-writable container-readonly container-env
+"""
+_OPTIONS = frozenset(_NAMES.split())
+
+
+_MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
+
+
+def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
+    """Return the finished `#SBATCH` lines. Raises DirectiveError, and QuotingError if a line can't hold a value."""
+    first, *others = of_each_group(request, cluster)
+    hetjob = SourcedShell(Shell("#SBATCH hetjob"), request.cluster_origin)
+    return [*_of_one(*first), *(line for group in others for line in (hetjob, *_of_one(*group, is_first=False)))]
+
+
+# With several groups of nodes, only the first group has these options, because the job script runs there.
+_OF_THE_SCRIPT = ("open-mode", "output", "export")
+
+
+def _of_one(request: Request, cluster: SlurmCluster, *, is_first: bool = True) -> list[SourcedShell]:
+    """Return the lines for one group of nodes, or for all nodes if there are no groups."""
+    for name in cluster.directives:
+        _refuse_unfit(name, cluster)
+    site = {name: (value, origin(request, name)) for name, value in cluster.directives.items()}
+    options = {**{name: (value, stated) for name, value, stated in _ours(request, cluster)}, **site}
+    if "no-requeue" in site:
+        del options["requeue"]
+    return [
+        SourcedShell(line, stated)
+        for name, (value, stated) in options.items()
+        if (is_first or name not in _OF_THE_SCRIPT) and (line := quoting.directive(name, value)) is not None
+    ]
+
+
+def origin(request: Request, name: str) -> str:
+    """Return where the directive called `name` was stated."""
+    setting = OF_SETTINGS.get(name)
+    if setting is not None and getattr(request.job, setting) is not None:
+        return request.origin(setting)
+    return request.origin(f"directives.{name}") if name in request.job.directives else request.cluster_origin
+
+
+def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
+    topology = request.plan.topology
+    yield "job-name", request.plan.name, request.origin("name")
+    least, most = request.job.least_hosts, len(topology.hosts)
+    yield "nodes", most if least in (None, most) else f"{least}-{most}", request.hosts_origin
+    # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
+    if topology.instances_per_host > 1 or request.job.least_hosts is None:
+        yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
+    yield "cpus-per-task", cluster.cpus_per_task(topology.instances_per_host), request.cluster_origin
+    yield from _memory(request, cluster)
+    yield from _accelerators(request, cluster)
+    time_limit = cluster.time_limit_of(request.job)
+    if time_limit is not None:
+        yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
+    if request.job.array is not None:
+        yield "array", array.parse(request.job.array).text, request.origin("array")
+    yield "signal", _signal(request, cluster), request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
+    yield "requeue", True, _OURS
+    # Otherwise sbatch passes the login node's limits to the job, and srun passes them to the ranks.
+    yield "propagate", "NONE", _OURS
+    yield "open-mode", "append", _OURS
+    yield "output", "logs/scheduler.out", _OURS
+    yield "export", "NONE", _OURS
+
+
+def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
+    """Yield the memory that the job takes of each node. Without it Slurm gives the site's default for each CPU."""
+    if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
+        return
+    nodes, ranks = cluster.node, request.plan.topology.instances_per_host
+    if cluster.directives.get("exclusive") is True:
+        yield "mem", 0, origin(request, "exclusive")  # all of the node's memory
+    elif nodes.memory_gb is not None:
+        cpus = min(nodes.cpus, cluster.cpus_per_task(ranks) * ranks * cluster.threads_left_idle)
+        share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
+        yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
+
+
+def _signal(request: Request, cluster: SlurmCluster) -> str:
+    settings = cluster.time_limit_signal
+    # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
+    to_batch = settings.to == "batch" or request.starter != "srun"
+    return f"{'B:' if to_batch else ''}USR1@{settings.margin_s}"
+
+
+def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
+    topology, kind = request.plan.topology, cluster.node.accelerator
+    if kind == "cpu" or cluster.request == "none":
+        return
+    each = topology.devices // len(topology.hosts)
+    typed = f"{cluster.node.type}:{each}" if cluster.node.type else str(each)
+    option, value = {
+        "gres": ("gres", f"{kind}:{typed}"),
+        "gpus-per-node": ("gpus-per-node", typed),
+        "ipus": ("ipus", str(topology.devices)),
+    }[cluster.request]
+    if option in cluster.directives:
+        raise DirectiveError(
+            f"directives.{option} and request: {cluster.request} both request accelerators",
+            "take the directive out, or set request: none",
+        )
+    yield option, value, request.cluster_origin
+
+
+def _refuse_unfit(name: str, cluster: SlurmCluster) -> None:
+    if name in _DECIDED:
+        raise DirectiveError(f"directives.{name} is decided elsewhere ({_DECIDED[name]})", "take it out")
+    if name in _NOT_FOR_A_JOB:
+        raise DirectiveError(
+            f"directives.{name} would keep sbatch from submitting the job and giving its id", "take it out"
+        )
+    if name in _OPTIONS:
+        return
+    # sbatch accepts any unique prefix of a name, so a short name could be an option that is decided elsewhere.
+    whole = sorted(option for option in _OPTIONS if option.startswith(name))
+    if whole:
+        raise DirectiveError(
+            f"directives.{name} abbreviates {' and '.join(whole)}, and options are given by their full names",
+            f"write {' or '.join(whole)}",
+        )
+    if name not in cluster.plugin_options:
+        raise DirectiveError(
+            f"directives.{name}: sbatch has no option --{name}",
+            f"{did_you_mean(name, sorted(_OPTIONS)) or 'take it out; '}if a plugin of this site adds it, "
+            f"set plugin_options: [{name}] in the cluster file",
+        )

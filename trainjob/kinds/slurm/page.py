@@ -1,0 +1,232 @@
+"""What the job script of kind slurm prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainjob.contract import quoting
+from trainjob.contract.errors import UserError
+from trainjob.contract.quoting import Shell
+from trainjob.kinds.poprun import Option, PoprunLine, option
+from trainjob.kinds.slurm import directives
+from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.render.container import ContainerError
+from trainjob.render.context import common
+from trainjob.render.record import environment
+from trainjob.render.request import Request
+from trainjob.render.sourced import Sourced, SourcedShell
+
+TEMPLATE, SCRIPT = "jobs/sbatch.sh.j2", "job.sbatch"
+# The update that a task begins with. A user's own command need not count updates.
+_BEGINNING = "update-00000000"
+# These need a daemon or the user's own storage on each host, and can't start containers on other hosts.
+_ONE_HOST = ("docker", "podman")
+# Docker renumbers the GPUs that it passes to a container from 0, so the variables of the host are wrong inside.
+_GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_SPLITS_MOUNTS = ',"\n'
+# All attempts of a run share one Slurm job id, and each element of an array has its own.
+_OWN_PARTITION = "trainjob_%j"
+
+
+def context(request: Request) -> dict[str, Any]:
+    """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm does not support."""
+    cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
+    port = cluster.network.port
+    return {
+        **common(request, "slurm", "in this folder, sbatch job.sbatch", has_token=starter != "srun"),
+        "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
+        "is_group": starter != "srun",
+        "directives": directives.lines(request, cluster),
+        "steps": [_step(*group) for group in of_each_group(request, cluster)],
+        "node_groups": Sourced(len(cluster.groups), request.cluster_origin) if cluster.has_groups else None,
+        "job_ranks": Sourced(request.plan.topology.instances, request.origin("instances")),
+        "is_sweep": request.job.sweep is not None,
+        "preemption": Sourced(cluster.preemption, request.cluster_key("preemption")),
+        "max_attempts": Sourced(request.job.max_attempts, request.origin("max_attempts")),
+        "first_progress": Sourced("" if request.job.command else _BEGINNING, "the runtime"),
+        "interface": _interface(request, cluster),
+        "port": None if port is None else Sourced(port, origin),
+        "queues_follow_up": Sourced("1", request.cluster_origin) if cluster.queue_follow_up else None,
+        "login_environment": Sourced("1", request.cluster_origin) if cluster.login_environment else None,
+        "container": None,
+        "partition": None,
+        "removes_own_partition": False,
+        **_STARTERS[starter](request, cluster),
+    }
+
+
+def _step(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return srun's options for one group of nodes, or for all nodes if there are no groups."""
+    cpus = cluster.cpus_per_task(request.plan.topology.instances_per_host)
+    return {"cpus_per_task": Sourced(cpus, request.cluster_origin), "srun_options": _srun_options(request, cluster)}
+
+
+# Options that the job script sets, and options that would take the ranks' output or placement from the launcher.
+_DECIDED = frozenset(
+    [
+        *("export", "kill-on-bad-exit", "cpus-per-task", "nodes", "ntasks", "ntasks-per-node", "nodelist", "exclude"),
+        *("output", "error", "input", "chdir", "jobid", "multi-prog", "pty", "test-only", "overlap", "interactive"),
+        *("het-group", "bcast", "quit-on-interrupt"),
+    ]
+)
+
+
+def _srun_options(request: Request, cluster: SlurmCluster) -> list[Sourced | SourcedShell]:
+    """Return the site's options of srun, one word each. Raises UserError for those that the job script decides."""
+    for name in cluster.srun:
+        if name in _DECIDED:
+            raise UserError(
+                f"srun.{name} is decided by the job script, as the plan and the launcher need it", "take it out"
+            )
+    words = {name: f"--{name}" if value is True else f"--{name}={value}" for name, value in cluster.srun.items()}
+    options = [Sourced(word, request.cluster_origin) for name, word in words.items() if cluster.srun[name] is not False]
+    return [*_hint(request, cluster), *options, *_of_range(request)]
+
+
+def _of_range(request: Request) -> list[SourcedShell]:
+    """Return the number of ranks on the hosts that Slurm gives. Without it, the default depends on the release."""
+    if request.job.least_hosts is None:
+        return []
+    per_node = request.plan.topology.instances_per_host
+    ranks = Shell(f'--ntasks="$((SLURM_JOB_NUM_NODES * {per_node}))"')
+    return [SourcedShell(ranks, request.hosts_origin)]
+
+
+def _hint(request: Request, cluster: SlurmCluster) -> list[Sourced]:
+    """Return the job's hint for srun, because srun does not inherit it from sbatch. Raises UserError."""
+    hint = cluster.directives.get("hint")
+    other = next((name for name in _INSTEAD_OF_HINT if name in cluster.srun), None)
+    # If the cluster file has both, its hint is for sbatch only.
+    if not hint or "hint" in cluster.srun or (other and not request.job.hint):
+        return []
+    if other is not None:
+        raise UserError(
+            f"hint is {hint}, and srun.{other} is {cluster.srun[other]}: srun takes one of the two",
+            f"take srun.{other} out, or leave the hint to srun: too",
+        )
+    return [Sourced(f"--hint={hint}", directives.origin(request, "hint"))]
+
+
+# Options that srun does not accept together with a hint.
+_INSTEAD_OF_HINT = ("cpu-bind", "threads-per-core", "ntasks-per-core")
+
+
+def _interface(request: Request, cluster: SlurmCluster) -> Sourced | None:
+    name = cluster.network.interface
+    if name is None:
+        return None
+    if any(sign in name for sign in "/^=,"):
+        raise UserError(
+            f"network.interface is {name}, and under Slurm ranks meet at one interface's address on the first node",
+            "give the name of one interface that all nodes have, as in ib0",
+        )
+    return Sourced(name, request.cluster_origin)
+
+
+def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return the names for ranks that srun starts: those of their container, if any. Raises ContainerError."""
+    settings, origin = cluster.container, request.cluster_origin
+    if settings.runtime == "none" or settings.image is None:
+        return {}
+    hosts = len(request.plan.topology.hosts)
+    if settings.runtime == "pyxis" and cluster.has_groups:
+        raise ContainerError(
+            "container.runtime is pyxis and nodes is a list of groups: srun would start a container for one of them",
+            "Take runtime: apptainer, or one group of nodes",
+        )
+    if settings.runtime in _ONE_HOST and hosts > 1:
+        raise ContainerError(
+            f"container.runtime is {settings.runtime} and the job takes {hosts} hosts: {settings.runtime} serves one",
+            "Take runtime: apptainer or pyxis, or --hosts 1",
+        )
+    names = [*environment(request), *([] if settings.runtime == "docker" else _GPUS)]
+    return {
+        "container": Sourced(settings.runtime, origin),
+        "image": SourcedShell(quoting.path(settings.image), origin),
+        "mounts": list(_mounts(request, cluster)),
+        "handed_in": [Shell(name) for name in names],
+        "accelerator": Sourced(request.plan.topology.device_word.lower(), origin),
+    }
+
+
+def _mounts(request: Request, cluster: SlurmCluster) -> Iterator[SourcedShell]:
+    paths = {f"container.mounts {path}": path for path in cluster.container.mounts}
+    if cluster.secrets_file:
+        paths["secrets_file"] = cluster.secrets_file
+    for key, path in paths.items():
+        _refuse_unmountable(key, path, cluster.container.runtime)
+        yield request.path(key, path)
+
+
+def _refuse_unmountable(key: str, path: str, runtime: str) -> None:
+    signs = _SPLITS_MOUNTS + (":" if runtime == "pyxis" else "")
+    sign = next((sign for sign in signs if sign in path), None)
+    if sign is not None:
+        raise ContainerError(f"{key} is {path}, and {runtime} splits a mount at {sign!r}", "give a path without it")
+
+
+def _mpirun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return the names for ranks that mpirun starts: one mpirun in the job script, over all nodes of the job."""
+    if cluster.container.runtime != "none":
+        raise ContainerError(
+            f"engine {request.plan.engine} starts its ranks by mpirun, which can't start each in its own container, "
+            f"and container.runtime is {cluster.container.runtime}",
+            "give --engine ddp",
+        )
+    topology, interface = request.plan.topology, cluster.network.interface
+    per_node = Sourced(f"ppr:{topology.instances_per_host}:node", request.hosts_origin)
+    return {
+        "mpirun": [
+            (Shell("-np"), Sourced(topology.instances, request.origin("instances"))),
+            (Shell("--map-by"), per_node),
+        ],
+        "mpi_interface": None if interface is None else Sourced(interface, request.cluster_origin),
+        "forwarded": [Shell(name) for name in environment(request)],
+    }
+
+
+def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+    """Return the names for ranks that poprun starts, perhaps in the job's own partition. Raises ContainerError."""
+    if cluster.container.runtime != "none":
+        raise ContainerError(
+            f"container.runtime is {cluster.container.runtime} and nodes.accelerator is ipu: poprun starts ranks by "
+            "the SDK's mpirun, which can't start each in its own container",
+            "Take runtime: none, and sdk.venv",
+        )
+    topology, origin, vipu = request.plan.topology, request.cluster_origin, cluster.vipu
+    allocation = _allocation(request, cluster)
+    partition = None
+    if vipu.partition is not None:
+        partition = SourcedShell(quoting.with_job_id(vipu.partition), origin)
+    elif vipu.allocation is not None:
+        partition = SourcedShell(quoting.with_job_id(_OWN_PARTITION), "a partition of the job's own")
+    hosts = SourcedShell(Shell(f'"$(hosts_of_job {cluster.poprun.host_list})"'), origin)
+    line = PoprunLine(
+        request,
+        cluster,
+        hosts=Option(Shell("--host"), hosts) if len(topology.hosts) > 1 else None,
+        ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
+        partition=partition,
+        allocation=None,  # the job script makes the partition before it starts poprun
+    )
+    return {
+        **line.context(),
+        "allocation": allocation,
+        "removes_own_partition": allocation is not None and cluster.vipu.remove_partition is not False,
+        "partition_ipus": Sourced(1 << (topology.devices - 1).bit_length(), origin),  # a power of two
+        "gcds": topology.ilds or 1,
+    }
+
+
+def _allocation(request: Request, cluster: SlurmCluster) -> SourcedShell | None:
+    """Return the allocation in which the job makes its partition; None if it makes none or only compiles."""
+    name = cluster.vipu.allocation
+    if name is None or request.job.compile_only:
+        return None
+    return SourcedShell(quoting.with_job_id(name), request.cluster_origin)
+
+
+# Program that starts the ranks -> the names that only its part of the script has.
+_STARTERS = {"srun": _srun, "mpirun": _mpirun, "poprun": _poprun}
