@@ -58,7 +58,7 @@ BUILT_IN: Dict[str, TaskFacts] = {
     ),
     # The classic recipe, for a global batch of 256; weight decay 0.0001 is the job's to give.
     "imagenet-resnet50": TaskFacts(
-        entry="trainjob.train.tasks.imagenet:ImageNetResNet50",
+        entry="trainjob.train.tasks.resnets:ImageNetResNet50",
         data="imagenet",
         samples=1281167,
         micro_batch=32,
@@ -71,7 +71,7 @@ BUILT_IN: Dict[str, TaskFacts] = {
     ),
     # The lessons' settings. On one IPU a ResNet-101 leaves little room for images, so that it is split over two.
     "cifar10-resnet50": TaskFacts(
-        entry="trainjob.train.tasks.cifar10:Cifar10ResNet50",
+        entry="trainjob.train.tasks.resnets:Cifar10ResNet50",
         data="cifar10",
         samples=50000,
         micro_batch=32,
@@ -83,7 +83,7 @@ BUILT_IN: Dict[str, TaskFacts] = {
         has_batch_norm=True,
     ),
     "cifar10-resnet101": TaskFacts(
-        entry="trainjob.train.tasks.cifar10:Cifar10ResNet101",
+        entry="trainjob.train.tasks.resnets:Cifar10ResNet101",
         data="cifar10",
         samples=50000,
         micro_batch=32,
