@@ -7,12 +7,14 @@ from typing import Any, Callable, Dict, List, NamedTuple
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.blame import add_hint
 from trainjob.train.engines.base import Number
 from trainjob.train.recording.state import Tensors
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 from trainjob.train.tasks.base import Task
+
+# The attribute of an error that passes through with what its description is to add.
+HINT = "_trainjob_hint"
 
 
 class Tried(NamedTuple):
@@ -47,7 +49,8 @@ def checked_loss(task: Task, outputs: Nested, targets: Nested) -> torch.Tensor:
         loss: Any = task.loss(outputs, targets)  # a user's task may return anything
     except Exception as error:
         # Most often the model and the loss don't fit, which the shapes show.
-        add_hint(error, "outputs: %s; targets: %s" % (nested.describe(outputs), nested.describe(targets)))
+        shapes = nested.describe(outputs), nested.describe(targets)
+        setattr(error, HINT, " (outputs: %s; targets: %s)" % shapes)
         raise
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
         raise UserError(
