@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Callable, Dict, Mapping, NamedTuple
 
 from trainjob.contract.optimizers import schedule_options
 from trainjob.records.job import TrainSettings
@@ -22,11 +22,12 @@ class Progress(NamedTuple):
         return min(1.0, self.update / max(1, self.total))
 
 
+Options = Mapping[str, float]
 # From progress and the schedule's options to a share of the peak learning rate.
-Shape = Callable[[Progress, Dict[str, Any]], float]
+Shape = Callable[[Progress, Options], float]
 
 
-def _between(start: float, end: float, share: float) -> float:
+def _linear(start: float, end: float, share: float) -> float:
     return start + (end - start) * share
 
 
@@ -34,12 +35,12 @@ def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
-def _stable_then_linear(progress: Progress, options: Dict[str, Any]) -> float:
+def _stable_then_linear(progress: Progress, options: Options) -> float:
     decaying = max(0.0, progress.share - (1.0 - options["decay"])) / options["decay"]
-    return _between(1.0, options["end"], decaying)
+    return _linear(1.0, options["end"], decaying)
 
 
-def _one_cycle(progress: Progress, options: Dict[str, Any]) -> float:
+def _one_cycle(progress: Progress, options: Options) -> float:
     """Rise and fall along cosines, as torch's OneCycleLR does (Smith and Topin, 2018)."""
     last = max(1, progress.total - 1)
     peak = options["rise"] * progress.total - 1
@@ -51,7 +52,7 @@ def _one_cycle(progress: Progress, options: Dict[str, Any]) -> float:
 # A new schedule is a row here and one in contract.optimizers, which has its options.
 SHAPES: Dict[str, Shape] = {
     "constant": lambda _progress, _options: 1.0,
-    "linear": lambda progress, options: _between(1.0, options["end"], progress.share),
+    "linear": lambda progress, options: _linear(1.0, options["end"], progress.share),
     "cosine": lambda progress, options: _cosine(1.0, options["end"], progress.share),
     "step": lambda progress, options: options["factor"] ** int(progress.epochs / options["every_epochs"]),
     "warmup-stable-decay": _stable_then_linear,
