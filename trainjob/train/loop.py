@@ -115,7 +115,7 @@ class Loop:
         self._pending = stage.engine.train(block, Flags(*stage.requests.now()))
         self.update += block.updates
         if before is not None:
-            self._note(before.read())
+            self._note(before())
         if stage.profiler is not None:
             stage.profiler.after(self.update)
         stage.progress.at(stage.counts.epoch_of(self.update), self.update)
@@ -137,7 +137,7 @@ class Loop:
         """Read the outcome of the last block, waiting for it."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self._note(pending.read())
+            self._note(pending())
 
     def _log(self) -> None:
         stage, update = self.stage, self._outcomes_read_until

@@ -20,7 +20,7 @@ from trainjob.train import engines
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.loop import Stage
 from trainjob.train.recording import resuming
-from trainjob.train.recording.checkpoint import CheckpointWriter, Crew, remove_left_behind
+from trainjob.train.recording.checkpoint import CheckpointWriter, ShardGroup, remove_left_behind
 from trainjob.train.recording.metrics import Recorder, Times
 from trainjob.train.recording.profile import profiler
 from trainjob.train.recording.progress import Progress
@@ -258,11 +258,11 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
             progress.limit_too_close(_TOO_CLOSE % (update, durable_s, margin_s, checkpoints.margin_for(durable_s)))
         recorder.checkpoint_line(opened.counts.epoch_of(update), update, stood_still_s, durable_s)
 
-    crew = None
+    group = None
     if engine.shards and run.world.size > 1:
         # The first group of instances that holds the whole model writes a checkpoint in parts.
         parts, rank = run.settings.shard_group or run.world.size, run.world.rank
-        crew = Crew(rank, rank if rank < parts else None, parts, run.world.aside())
+        group = ShardGroup(rank, rank if rank < parts else None, parts, run.world.aside())
     return Stage(
         paths=run.paths,
         settings=run.settings,
@@ -282,7 +282,7 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
             requests.refuse_stale,
             progress.checkpoint_failed,
             durable,
-            crew,
+            group,
         ),
         recorder=recorder,
         progress=progress,

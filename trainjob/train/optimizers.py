@@ -14,7 +14,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.optimizers import SEVERAL, is_own, optimizer_options
 from trainjob.contract.setting_row import Scalar
 from trainjob.records.job import TrainSettings
-from trainjob.train.recording.sharded import is_sharded, local, norms
+from trainjob.train.recording.state import is_sharded, local, norms
 from trainjob.train.tasks.loading import load_attribute
 
 Group = Dict[str, Any]  # parameters, and options that hold for them

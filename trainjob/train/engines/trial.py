@@ -34,7 +34,15 @@ def try_out(task: Task, model: torch.nn.Module, inputs: Nested, targets: Nested)
     outputs = model(inputs)
     loss = checked_loss(task, outputs, targets)
     with torch.no_grad():
-        metrics = _checked_metrics(task.metrics(outputs, targets), outputs, targets)
+        metrics: Dict[str, Number] = {**task.metrics(outputs, targets)}
+    wrong = [name for name, value in metrics.items() if torch.as_tensor(value).dim() != 0]
+    if wrong:
+        raise UserError(
+            "the task's metrics must be means over the micro batch, one number each, and %s is %s (outputs: %s; "
+            "targets: %s)"
+            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets)),
+            "take the mean of each",
+        )
     loss.backward()
     unused = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
     sparse = any(weight.grad is not None and weight.grad.is_sparse for weight in model.parameters())
@@ -59,19 +67,6 @@ def checked_loss(task: Task, outputs: Nested, targets: Nested) -> torch.Tensor:
             "return the mean over the micro batch, computed from the outputs by torch",
         )
     return loss
-
-
-def _checked_metrics(metrics: Any, outputs: Nested, targets: Nested) -> Dict[str, Number]:
-    wrong = [name for name, value in metrics.items() if torch.as_tensor(value).dim() != 0]
-    if wrong:
-        raise UserError(
-            "the task's metrics must be means over the micro batch, one number each, and %s is %s (outputs: %s; "
-            "targets: %s)"
-            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets)),
-            "take the mean of each",
-        )
-    checked: Dict[str, Number] = metrics
-    return checked
 
 
 def is_repeatable(model: torch.nn.Module, inputs: Callable[[], Nested]) -> bool:

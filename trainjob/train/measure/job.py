@@ -89,7 +89,7 @@ def appetite(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
         """Return the updates made in about `seconds`, and the seconds they took."""
         made, start = 0, time.perf_counter()
         while made == 0 or time.perf_counter() - start < seconds:
-            engine.train(block, Flags()).read()
+            engine.train(block, Flags())()
             made += block.updates
         return made, time.perf_counter() - start
 
@@ -106,7 +106,7 @@ def step(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
         """Return the seconds that each update takes, waiting for the outcome of each."""
         start = time.perf_counter()
         for _ in range(updates):
-            engine.train(block, Flags()).read()
+            engine.train(block, Flags())()
         return (time.perf_counter() - start) / updates
 
     def warmed_up(changes: Mapping[str, object]) -> Engine:

@@ -1,9 +1,9 @@
-"""Where a run resumes: at its newest sound checkpoint, provided that this belongs to the same job."""
+"""Resumes a run from its newest sound checkpoint, provided that this belongs to the same job."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Protocol
+from typing import Any, Callable, Dict, List, Protocol
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import CONTRACT, RunPaths
@@ -74,7 +74,10 @@ def resume(
     chosen = _NONE
     if world.rank == 0:
         newest = checkpoints.newest_sound(paths.checkpoints, warn)
-        chosen = _choice(paths, newest)
+        if newest is not None:
+            chosen = newest.update
+        elif checkpoints.folders(paths.checkpoints):
+            chosen = _ALL_DAMAGED
     update = world.from_first(chosen)
     if update == _ALL_DAMAGED:
         text = "every checkpoint in %s is damaged" % paths.checkpoints
@@ -85,12 +88,6 @@ def resume(
     check_fits(checkpoint, settings, counts)
     load(checkpoint, engine, settings, warn)
     return update
-
-
-def _choice(paths: RunPaths, newest: Optional[Checkpoint]) -> int:
-    if newest is not None:
-        return newest.update
-    return _ALL_DAMAGED if checkpoints.folders(paths.checkpoints) else _NONE
 
 
 def check_fits(checkpoint: Checkpoint, settings: TrainSettings, counts: Arithmetic) -> None:

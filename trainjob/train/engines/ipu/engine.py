@@ -34,17 +34,6 @@ def build(parts: Parts) -> Engine:
     return IpuEngine(parts)
 
 
-class Read(Pending):
-    """An outcome that is already available."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
-
-    def read(self) -> Outcome:
-        """Return it."""
-        return self._outcome
-
-
 class IpuEngine:
     """The model on this instance's IPUs."""
 
@@ -101,7 +90,8 @@ class IpuEngine:
         results = self._training(self._as_sent(block.inputs), block.targets)
         if self.parts.trace is not None:
             self._trace(block)
-        return Read(self._outcome(results, block, flags))
+        outcome = self._outcome(results, block, flags)
+        return lambda: outcome
 
     def _set_learning_rate(self, update: int) -> None:
         rate = self.parts.learning_rate(update)
