@@ -26,7 +26,7 @@ FIXED_ORDER = "trainjob.train.engines.fixed_order"
 # Modules with a `join` of their own, for engines whose ranks don't meet through torch.distributed.
 WORLDS: Dict[str, str] = {
     "horovod": "trainjob.train.engines.horovod_world",
-    "ipu": "trainjob.train.engines.ipu.world",
+    "ipu": "trainjob.train.engines.ipu.options",
 }
 
 
