@@ -14,18 +14,18 @@ from trainjob.records.files import write_atomically
 from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
-from trainjob.train.engines.base import Engine, Flags, Outcome, Pending
+from trainjob.train.engines.base import Engine, Outcome, Pending
 from trainjob.train.recording.checkpoint import CheckpointWriter
 from trainjob.train.recording.metrics import Phases, Recorder, accuracy_text
 from trainjob.train.recording.profile import Profiler
 from trainjob.train.recording.progress import Progress
-from trainjob.train.recording.resuming import facts
+from trainjob.train.resuming import facts
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.sources import Source
 from trainjob.train.schedule import Schedule
 from trainjob.train.stalling import Watch
-from trainjob.train.stopping import Requests, StaleAttemptError
+from trainjob.train.stopping import Flags, Requests, StaleAttemptError
 from trainjob.train.world import World
 
 COMPLETED, STOPPED = "completed", "stopped"
@@ -112,7 +112,7 @@ class Loop:
         if stage.profiler is not None:
             stage.profiler.before(self.update + 1)
         before = self._pending
-        self._pending = stage.engine.train(block, Flags(*stage.requests.now()))
+        self._pending = stage.engine.train(block, stage.requests.now())
         self.update += block.updates
         if before is not None:
             self._note(before())

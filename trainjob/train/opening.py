@@ -16,15 +16,14 @@ from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.records.job import TrainSettings
 from trainjob.records.trace import NUDGED, SAMPLES
-from trainjob.train import engines
+from trainjob.train import engines, resuming
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.loop import Stage
-from trainjob.train.recording import resuming
 from trainjob.train.recording.checkpoint import CheckpointWriter, ShardGroup, remove_left_behind
 from trainjob.train.recording.metrics import Recorder, Times
 from trainjob.train.recording.profile import profiler
 from trainjob.train.recording.progress import Progress
-from trainjob.train.recording.trace import Trace, nudge
+from trainjob.train.recording.trace import TraceWriter, nudge
 from trainjob.train.samples import arithmetic
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import trial_inputs
@@ -226,7 +225,7 @@ def build_engine(run: Run, opened: Opened) -> Engine:
     trace = None
     if run.settings.trace:
         is_stream, is_full = isinstance(opened.train, StreamSource), run.settings.trace != SAMPLES
-        trace = Trace(run.paths, run.world.rank, run.attempt, stream=is_stream, full=is_full)
+        trace = TraceWriter(run.paths, run.world.rank, run.attempt, stream=is_stream, full=is_full)
     return engines.build(
         Parts(
             task=opened.task,

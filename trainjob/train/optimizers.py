@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 import torch
 
@@ -51,22 +51,18 @@ class _LayerWise(torch.optim.Optimizer):
         # Norms of parts take a sum over instances, made once for all. Otherwise one weight's step is held at a time.
         shared = any(is_sharded(turn.parameter) for turn in turns)
         for some in [turns] if shared else [[turn] for turn in turns]:
-            steps = [self._step(turn) for turn in some]
-            adapted = [(turn, step) for turn, step in zip(some, steps) if turn.group["adapted"]]
+            steps = [(turn, *self._step(turn)) for turn in some]
+            adapted = [row for row in steps if row[0].group["adapted"]]
             if adapted:
-                pairs = [(turn.weight, self._compared(turn, step)) for turn, step in adapted]
+                pairs = [(turn.weight, compared) for turn, _, compared in adapted]
                 lengths = norms([tensor for pair in pairs for tensor in pair], adapted[0][0].parameter)
-                for (turn, step), length, compared in zip(adapted, lengths[::2], lengths[1::2]):
+                for (turn, step, _), length, compared in zip(adapted, lengths[::2], lengths[1::2]):
                     step.mul_(self._factor(length, compared, turn.group))
-            for turn, step in zip(some, steps):
+            for turn, step, _ in steps:
                 self._move(turn, step)
 
-    def _step(self, turn: _Turn) -> torch.Tensor:
-        """Return the step before its length is adapted."""
-        raise NotImplementedError
-
-    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:
-        """Return what the weight's norm is compared with the norm of."""
+    def _step(self, turn: _Turn) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return the step before its length is adapted, and what the weight's norm is compared with the norm of."""
         raise NotImplementedError
 
     def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Group) -> torch.Tensor:
@@ -87,11 +83,9 @@ def _quotient(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tenso
 class Lars(_LayerWise):
     """LARS (You, Gitman and Ginsburg, 2017): v ← m·v + lr·η·‖w‖ ÷ (‖g‖ + β·‖w‖) · (g + β·w); w ← w − v."""
 
-    def _step(self, turn: _Turn) -> torch.Tensor:
-        return turn.gradient.add(turn.weight, alpha=turn.group["weight_decay"]).mul_(turn.group["lr"])
-
-    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - LAMB compares the step
-        return turn.gradient
+    def _step(self, turn: _Turn) -> Tuple[torch.Tensor, torch.Tensor]:
+        decayed = turn.gradient.add(turn.weight, alpha=turn.group["weight_decay"])
+        return decayed.mul_(turn.group["lr"]), turn.gradient
 
     def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Group) -> torch.Tensor:
         return _quotient(group["trust"] * length, compared + group["weight_decay"] * length)
@@ -106,7 +100,7 @@ class Lars(_LayerWise):
 class Lamb(_LayerWise):
     """LAMB (You et al., 2020, algorithm 2): Adam's step plus weight decay, scaled to the norm of the weight."""
 
-    def _step(self, turn: _Turn) -> torch.Tensor:
+    def _step(self, turn: _Turn) -> Tuple[torch.Tensor, torch.Tensor]:
         state, gradient, group = self.state[turn.parameter], turn.gradient, turn.group
         if not state:
             first = {name: torch.zeros_like(turn.parameter) for name in ("mean", "square")}
@@ -116,10 +110,8 @@ class Lamb(_LayerWise):
         mean = local(state["mean"]).mul_(beta1).add_(gradient, alpha=1 - beta1) / (1 - beta1**steps)
         square = local(state["square"]).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2) / (1 - beta2**steps)
         step: torch.Tensor = mean.div_(square.sqrt_().add_(group["eps"]))
-        return step.add_(turn.weight, alpha=group["weight_decay"])
-
-    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - LARS compares the gradient
-        return step
+        step.add_(turn.weight, alpha=group["weight_decay"])
+        return step, step
 
     def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Group) -> torch.Tensor:  # noqa: ARG002
         return _quotient(length, compared)

@@ -23,11 +23,11 @@ class StaleAttemptError(Exception):
     """A newer attempt of this run has started, so this one must not write anything more."""
 
 
-class Pending(NamedTuple):
+class Flags(NamedTuple):
     """Whether the run is to stop, and whether a newer attempt has started, as far as this rank knows."""
 
-    stop: bool
-    stale: bool
+    stop: bool = False
+    stale: bool = False
 
 
 def listen() -> None:
@@ -60,14 +60,14 @@ class Requests:
         self._paths = paths
         self._attempt = attempt
         self._next_look = 0.0
-        self._seen = Pending(False, False)
+        self._seen = Flags()
 
-    def now(self) -> Pending:
+    def now(self) -> Flags:
         """Return what is requested. Files may be noticed up to 0.2 s late, signals never."""
         if time.monotonic() >= self._next_look:
-            self._seen = Pending(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
+            self._seen = Flags(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
             self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
-        return Pending(True, self._seen.stale) if _received else self._seen
+        return Flags(True, self._seen.stale) if _received else self._seen
 
     def refuse_stale(self) -> None:
         """Raise StaleAttemptError if a newer attempt has started. Call it right before writing anything that lasts."""

@@ -43,7 +43,7 @@ _RECORDED_COLLECTIVES = "2000"
 _distributed: Any = torch.distributed
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """This process's place among the ranks, and its device."""
 
     rank: int
@@ -52,7 +52,7 @@ class Place(NamedTuple):
     device: torch.device
 
 
-class Work(Protocol):
+class Collective(Protocol):
     """A collective in progress."""
 
     def wait(self) -> object:
@@ -62,7 +62,7 @@ class Work(Protocol):
 class Later:
     """A sum over all ranks in progress."""
 
-    def __init__(self, world: "World", values: torch.Tensor, work: Optional[Work] = None) -> None:
+    def __init__(self, world: "World", values: torch.Tensor, work: Optional[Collective] = None) -> None:
         self._world = world
         self._values = values
         self._work = work
@@ -84,7 +84,7 @@ class Later:
 class World:
     """A world of one process, in which no collective is called."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankPlace) -> None:
         self.rank = place.rank
         self.local_rank = place.local_rank
         self.size = place.size
@@ -101,7 +101,9 @@ class World:
 
     def from_first(self, number: int) -> int:
         """Return the number that rank 0 passed."""
-        return number
+        value = torch.tensor([number], dtype=torch.int64, device=self.device)
+        self.synchronise([value])
+        return int(value.item())
 
     def gather(self, word: bytes) -> List[bytes]:
         """Return the word of every rank, in order. All words must have the same length."""
@@ -124,12 +126,6 @@ class Group(World):
     def sum_later(self, values: torch.Tensor) -> Later:
         """Start summing `values` over all ranks, after any collective in progress."""
         return Later(self, values, torch.distributed.all_reduce(values, async_op=True))
-
-    def from_first(self, number: int) -> int:
-        """Return the number that rank 0 passed."""
-        value = torch.tensor([number], dtype=torch.int64, device=self.device)
-        self._wait(torch.distributed.broadcast(value, 0, async_op=True))
-        return int(value.item())
 
     def gather(self, word: bytes) -> List[bytes]:
         """Return the word of every rank, in order. All words must have the same length."""
@@ -155,7 +151,7 @@ class Group(World):
 
         return gather
 
-    def _wait(self, work: Work) -> None:
+    def _wait(self, work: Collective) -> None:
         self.waits = True
         work.wait()
         self.waits = False
@@ -165,7 +161,7 @@ class Group(World):
         torch.distributed.destroy_process_group()
 
 
-def place(environ: Mapping[str, str]) -> Place:
+def place(environ: Mapping[str, str]) -> RankPlace:
     """Return the place that the launcher gave this process; without a launcher, alone on the CPU."""
     named = environ.get(environment.RANK_DEVICE) or "cpu"
     chosen = environment.redirect(environ, "TRAINJOB_DEVICE") or named
@@ -178,10 +174,10 @@ def place(environ: Mapping[str, str]) -> Place:
             + environment.TRY_ON_CPUS,
         )
     rank, local_rank = int(environ.get(environment.RANK) or 0), int(environ.get(environment.LOCAL_RANK) or 0)
-    return Place(rank, local_rank, int(environ.get(environment.WORLD_SIZE) or 1), device)
+    return RankPlace(rank, local_rank, int(environ.get(environment.WORLD_SIZE) or 1), device)
 
 
-def join(own: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
+def join(own: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:
     """Return the world of this process once all its ranks have joined. Raises UserError."""
     if own.device.type == "cuda":
         torch.cuda.set_device(own.device)

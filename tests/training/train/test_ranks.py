@@ -27,7 +27,7 @@ FAILED = exits.USER_OR_CLUSTER_CAN_FIX
 
 
 def place(rank: int = 0, size: int = 1) -> Any:
-    return world.Place(rank, rank, size, torch.device("cpu"))
+    return world.RankPlace(rank, rank, size, torch.device("cpu"))
 
 
 def test_a_torch_without_distributed_names_the_container(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Dict, Mapping
 
 from trainjob.contract.errors import UserError
 from trainjob.train.engines.base import Engine, Parts
-from trainjob.train.world import Place, World
+from trainjob.train.world import RankPlace, World
 
 # A new engine is a module with `build(parts) -> Engine`, and a row here.
 MODULES: Dict[str, str] = {
@@ -30,7 +30,7 @@ WORLDS: Dict[str, str] = {
 }
 
 
-def join(engine: str, place: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
+def join(engine: str, place: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:
     """Return the world in which instances of `engine` train, once all ranks have joined. Raises UserError."""
     module = importlib.import_module(WORLDS.get(engine, "trainjob.train.world"))
     world: World = module.join(place, environ, timeout_seconds)

@@ -8,11 +8,12 @@ import torch
 
 from trainjob.records.job import TrainSettings
 from trainjob.train.recording.state import State
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.nested import Nested
 from trainjob.train.samples.sources import Source
+from trainjob.train.stopping import Flags
 from trainjob.train.tasks.base import Task
 from trainjob.train.world import World
 
@@ -28,14 +29,7 @@ class Parts(NamedTuple):
     world: World
     learning_rate: Callable[[int], float]  # of an update
     trial: Tuple[Nested, Nested]  # inputs and targets of one micro batch, the same on all ranks in all attempts
-    trace: Optional[Trace] = None  # records every update, if the run is to be compared
-
-
-class Flags(NamedTuple):
-    """What a rank signals to the others with its next block: stop, and that a newer attempt has started."""
-
-    stop: bool = False
-    stale: bool = False
+    trace: Optional[TraceWriter] = None  # records every update, if the run is to be compared
 
 
 class Outcome(NamedTuple):

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainjob.train.engines.base import Engine, Flags, Number, Parts, Pending, as_vector
+from trainjob.train.engines.base import Engine, Number, Parts, Pending, as_vector
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.trial import kept_buffers, restore_buffers
 from trainjob.train.samples.nested import Nested
+from trainjob.train.stopping import Flags
 from trainjob.train.world import Later
 
 

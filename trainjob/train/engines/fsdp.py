@@ -22,7 +22,7 @@ from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
 from trainjob.train.recording.state import is_sharded, local
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples.nested import Nested
 
 
@@ -190,7 +190,7 @@ class FsdpEngine(TorchEngine):
         self._free()
         return values
 
-    def _note_model(self, trace: Trace) -> None:
+    def _note_model(self, trace: TraceWriter) -> None:
         super()._note_model(trace)
         self._free()
 

@@ -13,14 +13,14 @@ from typing import Any, List, Mapping
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.world import Later, Place, World
+from trainjob.train.world import Later, RankPlace, World
 
 # Sums that may be in progress at once, each with its own name: an outcome is read one update later.
 _UNDER_WAY = 4
 _CARRIED_AS = {torch.bool: torch.uint8, torch.bfloat16: torch.int16}
 
 
-def join(place: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:  # noqa: ARG001 - the signature of every world
+def join(place: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:  # noqa: ARG001 - the signature of every world
     """Return the world of the ranks that mpirun started, joined by Horovod. Raises UserError.
 
     A world of one needs no Horovod.
@@ -51,7 +51,7 @@ def join(place: Place, environ: Mapping[str, str], timeout_seconds: float) -> Wo
 class HorovodWorld(World):
     """A world of several processes, on Horovod."""
 
-    def __init__(self, place: Place, horovod: ModuleType) -> None:
+    def __init__(self, place: RankPlace, horovod: ModuleType) -> None:
         super().__init__(place)
         self.horovod = horovod
         self._numbers = itertools.cycle(range(_UNDER_WAY))

@@ -10,20 +10,21 @@ import torch
 
 from trainjob.train.engines import precision
 from trainjob.train.engines.average import Average
-from trainjob.train.engines.base import Flags, Number, Outcome, Parts, Pending, as_vector
+from trainjob.train.engines.base import Number, Outcome, Parts, Pending, as_vector
 from trainjob.train.engines.compiling import channels_last, compile_modules, store_channels_last
 from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, refuse_unused, try_out
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
 from trainjob.train.recording.state import State, load_model, load_optimizer, model_tensors, optimizer_tensors
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples import nested
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.batches import blocks as gathered
 from trainjob.train.samples.draws import micro_batch_seed
 from trainjob.train.samples.nested import Nested
 from trainjob.train.samples.sources import Source
+from trainjob.train.stopping import Flags
 from trainjob.train.world import Later
 
 # Without a backward pass no activations are kept, so eight micro batches fit where one does.
@@ -301,7 +302,7 @@ class TorchEngine:
             raise refuse_unused(tried.unused)
         return tried
 
-    def _note_model(self, trace: Trace) -> None:
+    def _note_model(self, trace: TraceWriter) -> None:
         def inputs() -> Nested:
             return self.trial_batch()[0]
 

@@ -23,10 +23,11 @@ from trainjob.records.files import write_json
 from trainjob.records.measures import MEASUREMENT, PLAIN_STEP, STEP_VARIATIONS
 from trainjob.train import engines, stopping
 from trainjob.train import world as worlds
-from trainjob.train.engines.base import Engine, Flags
+from trainjob.train.engines.base import Engine
 from trainjob.train.opening import Opened, Run, build_engine, open_task, task_settings
 from trainjob.train.samples.batches import Block, blocks
 from trainjob.train.stalling import Watch
+from trainjob.train.stopping import Flags
 
 _LIMIT_S = 1800.0  # how long a rank waits for another one: a variation may compile
 _FOREVER = 1 << 40  # updates, so that only the clock ends the measurement

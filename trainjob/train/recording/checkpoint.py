@@ -232,7 +232,7 @@ def _fill(staging: Path, state: State, update: int, part: int = 0, parts: int = 
         rows = {one: [held.first_row, held.all_rows] for one, held in tensors.items() if isinstance(held, Part)}
         more = {ROWS: json.dumps(rows, sort_keys=True)} if parts > 1 else {}
         plain = {one: held.rows if isinstance(held, Part) else held for one, held in tensors.items()}
-        files[name] = safetensors.save_durably(staging / name, plain, {**metadata, **more})._asdict()
+        files[name] = safetensors.save_durably(staging / name, plain, {**metadata, **more})
     return files
 
 

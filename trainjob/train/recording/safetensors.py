@@ -9,7 +9,7 @@ import ctypes
 import hashlib
 import os
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -41,13 +41,6 @@ DTYPES: Dict[str, torch.dtype] = {word: getattr(torch, name) for word, name in _
 _WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
-class Written(NamedTuple):
-    """Size and digest of a file as it was written."""
-
-    bytes: int
-    sha256: str
-
-
 def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None) -> None:
     """Write `tensors` to `path`, which is not fsynced. Tensors that share memory are written once each."""
     with open(str(path), "wb") as stream:
@@ -55,8 +48,8 @@ def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None
             stream.write(part)
 
 
-def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Written:
-    """Write `tensors` to `path` and fsync the file, but not its folder. Return its size and digest."""
+def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Dict[str, object]:
+    """Write `tensors` to `path` and fsync the file, but not its folder. Return what an index says of it."""
     # Hashed while writing: reading it again would take CPU time from the training.
     digest = hashlib.sha256()
     with open(str(path), "wb") as stream:
@@ -65,7 +58,7 @@ def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Writ
             stream.write(part)
         stream.flush()
         os.fsync(stream.fileno())
-        return Written(stream.tell(), digest.hexdigest())
+        return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
 
 
 def _parts(tensors: Tensors, metadata: Dict[str, str]) -> Iterator[Union[bytes, memoryview]]:

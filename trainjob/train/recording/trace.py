@@ -19,7 +19,7 @@ from trainjob.train.samples.nested import Nested
 _DIGEST_BYTES = 8
 
 
-class Trace:
+class TraceWriter:
     """One rank's part of the trace. The engine calls these methods in the order of an update.
 
     `stream`: the data set is iterable. `full`: gradients and weights are recorded as well, which takes long for a

@@ -33,7 +33,7 @@ class StreamSource:
     def __init__(self, dataset: Iterable[object], samples: int) -> None:
         self.dataset = dataset
         self._samples = samples
-        self._reader: Optional[Reader] = None
+        self._reader: Optional[StreamReader] = None
 
     def __len__(self) -> int:
         """Return the number of samples in an epoch."""
@@ -43,11 +43,11 @@ class StreamSource:
         """Return the samples at the places `indices`, which ascend; a smaller one than before restarts the stream."""
         places: List[int] = indices.tolist()
         if self._reader is None or self._reader.place > places[0]:
-            self._reader = Reader(self.dataset, 0, _HELD_OUT_EPOCH, self._samples)
+            self._reader = StreamReader(self.dataset, 0, _HELD_OUT_EPOCH, self._samples)
         return collate([self._reader.at(place) for place in places])
 
 
-class Reader:
+class StreamReader:
     """One epoch of the stream. Every generator is seeded before each sample, even before one that is skipped."""
 
     def __init__(self, dataset: Iterable[object], seed: int, epoch: int, samples: int) -> None:
@@ -83,12 +83,12 @@ class Share(IterableDataset):  # type: ignore[type-arg] # not generic in torch 1
 
     def __iter__(self) -> Iterator[Tuple[Nested, Nested]]:
         """Yield the blocks in order."""
-        reader: Optional[Reader] = None
+        reader: Optional[StreamReader] = None
         slots = self._counts.slots(self._instance).tolist()
         for first in range(self._start, self._end, self._counts.device_iterations):
             epoch, within = self._counts.place(first)
             if reader is None or within == 0:
-                reader = Reader(self._source.dataset, self._counts.seed, epoch, len(self._source))
+                reader = StreamReader(self._source.dataset, self._counts.seed, epoch, len(self._source))
             updates = range(within, within + min(self._counts.device_iterations, self._end - first))
             places = [update * self._counts.global_batch + slot for update in updates for slot in slots]
             yield collate([reader.at(place) for place in places])

@@ -14,7 +14,7 @@ from typing import Dict, Generator, List, Sequence, Tuple
 import torch
 from torch.utils.data import Dataset
 
-from trainjob.train.engines.base import Engine, Flags, Outcome, Parts, Pending
+from trainjob.train.engines.base import Engine, Outcome, Parts, Pending
 from trainjob.train.engines.horovod_world import HorovodWorld
 from trainjob.train.engines.ipu import model as ipu_model
 from trainjob.train.engines.ipu import options as ipu_options
@@ -27,6 +27,7 @@ from trainjob.train.samples.batches import Block, seeded_indices
 from trainjob.train.samples.batches import blocks as gathered
 from trainjob.train.samples.nested import Nested
 from trainjob.train.samples.sources import DatasetSource, MapDataset, SeededDataset, Source, collate
+from trainjob.train.stopping import Flags
 
 
 def build(parts: Parts) -> Engine:

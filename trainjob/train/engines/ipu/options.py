@@ -16,7 +16,7 @@ from trainjob.contract.optimizers import optimizer_options
 from trainjob.records.job import TrainSettings
 from trainjob.train.engines import horovod_world
 from trainjob.train.optimizers import Groups, with_betas
-from trainjob.train.world import Place, World
+from trainjob.train.world import RankPlace, World
 
 _CACHES = ("POPTORCH_CACHE_DIR", "POPDIST_EXECUTABLE_CACHE_PATH")
 # A new optimizer is a new row, and a name in the row of engine ipu in planning/engines.py.
@@ -27,7 +27,7 @@ LOSS_SCALING = 1000.0
 _STATE_PARTS = ("ipu_state", "ipu_param")
 
 
-def join(place: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
+def join(place: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:
     """Return the world of the instances that poprun started; without poprun, of this one alone. Raises UserError."""
     if environ.get(environment.COMPILE_ONLY):
         return World(place._replace(rank=0, local_rank=0, size=1))
