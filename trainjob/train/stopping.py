@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
-from typing import Iterable, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import Iterable, Iterator, List, NamedTuple, TypeVar
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.attempts import is_stale
@@ -33,7 +32,7 @@ class Flags(NamedTuple):
 def listen() -> None:
     """Turn USR1 and TERM into a request to checkpoint and stop. Call it before torch is imported."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
-        signal.signal(number, _receive)
+        signal.signal(number, lambda received, _frame: _received.append(received))
 
 
 def without_usr1(values: Iterable[Value]) -> Iterator[Value]:
@@ -47,10 +46,6 @@ def without_usr1(values: Iterable[Value]) -> Iterator[Value]:
         return iter(values)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _receive(number: int, frame: Optional[FrameType]) -> None:  # noqa: ARG001 - the signature of a signal handler
-    _received.append(number)
 
 
 class Requests:

@@ -105,7 +105,9 @@ class IpuEngine:
 
     def train(self, block: Block, flags: Flags) -> Pending:
         """Make the updates of `block`; they are complete on return."""
-        self._take_device()
+        self._evaluation.let_go()
+        if self._training.isCompiled() and not self._training.isAttachedToDevice():
+            self._training.attachToDevice()
         rate = self.parts.learning_rate(block.first_update)
         if rate != self._rate:
             for group in self._optimizer.param_groups:
@@ -173,11 +175,6 @@ class IpuEngine:
         inputs, targets = nested.convert(lambda tensor: torch.cat([tensor] * count), self.parts.trial)
         self._training.compile(self._as_sent(inputs), targets)
         self._evaluation.compile(self._as_sent)
-
-    def _take_device(self) -> None:
-        self._evaluation.let_go()
-        if self._training.isCompiled() and not self._training.isAttachedToDevice():
-            self._training.attachToDevice()
 
     # -- evaluation ----------------------------------------------------------------------------
 
