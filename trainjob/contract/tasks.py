@@ -23,7 +23,7 @@ class TaskFacts(NamedTuple):
 
 # The lessons' settings.
 _CIFAR10 = TaskFacts(
-    entry="trainjob.train.tasks.cifar10:Cifar10ResNet50",
+    entry="trainjob.train.tasks.resnets:Cifar10ResNet50",
     data="cifar10",
     samples=50000,
     epochs=5,
@@ -54,7 +54,7 @@ BUILT_IN: Dict[str, TaskFacts] = {
     ),
     # The classic recipe, for a global batch of 256; weight decay 0.0001 is the job's to give.
     "imagenet-resnet50": TaskFacts(
-        entry="trainjob.train.tasks.imagenet:ImageNetResNet50",
+        entry="trainjob.train.tasks.resnets:ImageNetResNet50",
         data="imagenet",
         samples=1281167,
         epochs=90,
@@ -65,7 +65,7 @@ BUILT_IN: Dict[str, TaskFacts] = {
     ),
     "cifar10-resnet50": _CIFAR10,
     # On one IPU a ResNet-101 leaves little room for images, so that it is split over two.
-    "cifar10-resnet101": _CIFAR10._replace(entry="trainjob.train.tasks.cifar10:Cifar10ResNet101", stages=(2, 1)),
+    "cifar10-resnet101": _CIFAR10._replace(entry="trainjob.train.tasks.resnets:Cifar10ResNet101", stages=(2, 1)),
 }
 
 # The task of a job that names neither a task nor a command.
