@@ -127,7 +127,7 @@ class Launch:
 
         options, shared, uses_data = self.options, self.shared, self.job is None or self.job.uses_data
         requirements = node_check.Requirements(
-            gpus=rank_environment.gpus_needed(self.first, shared) if options.accelerator == "gpu" else 0,
+            gpus=self._gpus_of_node() if options.accelerator == "gpu" else 0,
             data_dir=shared.get("TRAINJOB_DATA_DIR") or None if uses_data else None,
             environment=shared,
         )
@@ -141,6 +141,10 @@ class Launch:
         children = [self._environment_of(ranking) for ranking in (self.rankings if requirements.gpus else ())]
         work = Work(self.rankings, shared, children)
         return node_check.all_reduce_fails(self.paths, work, self.attempt, self.restarts)
+
+    def _gpus_of_node(self) -> int:
+        ranking = self.first._replace(local_world_size=self.options.ranks_per_node or self.first.local_world_size)
+        return rank_environment.gpus_needed(ranking, self.shared)
 
     def _supervise(self) -> int:
         """Return the exit code of the ranks, once all have ended."""
@@ -204,7 +208,7 @@ class Launch:
             affinity = rank_environment.Affinity(len(near.cpus), is_bound=True)
         environ = self._environment_of(ranking)
         threads = rank_environment.threading(options.launcher, ranking, affinity, environ, bound_here=near is not None)
-        return Rank(
+        rank = Rank(
             ranking=ranking,
             command=self.command or [],
             environment={**rank_environment.PRINTING, **threads, **environ},
@@ -213,14 +217,22 @@ class Launch:
             cpus=near.cpus if near is not None else frozenset(),
             # The launcher outside a container heads its log, which also shows why a container does not start.
             begins_log=options.launcher != "container",
+            ranks_per_node=options.ranks_per_node,
             holds_input=options.ranks_in_containers,
         )
+        if not options.ranks_per_node:
+            return rank
+        from trainjob.launch.ranks import node_start
+
+        return node_start.of_node(rank, self.paths)
 
     def _near_gpu(self, ranking: Ranking) -> Optional[Binding]:
         """Return the CPUs next to the rank's GPU; None if it has none, or the machine doesn't say."""
         options = self.options
         if options.binding != "numa" or options.accelerator != "gpu" or options.ranks_in_containers:
             return None
+        if options.ranks_per_node:
+            return None  # its launcher's ranks share all of the node
         if environment.redirect(self.shared, "TRAINJOB_DEVICE") == "cpu":
             return None
         from trainjob.launch.ranks import binding

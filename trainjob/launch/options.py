@@ -23,6 +23,7 @@ class Options(NamedTuple):
     command: List[str]
     launcher: str
     instances: int = 1
+    ranks_per_node: int = 0
     accelerator: str = "cpu"
     working_folder: str = "code"
     port: int = 0
@@ -48,6 +49,7 @@ class _Flag(NamedTuple):
 FLAGS = {
     "launcher": _Flag(choices=("local", *environment.LAUNCHER_NAMES)),
     "instances": _Flag("ranks to start (launcher local)"),
+    "ranks_per_node": _Flag("ranks that the command starts on this node by itself; 0: it is one rank"),
     "accelerator": _Flag(choices=("cpu", "gpu", "ipu")),
     "working_folder": _Flag("where ranks start, below RUN_DIR"),
     "port": _Flag("rendezvous port; 0: choose a free one"),

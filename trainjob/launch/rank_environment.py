@@ -38,13 +38,16 @@ class Rank(NamedTuple):
     log: Path
     begins_log: bool = True
     cpus: FrozenSet[int] = frozenset()  # to which it is bound; none: as this process
+    ranks_per_node: int = 0  # that the command starts by itself; 0: it is the rank
     holds_input: bool = False  # its standard input stays open for as long as this process lives
 
     @property
     def header(self) -> str:
         """The line that heads each attempt in the rank's log."""
-        return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
+        what = "node" if self.ranks_per_node else "rank"
+        return "--- attempt %s · %s %d of %d · %s · %s ---\n" % (
             self.environment[environment.ATTEMPT],
+            what,
             self.ranking.rank,
             self.ranking.world_size,
             own_name(),

@@ -60,7 +60,10 @@ class Supervisor:
         self._kill_at: Optional[float] = None
         self._was_told_to_end = False
         self._was_asked_to_stop = False
-        self._without_usr1: Set[int] = set()  # ranks that USR1 has not reached yet
+        self._without_usr1: Set[int] = (
+            set()
+        )  # ranks that USR1 has not reached yet, and launchers, whose ranks come later
+        self._asked: Set[int] = set()  # processes that have got USR1
         self._first_failure: Optional[int] = None
         self._codes: List[int] = []
         self._witness = Witness()
@@ -114,13 +117,27 @@ class Supervisor:
         if number in PASSED_ON:
             self._pass_on(PASSED_ON[signal.Signals(number)])
         # A rank without a handler yet would not notice USR1, and one that never installs one must survive it.
-        for pid in [pid for pid in self._without_usr1 if processes.hears(pid, signal.SIGUSR1)]:
-            os.kill(pid, signal.SIGUSR1)
+        for pid in [pid for pid in self._not_asked() if processes.hears(pid, signal.SIGUSR1)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
             self._without_usr1.discard(pid)
+            self._asked.add(pid)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             for pid in self._running:
                 os.killpg(pid, signal.SIGKILL)
             self._kill_at = None
+
+    def _not_asked(self) -> List[int]:
+        """Return the processes of ranks that USR1 has not reached yet."""
+        asked = []
+        for pid in self._without_usr1:
+            if self._running[pid].rank.ranks_per_node:
+                from trainjob.launch.ranks import node_start
+
+                asked += [below for below in node_start.ranks_below(pid) if below not in self._asked]
+            else:
+                asked.append(pid)
+        return asked
 
     def _pass_on(self, number: int) -> None:
         if number == signal.SIGUSR1:
