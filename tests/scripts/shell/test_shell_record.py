@@ -202,7 +202,7 @@ def test_a_checkpoint_is_asked_for_before_the_time_limit(bash: Bash) -> None:
     said = bash.run("time_limit_s=8 time_limit_margin_s=7\n" + PAGE % ranks)
     assert (said.code, bash.word("state")) == (75, "STOPPED")
     assert "the time limit of 8 s is near" in said.err
-    assert [event.what for event in events.read(RunPaths(bash.folder).events)] == ["began", "signal", "ended"]
+    assert [event.what for event in events.read(RunPaths(bash.folder))] == ["began", "signal", "ended"]
 
 
 def test_the_time_limit_ends_what_does_not_stop(bash: Bash) -> None:
