@@ -228,6 +228,13 @@ class JobSettings(RuntimeSettings):
         shared=True,
         form="words",
     )
+    command_per: Optional[Literal["rank", "node"]] = setting(
+        None,
+        "Start the command once per rank, or once per node if it starts the ranks of its node itself.",
+        group=RUN,
+        absent="node for torchrun, accelerate launch, deepspeed, composer and tune run, else rank",
+        shared=True,
+    )
     env: Dict[str, str] = setting(
         {}, "An environment variable of every rank; overrides the cluster file's.", group=RUN, form="environment"
     )
