@@ -12,7 +12,7 @@ import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.optimizers import SEVERAL, is_own, optimizer_options
-from trainjob.contract.setting_row import Scalar
+from trainjob.contract.settings import Scalar
 from trainjob.records.job import TrainSettings
 from trainjob.train.recording.state import is_sharded, local, norms
 from trainjob.train.tasks.loading import load_attribute

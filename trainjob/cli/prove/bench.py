@@ -13,7 +13,7 @@ from trainjob.cli.app import examples, new
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.cli.prove import bench_pods
 from trainjob.cli.prove.bench_step import STEP_EXAMPLES, Output, step
-from trainjob.contract import setting_row, settings
+from trainjob.contract import settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -29,7 +29,7 @@ app = new(
 
 # What a bench decides itself, or what only a run that is submitted has.
 _NO_RUN = functools.partial(
-    takes_a_job, without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM)
+    takes_a_job, without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM)
 )
 _ONLY_RANKS = functools.partial(
     takes_a_job, without=(name for name in settings.names(settings.JobSettings) if name not in ("instances", "env"))
@@ -37,12 +37,12 @@ _ONLY_RANKS = functools.partial(
 _ONLY_DATA = functools.partial(
     takes_a_job,
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
-    groups_without=(setting_row.TRAINING, setting_row.RECORDS, setting_row.SLURM),
+    groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
 _TOY_NET = functools.partial(
     takes_a_job,
     without=("task", "epochs", "updates", "instances", "replicas", "samples", "data"),
-    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
 Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
 Appetite = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from trainjob.cli.app import examples
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import setting_row
+from trainjob.contract import settings
 from trainjob.records import measures
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -24,7 +24,7 @@ _VARIATIONS = list(measures.STEP_VARIATIONS)[1:]
 _ONE_STEP = functools.partial(
     takes_a_job,
     without=("epochs", "updates", *measures.PLAIN_STEP),
-    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
 
 

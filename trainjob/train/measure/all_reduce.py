@@ -2,7 +2,7 @@
 
     python -m trainjob.train.measure.all_reduce '[[[0, 8]]]'
 
-Started by the launcher (nodecheck/gpu_sums.py) before the ranks are. Prints an object a line: that it is ready, and,
+Started by the launcher (nodecheck/all_reduce.py) before the ranks are. Prints an object a line: that it is ready, and,
 after a line on standard input, what it has seen. The argument holds rounds of pairs of ranks.
 """
 

@@ -9,8 +9,7 @@ import typing
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Tuple
 
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import did_you_mean, nearest
+from trainjob.contract.errors import UserError, did_you_mean, nearest
 from trainjob.train.tasks.base import Task
 
 _NEEDED = ("build_model", "open_data", "loss")
