@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from trainjob.cluster import hostlist
 from trainjob.cluster.lookup import NamedCluster
 from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, PodCluster, SlurmCluster
-from trainjob.cluster.provisioning import Provision, Venv
+from trainjob.cluster.provisioning import Venv
 from trainjob.contract.errors import UserError
 
 THIS_MACHINE = "localhost"
@@ -17,8 +18,30 @@ _HERE = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansibl
 _EXAMPLE = "provision: {venv: {kind: cpu}, data_sets: [{name: digits}]}"
 
 
-def inventory(source: NamedCluster) -> dict[str, Any]:
-    """Return the inventory in the form of Ansible's dynamic inventories. Raises UserError."""
+@dataclass(frozen=True)
+class Inventory:
+    """Hosts with Ansible's variables of each, the hosts of each group, and the variables of the roles."""
+
+    hosts: Mapping[str, Mapping[str, object]]
+    groups: Mapping[str, Sequence[str]]
+    variables: Mapping[str, object]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the form of Ansible's dynamic inventories."""
+        return {
+            "all": {"children": list(self.groups), "vars": self.variables},
+            **{group: {"hosts": list(hosts)} for group, hosts in self.groups.items()},
+            "_meta": {"hostvars": self.hosts},
+        }
+
+    def as_file(self) -> dict[str, object]:
+        """Return the form that Ansible reads from a file."""
+        children = {group: {"hosts": dict.fromkeys(hosts)} for group, hosts in self.groups.items()}
+        return {"all": {"vars": self.variables, "hosts": self.hosts, "children": children}}
+
+
+def inventory(source: NamedCluster) -> Inventory:
+    """Return the inventory of a cluster file. Raises UserError."""
     provision = source.cluster.provision
     if provision is None:
         raise UserError(
@@ -34,19 +57,17 @@ def inventory(source: NamedCluster) -> dict[str, Any]:
     }
     if not any(groups.values()):
         raise UserError(f"provision: of cluster {source.name} is empty", "give venv, data_sets or pod_hosts")
-    return {
-        "all": {"children": list(groups), "vars": _variables(source, provision)},
-        **{group: {"hosts": list(hosts) if is_used else []} for group, is_used in groups.items()},
-        "_meta": {"hostvars": hosts},
-    }
-
-
-def _variables(source: NamedCluster, provision: Provision) -> dict[str, Any]:
-    variables: dict[str, Any] = {}
+    variables: dict[str, object] = {}
     if provision.venv is not None:
         variables |= _of_venv(source, provision.venv)
     if provision.data_sets:
-        variables |= _of_data_sets(source, provision)
+        if source.cluster.data_dir is None:
+            raise UserError(f"cluster {source.name} does not say where data sets are", "give data_dir: /localdata")
+        variables |= {
+            "dataset_dir": source.cluster.data_dir,
+            "dataset_shared": provision.shared_data,
+            "dataset_sets": [_without_none(one.as_values()) for one in provision.data_sets],
+        }
     if provision.pod_hosts is not None:
         variables |= _without_none(
             {
@@ -56,44 +77,33 @@ def _variables(source: NamedCluster, provision: Provision) -> dict[str, Any]:
                 "pod_hosts_interface": source.cluster.network.interface,
             }
         )
-    return variables
+    return Inventory(hosts, {group: tuple(hosts) if is_used else () for group, is_used in groups.items()}, variables)
 
 
-# -- hosts -------------------------------------------------------------------------------------
-
-
-def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, Any]]:
+def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, object]]:
     """Return Ansible's variables of every host of the cluster called `name`. Raises UserError if none is named."""
-    named = cluster.provision.hosts if cluster.provision else None
-    if named is not None:
-        return {host: _reached(cluster) for host in hostlist.expand(named)}
-    match cluster:
-        case PodCluster() | HostsCluster():
-            return {host: _reached(cluster) for host in _named(name, cluster)}
-        case SlurmCluster() if cluster.ssh is not None:
-            # What all nodes share is made once, where jobs are submitted.
-            return {cluster.ssh.host: _reached(cluster)}
-        case SlurmCluster() | LocalCluster():
-            return {THIS_MACHINE: dict(_HERE)}
-
-
-def _named(name: str, cluster: PodCluster | HostsCluster) -> tuple[str, ...]:
-    names = cluster.host_names
-    if names is None:
-        raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")
-    return names
-
-
-def _reached(cluster: Cluster) -> dict[str, Any]:
+    provision = cluster.provision
+    interpreter = provision.interpreter if provision else None
     user = cluster.ssh.user if cluster.ssh else None
-    interpreter = cluster.provision.interpreter if cluster.provision else None
-    return _without_none({"ansible_user": user, "ansible_python_interpreter": interpreter})
+    if provision is not None and provision.hosts is not None:
+        names = hostlist.expand(provision.hosts)
+    elif isinstance(cluster, PodCluster | HostsCluster):
+        if cluster.host_names is None:
+            raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")
+        names = cluster.host_names
+    elif isinstance(cluster, SlurmCluster) and cluster.ssh is not None:
+        # What all nodes share is made once, where jobs are submitted.
+        names = (cluster.ssh.host,)
+    else:
+        return {THIS_MACHINE: dict(_HERE)}
+    reached = _without_none({"ansible_user": user, "ansible_python_interpreter": interpreter})
+    return {host: dict(reached) for host in names}
 
 
-# -- the virtualenv ----------------------------------------------------------------------------
-
-
-def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, Any]:
+def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, object]:
+    sdk = source.cluster.sdk if isinstance(source.cluster, PodCluster) else None
+    if venv.kind == "poplar" and (sdk is None or sdk.path is None):
+        raise UserError(f"cluster {source.name} does not say where the SDK is", "give sdk: {path: /opt/poplar_sdk}")
     return _without_none(
         {
             "sdk_venv_kind": venv.kind,
@@ -105,7 +115,7 @@ def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, Any]:
             and os.path.abspath(source.path.parent / Path(venv.requirements).expanduser()),
             "sdk_venv_wheelhouse": venv.wheelhouse,
             "sdk_venv_index_url": venv.index_url,
-            "sdk_venv_sdk_path": _sdk_path(source, venv),
+            "sdk_venv_sdk_path": sdk.path if sdk and venv.kind == "poplar" else None,
             "sdk_venv_archive": venv.archive,
             "sdk_venv_sha256": venv.sha256,
             "sdk_venv_shared": venv.shared,
@@ -120,52 +130,13 @@ def _venv_path(source: NamedCluster) -> str:
             path = sdk and sdk.venv
             key = "sdk: {venv: /shared/venvs/NAME}"
         case SlurmCluster(python=python) | HostsCluster(python=python) | LocalCluster(python=python):
-            path = python and _venv_of(python)
+            program = PurePosixPath(python or "")
+            path = str(program.parent.parent) if program.is_absolute() and program.parent.name == "bin" else None
             key = "python: /shared/venvs/NAME/bin/python"
     if not path:
         raise UserError(f"cluster {source.name} does not say where the virtualenv of its jobs is", f"give {key}")
     return path
 
 
-def _venv_of(python: str) -> str | None:
-    path = PurePosixPath(python)
-    return str(path.parent.parent) if path.is_absolute() and path.parent.name == "bin" else None
-
-
-def _sdk_path(source: NamedCluster, venv: Venv) -> str | None:
-    if venv.kind != "poplar":
-        return None
-    path = source.cluster.sdk.path if isinstance(source.cluster, PodCluster) and source.cluster.sdk else None
-    if path is None:
-        raise UserError(f"cluster {source.name} does not say where the SDK is", "give sdk: {path: /opt/poplar_sdk}")
-    return path
-
-
-# -- data sets ------------------------------------------------------------------------
-
-
-def _of_data_sets(source: NamedCluster, provision: Provision) -> dict[str, Any]:
-    folder = source.cluster.data_dir
-    if folder is None:
-        raise UserError(f"cluster {source.name} does not say where data sets are", "give data_dir: /localdata")
-    return {
-        "dataset_dir": folder,
-        "dataset_shared": provision.shared_data,
-        "dataset_sets": [_without_none(one.as_values()) for one in provision.data_sets],
-    }
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def as_file(made: dict[str, Any]) -> dict[str, Any]:
-    """Return an inventory as Ansible reads it from a file, which is another form than a script's."""
-    groups = made["all"]["children"]
-    return {
-        "all": {
-            "vars": made["all"]["vars"],
-            "hosts": made["_meta"]["hostvars"],
-            "children": {group: {"hosts": dict.fromkeys(made[group]["hosts"])} for group in groups},
-        }
-    }

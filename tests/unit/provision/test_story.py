@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.waiting import until
 from trainjob.cli.site import provision
+from trainjob.provision.drive import Outcome
 from trainjob.provision.events import HostDone, Story, TaskBegun, parse
-from trainjob.provision.outcome import Outcome
 from trainjob.watch import terminal
 
 

@@ -160,4 +160,4 @@ def inventory(name: Name, as_json: show.AsJson = False) -> None:  # noqa: ARG001
     from trainjob.cluster.lookup import find
     from trainjob.provision.inventory import inventory as made
 
-    show.as_json(made(find(name)))
+    show.as_json(made(find(name)).as_json())

@@ -15,8 +15,8 @@ from trainjob.contract import exits
 from trainjob.watch import show, terminal
 
 if TYPE_CHECKING:
+    from trainjob.provision.drive import Outcome
     from trainjob.provision.events import Event
-    from trainjob.provision.outcome import Outcome
 
 app = new()
 
