@@ -1,6 +1,6 @@
 """Measures how fast one instance trains when it never waits for samples: what its devices could take.
 
-    python -m trainjob.train.measure.appetite --seconds 2 RUN_DIR
+    python -m trainjob.train.measure.training_rate --seconds 2 RUN_DIR
 
 Runs as one rank. It trains on one block in memory again and again, and writes measurement.json.
 """
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="appetite")
+    parser = argparse.ArgumentParser(prog="training_rate")
     parser.add_argument("--seconds", type=float, default=2.0, help="after a warm-up of a quarter of that")
     parser.add_argument("run_dir", metavar="RUN_DIR")
     return parser.parse_args(arguments)
