@@ -1,11 +1,11 @@
-"""N instances ≡ one: the same job trained both ways, compared update by update."""
+"""N instances ≡ one: the same job trained both ways, compared update by update, or bit by bit."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.cluster.job import Job
@@ -69,9 +69,9 @@ class Verdict:
 
 
 def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> Verdict:
-    """Return whether `instances` instances train as one does (design: N with accumulation A, one with N·A).
+    """Return whether `instances` instances train as one does, which makes up for them by accumulation.
 
-    float64, one thread a rank. Raises Refusal for settings that can't be planned, UserError when a run fails.
+    Ranks have one thread each. Raises Refusal for settings that can't be planned, UserError when a run fails.
     """
     several, one = both(workbench, instances=instances, updates=updates, dtype=dtype)
     runs = (workbench.run(several), workbench.run(one))
@@ -83,11 +83,16 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         )
     tolerance = TOLERANCE[dtype]
     apart = [difference for difference in found if is_apart(difference, dtype)]
-    control = Control(workbench, one, traced[1])
-    evidence = Evidence(*traced, instances, apart, tolerance, control.difference)
+    controls: list[RunPaths] = []
+
+    def control(update: int) -> Difference:
+        """Return how far the last bits of the first weights alone move `update` of one instance."""
+        controls.append(workbench.run(dataclasses.replace(one, job=one.job.changed(trace=NUDGED))))
+        return difference(traces.read(controls[0]).update(update), traced[1].update(update))
+
     findings = [*_by_setting(workbench, one, traced[1], several.job, dtype)] if apart else []
     if apart and not findings:
-        findings = diagnose(evidence)
+        findings = diagnose(Evidence(*traced, instances, apart, tolerance, control))
     return Verdict(
         instances=instances,
         engine=several.plan.engine,
@@ -98,7 +103,7 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         faster=tuple(faster(several.job)),
         differences=found,
         findings=findings,
-        runs=(*runs, *control.runs),
+        runs=(*runs, *controls),
     )
 
 
@@ -168,23 +173,72 @@ def is_apart(difference: Difference, dtype: str, tolerance: float | None = None)
     return not all(figure <= tolerance for figure in figures)
 
 
-class Control:
-    """A control: one instance, its first weights changed in their last bit. It shows the effect of rounding alone.
+@dataclass(frozen=True)
+class Trained:
+    """One number of instances, with the digest of the weights after the last update."""
 
-    If N instances differ from one by no more than that, the difference proves nothing. The control trains when
-    it is first needed; `runs` is empty until then.
+    instances: int
+    accumulation: int
+    weights: str
+    first_apart: int | None  # the first update whose weights differ from one instance's, or between ranks
+
+
+@dataclass(frozen=True)
+class BitwiseVerdict:
+    """The result of --bitwise for each number of instances, one instance first."""
+
+    precision: str
+    updates: int
+    trained: Sequence[Trained]
+    runs: Sequence[RunPaths]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all ended with the same bits."""
+        return all(one.first_apart is None for one in self.trained)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {
+            "equal": self.equal,
+            "precision": self.precision,
+            "updates": self.updates,
+            "trained": [asdict(one) for one in self.trained],
+            "runs": [str(paths.folder) for paths in self.runs],
+        }
+
+
+def verify_bitwise(workbench: Workbench, *, instances: int, updates: int) -> BitwiseVerdict:
+    """Return whether --sum-order fixed keeps its promise: the same bits of the weights on any number of instances.
+
+    Trains in the job's own precision on each number up to `instances` that divides the micro batches. Raises Refusal
+    for settings that can't be planned, UserError when a run fails.
     """
-
-    def __init__(self, workbench: Workbench, alone: Request, one: Trace) -> None:
-        self._workbench = workbench
-        self._request = dataclasses.replace(alone, job=alone.job.changed(trace=NUDGED))
-        self._one = one
-        self._trace: Trace | None = None
-        self.runs: list[RunPaths] = []
-
-    def difference(self, update: int) -> Difference:
-        """Return how far a change of the last bits moves `update` of one instance. Raises UserError."""
-        if self._trace is None:
-            self.runs.append(self._workbench.run(self._request))
-            self._trace = traces.read(self.runs[0])
-        return difference(self._trace.update(update), self._one.update(update))
+    workbench.refuse_command()
+    shared: dict[str, Any] = {
+        "sum_order": "fixed",
+        "updates": updates,
+        "epochs": None,
+        "checkpoint_every": 0,
+        "trace": "full",
+    }
+    batch = workbench.vary(**shared, instances=instances).plan.batch
+    assert batch is not None  # noqa: S101 - only a command has none
+    micro_batches = batch.accumulation * batch.replicas
+    trained: list[Trained] = []
+    runs: list[RunPaths] = []
+    first: Trace | None = None
+    for number in (number for number in range(1, instances + 1) if micro_batches % number == 0):
+        counts = {"instances": number, "replicas": None, "engine": "single" if number == 1 else "ddp"}
+        sizes = {"micro_batch": batch.micro_batch, "accumulation": micro_batches // number, "global_batch": None}
+        runs.append(workbench.run(workbench.vary(**shared, **counts, **sizes)))
+        trace = traces.read(runs[-1])
+        first = first or trace
+        apart = (
+            update
+            for update in first.updates
+            if len({*trace.parameter_digests(update), *first.parameter_digests(update)}) != 1
+        )
+        weights = trace.parameter_digests(trace.updates[-1])[0]
+        trained.append(Trained(number, micro_batches // number, weights, next(apart, None)))
+    return BitwiseVerdict(workbench.request.job.precision, updates, trained, runs)
