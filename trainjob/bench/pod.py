@@ -59,7 +59,7 @@ def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> 
 
 def _rehearsed(workbench: Workbench, prepared: Prepared) -> RunPaths:
     """Return the run directory of a rehearsal. Raises UserError if it failed."""
-    verdict = kinds.rehearse(rehearsal(prepared, folder=workbench.folder))
+    verdict = kinds.rehearse(rehearsal(prepared, into=workbench.folder))
     if verdict.state != states.COMPLETED:
         raise UserError(
             f"the rehearsal in {verdict.folder} failed: {verdict.outcome}", f"see why: trainjob logs {verdict.folder}"

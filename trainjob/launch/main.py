@@ -51,22 +51,13 @@ def main(arguments: Sequence[str]) -> int:
         if options.node_check == "on" and _does_not_pass(options, paths, rankings, shared, job, restarts):
             return exits.USER_OR_CLUSTER_CAN_FIX
         _record_packages(options, paths, rankings[0], shared, job)
-        if _is_launch_only(shared):
-            from trainjob.launch.nodecheck import roll_call
-
-            code = roll_call.answer(paths, _rank(options, paths, rankings[0], shared))
-        else:
-            code = _supervise(options, paths, rankings, shared, job, restarts)
+        code = _supervise(options, paths, rankings, shared, job, restarts)
         if options.launcher == "slurm":
             _leave_mark(paths, int(shared[environment.ATTEMPT]), rankings[0].rank, code)
         return code if options.launcher in ("local", "container") else _for_a_launcher(code)
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX
-
-
-def _is_launch_only(shared: Dict[str, str]) -> bool:
-    return environment.redirect(shared, "TRAINJOB_LAUNCH_ONLY") is not None
 
 
 def _supervise(
@@ -117,7 +108,7 @@ def _does_not_pass(
     if node_check.is_refused(paths, need, rankings[0], attempt, restarts):
         return True
     # Ranks in containers may have no torch outside them, and IPUs compile before they reduce.
-    if options.accelerator == "ipu" or options.ranks_in_containers or _is_launch_only(shared):
+    if options.accelerator == "ipu" or options.ranks_in_containers:
         return False
     from trainjob.launch.nodecheck.meeting import Work
 

@@ -28,7 +28,7 @@ from trainjob.contract.tasks import DEFAULT_TASK
 from trainjob.planning.build import plan
 from trainjob.rehearse import gpus, kinds
 from trainjob.rehearse.base import redirects, rehearsal
-from trainjob.rehearse.pod_environment import environment
+from trainjob.rehearse.pod import environment
 from trainjob.requests.prepared import Prepared, data_dir
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
@@ -88,7 +88,7 @@ def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> Verdict
     bits = {"precision": "32.32", "eight_bit_io": True}
     pod_job = prepared.changed(**shared(asked.job, updates), **bits)
     bench.say(f"{asked.plan.name}: rehearsing the pod, {updates} updates …")
-    trial = rehearsal(pod_job, folder=bench.folder, redirected=STANDIN_FLOAT64)
+    trial = rehearsal(pod_job, into=bench.folder, redirected=STANDIN_FLOAT64)
     verdict = kinds.rehearse(trial)
     if verdict.state != states.COMPLETED:
         raise UserError(
