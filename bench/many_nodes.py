@@ -18,8 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import states
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse.base import Rehearsal, rehearsal
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.rehearsal import simulated, submit
@@ -38,8 +38,7 @@ def main(sizes: list[int]) -> None:
         Path("site.yaml").write_text(json.dumps(site))
         jobs = {nodes: planned(Path(name), nodes) for nodes in sorted(sizes)}
         largest = jobs[max(sizes)]
-        cluster = largest.request.cluster
-        assert isinstance(cluster, SlurmCluster)
+        cluster = SlurmCluster.of(largest.request.cluster)
         with simulated(largest, cluster) as place:
             settings = {**place.description.settings, **_PATIENT}
             description = dataclasses.replace(place.description, daemons=None, settings=settings)

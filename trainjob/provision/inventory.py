@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.lookup import NamedCluster
-from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, PodCluster, SlurmCluster
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.provisioning import Venv
 from trainjob.contract.errors import UserError
+from trainjob.kinds.lookup import NamedCluster
 
 THIS_MACHINE = "localhost"
 _HERE = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
@@ -87,11 +87,11 @@ def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, object]]:
     user = cluster.ssh.user if cluster.ssh else None
     if provision is not None and provision.hosts is not None:
         names = hostlist.expand(provision.hosts)
-    elif isinstance(cluster, PodCluster | HostsCluster):
+    elif cluster.hosts_are_named:
         if cluster.host_names is None:
             raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")
         names = cluster.host_names
-    elif isinstance(cluster, SlurmCluster) and cluster.ssh is not None:
+    elif cluster.ssh is not None:
         # What all nodes share is made once, where jobs are submitted.
         names = (cluster.ssh.host,)
     else:
@@ -101,13 +101,18 @@ def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, object]]:
 
 
 def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, object]:
-    sdk = source.cluster.sdk if isinstance(source.cluster, PodCluster) else None
+    if not source.cluster.venv:
+        is_sdk = source.cluster.interpreter_key == "sdk.venv:"
+        key = "sdk: {venv: /shared/venvs/NAME}" if is_sdk else "python: /shared/venvs/NAME/bin/python"
+        raise UserError(f"cluster {source.name} does not say where the virtualenv of its jobs is", f"give {key}")
+    keys = source.cluster.ipu_keys
+    sdk = keys.sdk if keys else None
     if venv.kind == "poplar" and (sdk is None or sdk.path is None):
         raise UserError(f"cluster {source.name} does not say where the SDK is", "give sdk: {path: /opt/poplar_sdk}")
     return _without_none(
         {
             "sdk_venv_kind": venv.kind,
-            "sdk_venv_path": _venv_path(source),
+            "sdk_venv_path": source.cluster.venv,
             "sdk_venv_python": venv.python,
             "sdk_venv_torch": venv.torch,
             "sdk_venv_requirements": venv.requirements
@@ -122,20 +127,6 @@ def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, object]:
             "sdk_venv_needs_gpu": venv.needs_gpu if venv.kind == "cuda" else None,
         }
     )
-
-
-def _venv_path(source: NamedCluster) -> str:
-    match source.cluster:
-        case PodCluster(sdk=sdk):
-            path = sdk and sdk.venv
-            key = "sdk: {venv: /shared/venvs/NAME}"
-        case SlurmCluster(python=python) | HostsCluster(python=python) | LocalCluster(python=python):
-            program = PurePosixPath(python or "")
-            path = str(program.parent.parent) if program.is_absolute() and program.parent.name == "bin" else None
-            key = "python: /shared/venvs/NAME/bin/python"
-    if not path:
-        raise UserError(f"cluster {source.name} does not say where the virtualenv of its jobs is", f"give {key}")
-    return path
 
 
 def _without_none(values: Mapping[str, object]) -> dict[str, object]:

@@ -26,16 +26,18 @@ KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse, "ip
 
 def rehearse(rehearsal: Rehearsal) -> Verdict:
     """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
-    kind = rehearsal.request.cluster.kind
-    if kind not in KINDS:
-        name = rehearsal.request.plan.cluster
-        if kind == "local":
+    cluster, name = rehearsal.request.cluster, rehearsal.request.plan.cluster
+    if cluster.kind not in KINDS:
+        if cluster.trains_here:
             raise UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
-        raise UserError(f"cluster {name} is of kind {kind}", f"the kinds that can be rehearsed are {', '.join(KINDS)}")
+        raise UserError(
+            f"cluster {name} is of kind {cluster.kind}", f"the kinds that can be rehearsed are {', '.join(KINDS)}"
+        )
     if rehearsal.slurm != INSTALLED:
-        if kind != "slurm":
+        if not cluster.has_scheduler:
             raise UserError(
-                f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {kind}", "Leave it out"
+                f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {cluster.kind}",
+                "Leave it out",
             )
         releases.refuse_unknown(rehearsal.slurm)
     if data_dir := rehearsal.redirects.get("TRAINJOB_DATA_DIR"):
@@ -43,7 +45,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
     with _output_shown(rehearsal):
-        return KINDS[kind](rehearsal)
+        return KINDS[cluster.kind](rehearsal)
 
 
 def progress(rehearsal: Rehearsal) -> str:

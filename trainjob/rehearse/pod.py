@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trainjob.cluster.models import Cluster, PodCluster, SlurmCluster
-from trainjob.cluster.place import IpuPlace
+from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.contract import package, states
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
+from trainjob.kinds.pod.model import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.records import failure
@@ -35,9 +35,7 @@ PROGRAMS = ("poprun", "vipu", "vipu-admin", "gc-monitor", "gc-info", "gc-invento
 
 def rehearse(rehearsal: Rehearsal) -> Verdict:
     """Return how the job ended; none of its processes is left. Raises UserError for --inject, which needs Slurm."""
-    cluster = rehearsal.request.cluster
-    if not isinstance(cluster, PodCluster):
-        raise TypeError(cluster.kind)
+    cluster = PodCluster.of(rehearsal.request.cluster)
     if rehearsal.inject is not None:
         raise UserError(
             f"--inject {rehearsal.inject} works on Slurm clusters only", "Leave it out, or kill a rank yourself"
@@ -81,7 +79,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
     )
 
 
-def environment(place: Path, cluster: IpuPlace, ipus: int, redirects: Mapping[str, str]) -> dict[str, str]:
+def environment(place: Path, cluster: IpuCluster, ipus: int, redirects: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a pod of `ipus` IPUs, whose programs and state are written to the folder `place`."""
     write_programs(place / "bin", sys.executable)
     vipu = cluster.vipu
@@ -147,8 +145,8 @@ def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
 
     Raises UserError for a cluster that has neither.
     """
-    if isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu":
-        count, kind = cluster.most_accelerators, cluster.node.type
+    if cluster.has_scheduler and cluster.accelerator == "gpu":
+        count, kind = cluster.accelerators_per_host or 0, cluster.accelerator_type
         with gpus.visible_here(redirects["TRAINJOB_PYTHON"], count, kind) as place:
             code = _shell(name, os.environ)
             for line in gpus.Usage.read(place).lines():
@@ -169,11 +167,12 @@ def _shell(name: str, environ: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def _pod(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    if not isinstance(cluster, PodCluster):
+    pod = cluster.ipu_keys if cluster.hosts_are_named else None
+    if pod is None:
         raise UserError(
             f"cluster {name} is of kind {cluster.kind}, and there are stand-ins for a pod's programs, or a Slurm "
             "cluster's GPUs, only",
             "Name a pod or such a cluster, as in --cluster pod16",
         )
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
-        yield environment(Path(place), cluster, cluster.ipus, redirects)
+        yield environment(Path(place), pod, pod.capacity.ipus or 0, redirects)

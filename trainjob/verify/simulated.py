@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import Cluster, LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract import states
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.tasks import DEFAULT_TASK
+from trainjob.kinds.lookup import find
+from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
 from trainjob.rehearse import gpus, kinds
 from trainjob.rehearse.base import redirects, rehearsal
@@ -127,12 +128,10 @@ def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> Verdict
 @contextlib.contextmanager
 def pod_on_path(prepared: Prepared) -> Iterator[None]:
     """While this lasts, processes started on this machine find stand-ins for a pod's programs on their paths."""
-    cluster, before = prepared.named_cluster.cluster, dict(os.environ)
-    if not isinstance(cluster, PodCluster):
-        raise TypeError(cluster.kind)
+    cluster, before = IpuCluster.of(prepared.named_cluster.cluster), dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
         redirected = redirects(cluster, before, None, data_dir(find("local")))
-        os.environ.update(environment(Path(place), cluster, cluster.ipus, redirected))
+        os.environ.update(environment(Path(place), cluster, cluster.capacity.ipus or 0, redirected))
         try:
             yield
         finally:
@@ -142,20 +141,20 @@ def pod_on_path(prepared: Prepared) -> Iterator[None]:
 
 def has_simulated_gpus(cluster: Cluster) -> bool:
     """Return whether the cluster has GPUs that this machine can simulate."""
-    return isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu"
+    return cluster.has_scheduler and cluster.accelerator == "gpu"
 
 
 @contextlib.contextmanager
 def on_simulated_gpus(prepared: Prepared) -> Iterator[Prepared]:
     """Yield the job as it trains on this machine, with a stand-in GPU for each instance; any other job as it is."""
     cluster = prepared.named_cluster.cluster
-    if not isinstance(cluster, SlurmCluster) or not has_simulated_gpus(cluster):
+    if not has_simulated_gpus(cluster):
         yield prepared
         return
-    count = max(prepared.request.plan.topology.instances, cluster.most_accelerators)
-    here = LocalCluster(kind="local", accelerator="gpu", accelerators=count)
+    count = max(prepared.request.plan.topology.instances, cluster.accelerators_per_host or 0)
+    here = cluster_of({"kind": "local", "accelerator": "gpu", "accelerators": count})
     job = prepared.request.job.changed(hosts=None)
     found = dataclasses.replace(prepared.named_cluster, cluster=here)
     request = dataclasses.replace(prepared.request, cluster=here, job=job, plan=plan(found.name, here, job))
-    with gpus.visible_here(sys.executable, count, cluster.node.type):
+    with gpus.visible_here(sys.executable, count, cluster.accelerator_type):
         yield dataclasses.replace(prepared, named_cluster=found, request=request)

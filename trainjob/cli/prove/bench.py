@@ -221,12 +221,13 @@ def loader(
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench import parts, pod
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
 
     def line(row: Loading) -> tuple[str, ...]:
         return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
 
-    if find(flags.cluster).cluster.kind == "ipu-pod":
+    cluster = find(flags.cluster).cluster
+    if cluster.hosts_are_named and cluster.ranks_by == "poprun":
         with _bench(flags, rehearses=True) as bench:
             loaded = list(pod.loading(bench, loaders or [0], seconds=seconds))
         show.figures(loaded, _POD_HEAD, _pod_line, output, in_json=as_json)

@@ -68,7 +68,6 @@ def verify(
 
     Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
     """
-    from trainjob.cluster.models import ipu_place
     from trainjob.requests.workbench import workbench
     from trainjob.verify import instances, simulated
     from trainjob.verify.interrupted import WAYS, InterruptionPlan
@@ -96,7 +95,7 @@ def verify(
             verdict = _resumed(prepared, bench, planned)
         elif bitwise:
             verdict = instances.verify_bitwise(bench, instances=count, updates=updates)
-        elif ipu_place(prepared.named_cluster.cluster) is None:
+        elif prepared.named_cluster.cluster.ipu_keys is None:
             verdict = instances.verify(bench, instances=count, updates=updates, dtype=dtype)
         elif dtype != "float64":
             raise typer.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
@@ -127,7 +126,6 @@ def _print(verdict: Verdict | ResumeVerdict | BitwiseVerdict, *, kept: bool) -> 
 
 
 def _prepared(flags: JobOptions, dtype: str) -> Prepared:
-    from trainjob.cluster.models import ipu_place
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit
     from trainjob.verify.instances import PRECISION
@@ -137,7 +135,7 @@ def _prepared(flags: JobOptions, dtype: str) -> Prepared:
         raise typer.BadParameter(f"--dtype {dtype}: expected {' or '.join(PRECISION)}")
     prepared = prepare(flags)
     cluster = prepared.named_cluster.cluster
-    if ipu_place(cluster) is None and not has_simulated_gpus(cluster):
+    if cluster.ipu_keys is None and not has_simulated_gpus(cluster):
         refuse_unfit(prepared)
     return prepared
 
@@ -146,7 +144,8 @@ def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) ->
     from trainjob.verify import simulated
     from trainjob.verify.interrupted import verify_resume
 
-    if prepared.named_cluster.cluster.kind != "ipu-pod":
+    cluster = prepared.named_cluster.cluster
+    if not (cluster.hosts_are_named and cluster.ranks_by == "poprun"):
         return verify_resume(bench, planned)
     if planned.other_instances is not None:
         raise typer.BadParameter(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from trainjob.cluster.models import SlurmCluster
+from trainjob.kinds.slurm.model import SlurmCluster
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB
@@ -116,7 +116,7 @@ def twin_of(
         nodes=count,
         daemons=min(count, nodes_needed + _SPARE_NODES),
         gres=None if cluster.node.accelerator == "cpu" else cluster.node.accelerator,
-        gres_count=cluster.most_accelerators,
+        gres_count=max(group.gres_count for group in groups),
         partitions=(*partitions, Partition(PREEMPTING_PARTITION, priority_tier=10)),
         licenses=_text(cluster, "licenses"),
         release=release,

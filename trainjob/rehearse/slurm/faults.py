@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.cluster import times
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import processes
 from trainjob.rehearse.slurm import configuration
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION

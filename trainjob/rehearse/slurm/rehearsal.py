@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
@@ -32,9 +32,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
 
     Raises UserError if the machine can't run one, or if the job ends before the fault is injected.
     """
-    cluster = rehearsal.request.cluster
-    if not isinstance(cluster, SlurmCluster):
-        raise TypeError(cluster.kind)
+    cluster = SlurmCluster.of(rehearsal.request.cluster)
     if rehearsal.inject == "node-failure" and cluster.has_groups:
         raise UserError(
             "--inject node-failure needs a node to spare, and a job on groups of nodes takes all of them",
@@ -78,7 +76,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
     description = twin_of(cluster, len(topology.hosts), release=release, accounting=accounting)
     python = rehearsal.redirects["TRAINJOB_PYTHON"]
-    if ipu_place(cluster) is not None:
+    if cluster.ipu_keys is not None:
         with new_folder() as place:
             environment = ipus.environment(place, cluster, rehearsal.redirects)
             settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
@@ -86,7 +84,9 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
     elif rehearsal.has_gpus:
         torch = gpus.make_ready(python)
         with new_folder() as place:
-            environment = gpus.environment(place, cluster.most_accelerators, cluster.node.type, python, torch)
+            environment = gpus.environment(
+                place, cluster.accelerators_per_host, cluster.accelerator_type, python, torch
+            )
             yield Site(description, {**environment, **ipus.LOOPBACK}, place)
     else:
         yield Site(description, {"PATH": process.search_path(python), **ipus.LOOPBACK})
@@ -110,7 +110,7 @@ def _differences(rehearsal: Rehearsal, cluster: SlurmCluster, description: Descr
         counts = dict.fromkeys(str(group.accelerators) for group in cluster.groups)
         yield f"stand-in GPUs: {' or '.join(counts)} per node; their work is done on the CPU"
     elif rehearsal.redirects.get("TRAINJOB_DEVICE") == "cpu":
-        if ipu_place(cluster) is not None:
+        if cluster.ipu_keys is not None:
             yield "stand-ins replace poprun, vipu, poptorch and popdist: instances train on the CPU"
         elif accelerator != "cpu":
             yield f"{accelerator.upper()}s are only counted, not simulated: ranks train on the CPU over gloo"
