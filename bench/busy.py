@@ -1,4 +1,4 @@
-"""How fast one instance trains on a quiet machine and on a busy one, by how long OpenMP's threads spin while waiting.
+"""The speed of one instance on a quiet machine and on a busy one, by how long OpenMP's threads spin while waiting.
 
     python bench/busy.py [--seconds 8] [--rounds 2]
 

@@ -1,4 +1,4 @@
-"""What checkpoints cost while training continues: turns of updates with a checkpoint beside turns without, in one run.
+"""The cost of checkpoints while training goes on: turns of updates with a checkpoint beside turns without, in one run.
 
     python bench/checkpoint.py [--instances 2] [--seconds 20]
 

@@ -1,4 +1,4 @@
-"""What a training step costs on a stand-in GPU beside the CPU, in one process: python bench/gpus.py."""
+"""The cost of a training step on a stand-in GPU beside the CPU, in one process: python bench/gpus.py."""
 
 from __future__ import annotations
 

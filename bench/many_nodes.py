@@ -1,4 +1,4 @@
-"""How long the launchers of a Slurm job take to start its ranks, on more and more nodes.
+"""The seconds that the launchers of a Slurm job take to start its ranks, on more and more nodes.
 
     python -m bench.many_nodes [NODES …]
 

@@ -1,4 +1,4 @@
-"""What a weight update costs here, beside a hand-written torch DDP loop: same net, batches and order, in one run.
+"""The cost of a weight update here, beside a hand-written torch DDP loop: same net, batches and order, in one run.
 
     python bench/overhead.py [--instances 2] [--seconds 40]
 

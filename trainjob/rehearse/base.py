@@ -98,7 +98,7 @@ def rehearsal(
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the rehearsal ended, and whether it ended as it should."""
+    """The end of a rehearsal, and whether it is as it should be."""
 
     passed: bool
     outcome: str

@@ -19,7 +19,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one update of two runs differs. Relative: ‖a − b‖ ÷ ‖b‖ over all tensors, b being one instance's."""
+    """The difference of one update of two runs. Relative: ‖a − b‖ ÷ ‖b‖ over all tensors, b being one instance's."""
 
     update: int
     gradients: float

@@ -89,7 +89,7 @@ class ResumeVerdict:
 
 @dataclass(frozen=True)
 class InterruptionPlan:
-    """How a run is to be interrupted."""
+    """The interruptions to make, and the job to make them in."""
 
     instances: int
     other_instances: int | None  # the run continues with these after its first interruption

@@ -89,12 +89,12 @@ def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> Verdict
     bits = {"precision": "32.32", "eight_bit_io": True}
     pod_job = prepared.changed(**shared(asked.job, updates), **bits)
     bench.say(f"{asked.plan.name}: rehearsing the pod, {updates} updates …")
-    trial = rehearsal(pod_job, into=bench.folder, redirected=STANDIN_FLOAT64)
-    verdict = kinds.rehearse(trial)
+    rehearsed_job = rehearsal(pod_job, into=bench.folder, redirected=STANDIN_FLOAT64)
+    verdict = kinds.rehearse(rehearsed_job)
     if verdict.state != states.COMPLETED:
         raise UserError(
-            f"the rehearsal in {trial.folder} failed, so there is nothing to compare: {verdict.outcome}",
-            f"see why: trainjob logs {trial.folder}",
+            f"the rehearsal in {rehearsed_job.folder} failed, so there is nothing to compare: {verdict.outcome}",
+            f"see why: trainjob logs {rehearsed_job.folder}",
         )
     here = find("local")
     job = alone(asked.job, asked.plan.batch, updates)

@@ -9,7 +9,7 @@ from trainjob_standins.announce import warn
 
 
 class Policy:
-    """Which operations are float16 and which float32."""
+    """The operations in float16, and those in float32."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What compiling leaves: a file for each model in the executables' folder, and a progress bar; and saved models.
+"""The traces of compiling: a file for each model in the executables' folder, and a progress bar; and saved models.
 
 A file here holds no executable, and saves no time: it has one line for each time that its model was compiled, so that a
 model compiled once by one process, and found by all others, has one line.

@@ -14,7 +14,7 @@ from poptorch.optim import accumulates_in_half
 
 
 class Types(NamedTuple):
-    """What state is stored in."""
+    """The types that state is stored in."""
 
     first: torch.dtype = torch.float32
     second: torch.dtype = torch.float32

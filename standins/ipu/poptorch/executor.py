@@ -1,4 +1,4 @@
-"""What poptorch.trainingModel and poptorch.inferenceModel return: a model that runs on the device."""
+"""The result of poptorch.trainingModel and poptorch.inferenceModel: a model that runs on the device."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Grouping(NamedTuple):
-    """What replicaGrouping was told of one weight."""
+    """The arguments of replicaGrouping for one weight."""
 
     kind: CommGroupType
     size: int

@@ -26,7 +26,7 @@ def member(kind: Any, value: object) -> Any:
 
 
 class PrecisionOptions(Settings):
-    """How numbers are held inside the IPU; what a CPU can't show is recorded only."""
+    """The number formats inside the IPU; what a CPU can't show is recorded only."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class JitOptions(Settings):
 
 
 class TrainingOptions(Settings):
-    """How micro batches become one weight update."""
+    """The way from micro batches to one weight update."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -133,7 +133,7 @@ class TrainingOptions(Settings):
 
 
 class DistributedOptions(Settings):
-    """Which of several processes this is: by default as Open MPI's environment says."""
+    """The place of this process among several: by default as Open MPI's environment says."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -166,7 +166,7 @@ class DistributedOptions(Settings):
 
 
 class TensorLocationSettings(Settings):
-    """Where tensors lie: recorded only."""
+    """The memory of one kind of tensors: recorded only."""
 
     def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
         """Record it."""
@@ -194,7 +194,7 @@ class TensorLocationSettings(Settings):
 
 
 class TensorLocationOptions(Settings):
-    """Where tensors lie, by kind: recorded only."""
+    """The memory of tensors, by kind: recorded only."""
 
     def numIOTiles(self, num_tiles: object) -> TensorLocationOptions:
         """Record it. Raises AssertionError for what an IPU can't have."""

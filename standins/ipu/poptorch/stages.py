@@ -62,7 +62,7 @@ class Phase:
 
 
 class Strategy:
-    """What all strategies share: stages by the names of their blocks, and IPUs where they are said."""
+    """The base of all strategies: stages by the names of their blocks, and IPUs where they are said."""
 
     is_pipelined = False
 

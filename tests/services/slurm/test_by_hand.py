@@ -1,4 +1,4 @@
-"""Folders rendered for Slurm, handed to plain sbatch: arrays, follow-ups, bounds; nodes that fail or see other folders."""
+"""Folders rendered for Slurm, handed to plain sbatch: arrays, follow-ups, bounds, and nodes that fail or see others."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _asked(
         raise typer.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
     return rehearsal(
         prepared,
-        # A fault needs a job that still trains when it strikes.
+        # A fault needs a job that still trains when it is injected.
         updates=flags.values.get("updates") or (None if inject else _UPDATES),
         inject=inject,
         redirected=_chosen(python),

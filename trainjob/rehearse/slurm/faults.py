@@ -73,7 +73,7 @@ def start_soon(slurm: PrivateSlurm, job: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now+4"], check=False)
 
 
-def wake_backfill(slurm: PrivateSlurm, job: str) -> None:
+def trigger_backfill(slurm: PrivateSlurm, job: str) -> None:
     """Have Slurm look at a job on groups of nodes that waits: only its backfill starts one, and it looks at changes."""
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "Comment=waits"], check=False)
 

@@ -179,7 +179,7 @@ def _follow_after(fault: Fault, rehearsal: Rehearsal, job: RehearsedJob, clock: 
             faults.start_soon(job.slurm, job.id)
             was_helped = True
         elif "PENDING" in words and job.cluster.has_groups:
-            faults.wake_backfill(job.slurm, job.id)
+            faults.trigger_backfill(job.slurm, job.id)
         if job.attempt > 1 and job.is_at_work():
             clock.done("back at work")
             has_enough = (job.update() or 0) >= job.began_at() + _ENOUGH_UPDATES

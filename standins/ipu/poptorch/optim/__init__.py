@@ -26,7 +26,7 @@ _ADAPTIVE = (
 
 
 class VariableAttributes:
-    """Which attributes can change after compiling: those given to the constructor, and lr always."""
+    """The attributes that can change after compiling: those given to the constructor, and lr always."""
 
     def __init__(self, variable: List[str], allowed: List[str]) -> None:
         self._variable, self._allowed = set(variable) | {"lr"}, allowed
@@ -52,7 +52,7 @@ class VariableAttributes:
 
 
 class Optimizer:
-    """What only the IPU has. None stands for the default."""
+    """The settings that only the IPU has. None stands for the default."""
 
     loss_scaling: float = 1.0
     accum_type: torch.dtype = torch.float32

@@ -12,7 +12,7 @@ from horovod.torch.world import world
 
 
 class Op(NamedTuple):
-    """How tensors of several processes become one."""
+    """The operation that makes one tensor of those of several processes."""
 
     name: str
 
