@@ -24,7 +24,7 @@ TAGS = ("sdk", "horovod", "pods", "datasets", "check", "prune")
 
 
 @dataclass(frozen=True)
-class Request:
+class ProvisionRequest:
     """The options of `trainjob provision`."""
 
     limit: str | None = None
@@ -41,7 +41,7 @@ NOTHING = "–"
 
 
 @dataclass
-class Outcome:
+class ProvisionOutcome:
     """The result on every host, role by role. `verdict` is what check.yml wrote; None if it wrote nothing."""
 
     hosts: tuple[str, ...]
@@ -100,10 +100,10 @@ class Outcome:
         }
 
 
-def provision(inventory: Inventory, request: Request, say: Callable[[Event], None]) -> Outcome:
+def provision(inventory: Inventory, request: ProvisionRequest, say: Callable[[Event], None]) -> ProvisionOutcome:
     """Return what became of the hosts; `say` hears of every task. Raises UserError before anything has run."""
     ends_with_verdict = not request.check and (not request.tags or "check" in request.tags)
-    outcome = Outcome(hosts_of(inventory, request.limit), verdict_expected=ends_with_verdict)
+    outcome = ProvisionOutcome(hosts_of(inventory, request.limit), verdict_expected=ends_with_verdict)
     program = shutil.which("ansible-playbook", path=process.search_path())
     if program is None:
         raise UserError("ansible-playbook is not installed", "pip install 'trainjob[provision]'")

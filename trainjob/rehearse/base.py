@@ -97,7 +97,7 @@ def rehearsal(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RehearsalVerdict:
     """The end of a rehearsal, and whether it is as it should be."""
 
     passed: bool

@@ -14,17 +14,17 @@ from trainjob.observe import logs
 from trainjob.records import attempts
 from trainjob.records.files import read_word
 from trainjob.rehearse import pod
-from trainjob.rehearse.base import INSTALLED, Rehearsal, Verdict, progress_of
+from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, progress_of
 from trainjob.rehearse.slurm import rehearsal as slurm
 from trainjob.rehearse.slurm import releases
 
 _POLL_S = 0.1
 
 # A new kind is a new row.
-KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
+KINDS: dict[str, Callable[[Rehearsal], RehearsalVerdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
 
 
-def rehearse(rehearsal: Rehearsal) -> Verdict:
+def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
     cluster, name = rehearsal.request.cluster, rehearsal.request.plan.cluster
     if cluster.kind not in KINDS:

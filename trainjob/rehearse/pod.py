@@ -24,7 +24,7 @@ from trainjob.machines.access import HERE
 from trainjob.records import failure
 from trainjob.records.files import read_word
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import Clock, Rehearsal, Verdict, progress_of
+from trainjob.rehearse.base import Clock, Rehearsal, RehearsalVerdict, progress_of
 
 _POLL_S = 0.1
 _STAND_INS = package.companion("standins")
@@ -33,7 +33,7 @@ _RC_FILE = Path(__file__).with_name("bashrc.sh")
 PROGRAMS = ("poprun", "vipu", "vipu-admin", "gc-monitor", "gc-info", "gc-inventory")
 
 
-def rehearse(rehearsal: Rehearsal) -> Verdict:
+def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended; none of its processes is left. Raises UserError for --inject, which needs Slurm."""
     cluster = PodCluster.of(rehearsal.request.cluster)
     if rehearsal.inject is not None:
@@ -66,7 +66,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
         lines = [f"{state}: rank {failed.rank} failed first, exit code {failed.exit_code}:", *failed.tail]
     else:
         lines = [f"{state}. The job script's last lines:", *failure.tail_of_attempt(paths.scheduler_log)]
-    return Verdict(
+    return RehearsalVerdict(
         passed=state == states.COMPLETED and same_bytes,
         outcome="\n  | ".join(lines),
         expected="the job is COMPLETED",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainjob.verify.traces import Trace, Update
+from trainjob.verify.traces import RunTrace, Update
 
 if TYPE_CHECKING:
     from trainjob.verify.traces import Array
@@ -46,7 +46,7 @@ class Difference:
         return [name for name, value in self.as_json().items() if value is None]
 
 
-def differences(several: Trace, one: Trace) -> Iterator[Difference]:
+def differences(several: RunTrace, one: RunTrace) -> Iterator[Difference]:
     """Yield the difference of each update that both traces hold."""
     for number in sorted(set(several.updates) & set(one.updates)):
         yield difference(several.update(number), one.update(number))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from trainjob.verify.compare import Difference
-from trainjob.verify.traces import Trace
+from trainjob.verify.traces import RunTrace
 
 # Parts of the samples out of place. Padding repeats samples that are seen at their own place, too; ranks that shuffle
 # each for itself meet half of each other's by chance.
@@ -73,7 +73,7 @@ _CAUSES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class LikelyCause:
     """One likely cause. `code` is stable, for machines; `evidence` holds the figures that point to it."""
 
     code: str
@@ -87,14 +87,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TraceEvidence:
     """All that the clues look at. `apart` are the updates that differ by more than the tolerance, in order.
 
     `control` returns what rounding alone does to an update of one instance. It is called last, because it trains.
     """
 
-    several: Trace
-    one: Trace
+    several: RunTrace
+    one: RunTrace
     instances: int
     apart: Sequence[Difference]
     tolerance: float
@@ -111,10 +111,10 @@ class Evidence:
         return sorted(set(self.several.updates) & set(self.one.updates))
 
 
-Clue = Callable[[Evidence], Iterator[Finding]]
+Clue = Callable[[TraceEvidence], Iterator[LikelyCause]]
 
 
-def diagnose(evidence: Evidence) -> list[Finding]:
+def diagnose(evidence: TraceEvidence) -> list[LikelyCause]:
     """Return the likely causes, the most telling first: different samples explain whatever follows from them."""
     for clue in _IN_ORDER:
         if found := list(clue(evidence)):
@@ -127,12 +127,12 @@ def diagnose(evidence: Evidence) -> list[Finding]:
     return [_finding("unknown", figures)]
 
 
-def _finding(code: str, figures: str) -> Finding:
+def _finding(code: str, figures: str) -> LikelyCause:
     text, cure = _CAUSES[code]
-    return Finding(code, text, figures, cure)
+    return LikelyCause(code, text, figures, cure)
 
 
-def _samples(evidence: Evidence) -> Iterator[Finding]:
+def _samples(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     """Compare the samples of N instances with those that one instance has at the same place."""
     several, one, updates = evidence.several, evidence.one, evidence.updates
     number = next((number for number in updates if several.samples(number) != one.samples(number)), None)
@@ -162,7 +162,7 @@ def _samples(evidence: Evidence) -> Iterator[Finding]:
         yield _finding("sample-values", f"{where}; one instance takes {moved} of these at all")
 
 
-def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
+def _not_reduced(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     first = evidence.several.update(evidence.first.update)
     if not first.ranks_agree:
         averaged = any(evidence.several.ranks_end_equal(number) for number in evidence.several.updates)
@@ -173,7 +173,7 @@ def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _scaled(evidence: Evidence) -> Iterator[Finding]:
+def _scaled(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     first, instances = evidence.first, evidence.instances
     if not first.gradient_residual <= evidence.tolerance:
         return
@@ -188,7 +188,7 @@ def _scaled(evidence: Evidence) -> Iterator[Finding]:
         yield _finding("mean-against-sum", f"update {first.update}: {figures}")
 
 
-def _model(evidence: Evidence) -> Iterator[Finding]:
+def _model(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     """Look at the model's own random numbers, layers and buffers."""
     several, first = evidence.several, evidence.first
     if not (several.repeatable and evidence.one.repeatable):
@@ -206,7 +206,7 @@ def _model(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def _amplified(evidence: Evidence) -> Iterator[Finding]:
+def _amplified(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     # Both begin with the same bits, and no rounding can have grown before the first update: it must be a mistake.
     if evidence.control is None or evidence.first.update == min(evidence.updates):
         return

@@ -19,7 +19,7 @@ _LEAST_ACCURACY = 0.8
 
 
 @dataclass(frozen=True)
-class Check:
+class ImageCheck:
     """One check: its name, the result, and whether that is as it should be."""
 
     what: str
@@ -33,7 +33,7 @@ class ImageVerdict:
     """Whether an image trains, and the checks that decided."""
 
     versions: dict[str, str]
-    checks: tuple[Check, ...]
+    checks: tuple[ImageCheck, ...]
 
     @property
     def good(self) -> bool:
@@ -63,7 +63,7 @@ def verify_image(workbench: Workbench) -> ImageVerdict:
     shown = "no accuracy" if accuracy is None else f"held-out accuracy {100 * accuracy:.1f} %"
     result = f"{trained.updates} updates, {shown} (at least {100 * _LEAST_ACCURACY:.0f} %)"
     has_learned = accuracy is not None and accuracy >= _LEAST_ACCURACY
-    trains = Check(f"{INSTANCES} ranks train {trained.name}", result, has_learned, [paths])
+    trains = ImageCheck(f"{INSTANCES} ranks train {trained.name}", result, has_learned, [paths])
 
     compared = instances.verify(workbench, instances=INSTANCES, updates=_UPDATES, dtype="float64")
     gradients = max(one.gradients for one in compared.differences)
@@ -74,5 +74,5 @@ def verify_image(workbench: Workbench) -> ImageVerdict:
         f"(at most {compared.tolerance:.0e}){reasons}"
     )
     return ImageVerdict(
-        versions, (trains, Check(f"{INSTANCES} ranks train as one", result, compared.equal, compared.runs))
+        versions, (trains, ImageCheck(f"{INSTANCES} ranks train as one", result, compared.equal, compared.runs))
     )

@@ -18,14 +18,14 @@ from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
 from trainjob.verify.compare import TOLERANCE, Difference, difference, differences
-from trainjob.verify.diagnosis import AMPLIFIED, Evidence, Finding, diagnose
-from trainjob.verify.traces import Trace
+from trainjob.verify.diagnosis import AMPLIFIED, LikelyCause, TraceEvidence, diagnose
+from trainjob.verify.traces import RunTrace
 
 PRECISION = {"float64": "64.64", "float32": "32.32"}
 
 
 @dataclass(frozen=True)
-class Verdict:
+class InstancesVerdict:
     """Whether N instances train as one, and the evidence. `judged` names the figures that decide."""
 
     instances: int
@@ -35,7 +35,7 @@ class Verdict:
     judged: str
     stream: bool  # the data set is iterable
     differences: Sequence[Difference]
-    findings: Sequence[Finding]
+    findings: Sequence[LikelyCause]
     runs: Sequence[RunPaths]
     faster: Sequence[str] = ()  # settings of the N instances that the single one did not have
 
@@ -68,7 +68,7 @@ class Verdict:
         }
 
 
-def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> Verdict:
+def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> InstancesVerdict:
     """Return whether `instances` instances train as one does, which makes up for them by accumulation.
 
     Ranks have one thread each. Raises Refusal for settings that can't be planned, UserError when a run fails.
@@ -92,8 +92,8 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
 
     findings = [*_by_setting(workbench, one, traced[1], several.job, dtype)] if apart else []
     if apart and not findings:
-        findings = diagnose(Evidence(*traced, instances, apart, tolerance, control))
-    return Verdict(
+        findings = diagnose(TraceEvidence(*traced, instances, apart, tolerance, control))
+    return InstancesVerdict(
         instances=instances,
         engine=several.plan.engine,
         dtype=dtype,
@@ -146,7 +146,7 @@ def faster(job: Job) -> list[str]:
     return [name for name, plain in PLAIN_STEP.items() if getattr(job, name) not in (plain, "auto")]
 
 
-def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtype: str) -> Iterator[Finding]:
+def _by_setting(workbench: Workbench, alone: Request, one: RunTrace, job: Job, dtype: str) -> Iterator[LikelyCause]:
     """Yield each setting for faster steps that already changes how a single instance trains."""
     for name in faster(job):
         changed = dataclasses.replace(alone, job=alone.job.changed(**{name: getattr(job, name)}))
@@ -154,7 +154,7 @@ def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtyp
         trace = traces.read(run)
         apart = [difference for difference in differences(trace, one) if is_apart(difference, dtype)]
         if apart:
-            yield Finding(
+            yield LikelyCause(
                 "faster-steps",
                 f"one instance with {flag(name)} trains otherwise than without it",
                 f"update {apart[0].update}: gradients {apart[0].gradients:.1e} apart, "
@@ -174,7 +174,7 @@ def is_apart(difference: Difference, dtype: str, tolerance: float | None = None)
 
 
 @dataclass(frozen=True)
-class Trained:
+class BitwiseRow:
     """One number of instances, with the digest of the weights after the last update."""
 
     instances: int
@@ -189,7 +189,7 @@ class BitwiseVerdict:
 
     precision: str
     updates: int
-    trained: Sequence[Trained]
+    trained: Sequence[BitwiseRow]
     runs: Sequence[RunPaths]
 
     @property
@@ -225,9 +225,9 @@ def verify_bitwise(workbench: Workbench, *, instances: int, updates: int) -> Bit
     batch = workbench.vary(**shared, instances=instances).plan.batch
     assert batch is not None  # noqa: S101 - only a command has none
     micro_batches = batch.accumulation * batch.replicas
-    trained: list[Trained] = []
+    trained: list[BitwiseRow] = []
     runs: list[RunPaths] = []
-    first: Trace | None = None
+    first: RunTrace | None = None
     for number in (number for number in range(1, instances + 1) if micro_batches % number == 0):
         counts = {"instances": number, "replicas": None, "engine": "single" if number == 1 else "ddp"}
         sizes = {"micro_batch": batch.micro_batch, "accumulation": micro_batches // number, "global_batch": None}
@@ -240,5 +240,5 @@ def verify_bitwise(workbench: Workbench, *, instances: int, updates: int) -> Bit
             if len({*trace.parameter_digests(update), *first.parameter_digests(update)}) != 1
         )
         weights = trace.parameter_digests(trace.updates[-1])[0]
-        trained.append(Trained(number, micro_batches // number, weights, next(apart, None)))
+        trained.append(BitwiseRow(number, micro_batches // number, weights, next(apart, None)))
     return BitwiseVerdict(workbench.request.job.precision, updates, trained, runs)

@@ -34,8 +34,8 @@ from trainjob.requests.prepared import Prepared, data_dir
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
 from trainjob.verify.compare import differences
-from trainjob.verify.diagnosis import Evidence, diagnose
-from trainjob.verify.instances import Verdict, is_apart
+from trainjob.verify.diagnosis import TraceEvidence, diagnose
+from trainjob.verify.instances import InstancesVerdict, is_apart
 
 # float32 rounds a weight by 6e-8 of it; a real mistake is above 1e-3.
 TOLERANCE = 1e-6
@@ -79,7 +79,7 @@ def alone(job: Job, batch: Batch, updates: int) -> Job:
     return job.changed(**{**shared(job, updates), **own, "poprun": {}})
 
 
-def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> Verdict:
+def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> InstancesVerdict:
     """Return whether the pod's job, rehearsed, trains as one process does. Raises UserError when one of them fails."""
     asked = prepared.request
     if asked.plan.batch is None:
@@ -112,7 +112,7 @@ def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> Verdict
         raise UserError(f"{rehearsed.folder} and {one.folder} have no update in common", "read their logs")
     apart = [difference for difference in found if is_apart(difference, "float64", TOLERANCE)]
     instances = pod_job.request.plan.topology.instances
-    return Verdict(
+    return InstancesVerdict(
         instances=instances,
         engine=pod_job.request.plan.engine,
         dtype="float64",
@@ -120,7 +120,7 @@ def verify_pod(prepared: Prepared, bench: Workbench, *, updates: int) -> Verdict
         judged=JUDGED,
         stream=traced[1].stream,
         differences=found,
-        findings=diagnose(Evidence(*traced, instances, apart, TOLERANCE)) if apart else [],
+        findings=diagnose(TraceEvidence(*traced, instances, apart, TOLERANCE)) if apart else [],
         runs=(rehearsed, one),
     )
 

@@ -45,7 +45,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Line:
+class TraceLine:
     """One update of one rank."""
 
     attempt: int
@@ -56,7 +56,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Trace:
+class RunTrace:
     """The trace of a run. Updates are read one at a time: all those of a large model would fill the memory."""
 
     paths: RunPaths
@@ -66,7 +66,7 @@ class Trace:
     repeatable: bool
     reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
     stream: bool  # the data set is iterable: the order of samples is its own
-    lines: tuple[Mapping[int, Line], ...]  # by rank, by update; the last attempt of an update counts
+    lines: tuple[Mapping[int, TraceLine], ...]  # by rank, by update; the last attempt of an update counts
     losses: Mapping[int, float]
 
     def update(self, number: int) -> Update:
@@ -102,11 +102,13 @@ class Trace:
         return tuple(micro_batches[index] for index in sorted(micro_batches))
 
 
-def read(paths: RunPaths) -> Trace:
+def read(paths: RunPaths) -> RunTrace:
     """Return the trace of a run. Raises UserError if the run left none."""
     files = TracePaths(paths)
     model = read_json(files.model)
-    ranks = [[Line(**line) for line in read_json_lines(path)] for path in sorted(files.folder.glob("rank-*.jsonl"))]
+    ranks = [
+        [TraceLine(**line) for line in read_json_lines(path)] for path in sorted(files.folder.glob("rank-*.jsonl"))
+    ]
     newest: dict[int, int] = {}
     for line in (line for of_rank in ranks for line in of_rank):
         newest[line.update] = max(newest.get(line.update, 0), line.attempt)
@@ -118,7 +120,7 @@ def read(paths: RunPaths) -> Trace:
     updates = tuple(sorted({number for of_rank in lines for number in of_rank}))
     losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
     flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
-    return Trace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
+    return RunTrace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
 
 
 def tensors_of(*paths: Path) -> Iterator[tuple[str, Array]]:

@@ -11,7 +11,7 @@ from tests.support.local_runs import Here, Run
 from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_said
 from tests.support.waiting import until
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import Description, Partition
+from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -24,7 +24,7 @@ CPUS = {"nodes": {"count": 2, "cpus": 4}}
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(Description(nodes=2, partitions=(Partition("cpu"),))) as made:
+    with private_slurm(Description(nodes=2, partitions=(SlurmPartition("cpu"),))) as made:
         yield made
 
 

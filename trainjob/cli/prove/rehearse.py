@@ -17,7 +17,7 @@ from trainjob.requests.options import JobOptions
 from trainjob.watch import show, terminal
 
 if TYPE_CHECKING:
-    from trainjob.rehearse.base import Rehearsal, Verdict
+    from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
 
 app = new()
 
@@ -168,7 +168,7 @@ def _chosen(python: str | None) -> dict[str, str]:
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _print(verdict: Verdict, *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, *, kept: bool) -> None:
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()

@@ -18,7 +18,7 @@ from trainjob.watch import show
 if TYPE_CHECKING:
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
-    from trainjob.verify.instances import BitwiseVerdict, Verdict
+    from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
     from trainjob.verify.interrupted import InterruptionPlan, ResumeVerdict
 
 app = new()
@@ -77,7 +77,7 @@ def verify(
     if by not in (None, *WAYS):
         raise typer.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
     prepared = _prepared(flags, dtype)
-    verdict: Verdict | ResumeVerdict | BitwiseVerdict
+    verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict
     with simulated.on_simulated_gpus(prepared) as prepared, workbench(prepared, show.progress) as bench:
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
@@ -112,10 +112,10 @@ def verify(
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
 
-def _print(verdict: Verdict | ResumeVerdict | BitwiseVerdict, *, kept: bool) -> None:
-    from trainjob.verify.instances import BitwiseVerdict, Verdict
+def _print(verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict, *, kept: bool) -> None:
+    from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
 
-    if isinstance(verdict, Verdict):
+    if isinstance(verdict, InstancesVerdict):
         _print_instances(verdict)
     elif isinstance(verdict, BitwiseVerdict):
         _print_bitwise(verdict)
@@ -157,7 +157,7 @@ def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) ->
         return verify_resume(bench, dataclasses.replace(planned, instances=instances, settings=settings))
 
 
-def _print_instances(verdict: Verdict) -> None:
+def _print_instances(verdict: InstancesVerdict) -> None:
     from trainjob.contract.settings import flag
     from trainjob.verify.instances import is_apart
 

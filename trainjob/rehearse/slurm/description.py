@@ -24,7 +24,7 @@ _PREEMPTION = {"requeue": ("REQUEUE", False), "cancel": ("CANCEL", False), "user
 
 
 @dataclass(frozen=True)
-class Partition:
+class SlurmPartition:
     """One partition over all nodes."""
 
     name: str
@@ -58,7 +58,7 @@ class Description:
     memory_mb: int = 16 * _MB_PER_GB
     gres: str | None = None  # gpu, ipu
     gres_count: int = 0  # the most of any node
-    partitions: Sequence[Partition] = (Partition(DEFAULT_PARTITION),)
+    partitions: Sequence[SlurmPartition] = (SlurmPartition(DEFAULT_PARTITION),)
     licenses: str | None = None
     release: str | None = None  # of releases.SUITES. None: the installed Slurm
     task_plugin: str = "none"  # none | affinity: who binds tasks to CPUs. affinity: no more CPUs than this machine has
@@ -109,7 +109,7 @@ def twin_of(
     has_cpus = max(group.cpus for group in groups) <= (os.cpu_count() or 1)
     texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
     partitions = [
-        Partition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s)
+        SlurmPartition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s)
         for name in dict.fromkeys(name for text in texts for name in text.split(","))
     ]
     return Description(
@@ -117,7 +117,7 @@ def twin_of(
         daemons=min(count, nodes_needed + _SPARE_NODES),
         gres=None if cluster.node.accelerator == "cpu" else cluster.node.accelerator,
         gres_count=max(group.gres_count for group in groups),
-        partitions=(*partitions, Partition(PREEMPTING_PARTITION, priority_tier=10)),
+        partitions=(*partitions, SlurmPartition(PREEMPTING_PARTITION, priority_tier=10)),
         licenses=_text(cluster, "licenses"),
         release=release,
         task_plugin="affinity" if binds(cluster) and has_cpus else "none",

@@ -102,7 +102,7 @@ def ranks_of(paths: RunPaths) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """One fault: how it is injected, what is expected, and what differs from that afterwards (None: nothing)."""
 
     inject: Callable[[RehearsedJob], object]
@@ -171,23 +171,23 @@ def _was_preempted(job: RehearsedJob) -> str | None:
 
 
 _BACK = "the job checkpoints, is restarted, and continues as attempt 2"
-FAULTS: dict[str, Fault] = {
-    "timeout": Fault(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
-    "preempt": Fault(
+FAULTS: dict[str, InjectedFault] = {
+    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
+    "preempt": InjectedFault(
         lambda job: preempt(job.slurm),
         lambda cluster: "the job ends and leaves a checkpoint" if cluster.preemption == "cancel" else _BACK,
         _was_preempted,
         lambda cluster: cluster.preemption != "cancel",
     ),
-    "node-failure": Fault(
+    "node-failure": InjectedFault(
         _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back, lambda _: True
     ),
-    "rank-death": Fault(
+    "rank-death": InjectedFault(
         lambda job: kill_rank(job.paths, job.instances - 1),
         lambda _: "the job is FAILED, and the rank that died is named",
         _named_the_rank,
     ),
-    "cancel": Fault(
+    "cancel": InjectedFault(
         lambda job: job.slurm.run(["scancel", job.id]),
         lambda _: "the job is CANCELLED, leaves a checkpoint, and is not restarted",
         lambda job: _ended_with_checkpoint(job, states.CANCELLED),

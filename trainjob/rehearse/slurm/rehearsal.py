@@ -15,10 +15,10 @@ from trainjob.machines import process
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, Verdict
+from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, RehearsalVerdict
 from trainjob.rehearse.slurm import faults, ipus, releases, root
 from trainjob.rehearse.slurm.description import Description, binds, twin_of
-from trainjob.rehearse.slurm.faults import FAULTS, Fault
+from trainjob.rehearse.slurm.faults import FAULTS, InjectedFault
 from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
@@ -27,7 +27,7 @@ _AT_WORK_WITHIN_S = 600.0
 _ENOUGH_UPDATES = 5
 
 
-def rehearse(rehearsal: Rehearsal) -> Verdict:
+def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended under a private Slurm, which is removed afterwards.
 
     Raises UserError if the machine can't run one, or if the job ends before the fault is injected.
@@ -165,7 +165,7 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
         _follow_after(fault, rehearsal, job, clock)
 
 
-def _follow_after(fault: Fault, rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
+def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
     """Wait until the job has ended. If it has to come back, start it soon, and stop it when it has trained enough."""
     was_helped = False
 
@@ -192,7 +192,7 @@ def _follow_after(fault: Fault, rehearsal: Rehearsal, job: RehearsedJob, clock: 
         job.wait_for_end()
 
 
-def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_bytes: bool) -> Verdict:
+def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_bytes: bool) -> RehearsalVerdict:
     fault = FAULTS[rehearsal.inject] if rehearsal.inject else None
     state, attempts, update = job.state, job.attempt, job.update()
     problem: str | None = None
@@ -214,7 +214,7 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_byte
         problem = f"{problem}. {job.last_output()}" if problem else None
     if not same_bytes:
         problem = f"the files given to Slurm differ from the rendered ones. {job.last_output()}"
-    return Verdict(
+    return RehearsalVerdict(
         passed=problem is None,
         outcome=problem or summary,
         expected=expected,
