@@ -164,7 +164,12 @@ def login(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
     twin = twin_of(parsed(settings(preemption="requeue")), nodes_needed=2)
     cancels = dataclasses.replace(twin.partitions[0], name=CANCELS, preempt_mode="CANCEL")
     with private_slurm(
-        dataclasses.replace(twin, nodes=23, daemons=None, partitions=(*twin.partitions, cancels))
+        dataclasses.replace(
+            twin,
+            groups=(dataclasses.replace(twin.groups[0], count=23),),
+            daemons=None,
+            partitions=(*twin.partitions, cancels),
+        )
     ) as slurm:
         login = Login(user(tmp_path_factory.mktemp("user")), slurm, nodes=ONE_RANK_NODES)
         login.cluster("steps", **TO_STEPS)

@@ -52,7 +52,7 @@ class NodeGroup:
 class Description:
     """Nodes, resources, partitions and limits. CPUs and memory are what jobs may request, not what this machine has."""
 
-    nodes: int = 2
+    nodes: int = 2  # if they are alike; else groups have all of them
     daemons: int | None = None  # nodes that get a daemon; the others are DOWN. None: all
     cpus: int = 4
     memory_mb: int = 16 * _MB_PER_GB
@@ -88,7 +88,8 @@ class Description:
     @property
     def node_names(self) -> tuple[str, ...]:
         """All nodes, in order."""
-        return tuple(f"node{number}" for number in range(1, self.nodes + 1))
+        count = sum(group.count for group in self.groups) or self.nodes
+        return tuple(f"node{number}" for number in range(1, count + 1))
 
     @property
     def nodes_at_work(self) -> tuple[str, ...]:
@@ -113,7 +114,6 @@ def twin_of(
         for name in dict.fromkeys(name for text in texts for name in text.split(","))
     ]
     return Description(
-        nodes=count,
         daemons=min(count, nodes_needed + _SPARE_NODES),
         gres=None if cluster.node.accelerator == "cpu" else cluster.node.accelerator,
         gres_count=max(group.gres_count for group in groups),
