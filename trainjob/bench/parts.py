@@ -16,18 +16,18 @@ from trainjob.records.measures import MEASUREMENT, PLAIN_STEP, STEP_VARIATIONS
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 
-LOADER = "trainjob.train.measure.loader"
-_COLLECTIVE = "trainjob.train.measure.collective"
-_STEP = "trainjob.train.measure.step"
-_TRAINING_RATE = "trainjob.train.measure.training_rate"
+LOADER = ("trainjob.train.measure.job", "loader")
+_COLLECTIVE = ("trainjob.train.measure.collective",)
+_STEP = ("trainjob.train.measure.job", "step")
+_TRAINING_RATE = ("trainjob.train.measure.job", "training-rate")
 _CONTROL = next(iter(STEP_VARIATIONS))
 # An interval between the k-th smallest and the k-th largest of n ratios holds their median in 95 of 100 cases or more.
 _CERTAINTY = 0.95
 
 
-def _measured(workbench: Workbench, request: Request, module: str, *options: str) -> dict[str, Any]:
+def _measured(workbench: Workbench, request: Request, module: Sequence[str], *options: str) -> dict[str, Any]:
     """Return the result file of a run whose ranks run a measuring `module`. Raises UserError if it wrote none."""
-    paths = workbench.run(dataclasses.replace(request, runtime=(module, *options, "--")))
+    paths = workbench.run(dataclasses.replace(request, runtime=(*module, *options, "--")))
     figures = read_json(paths.folder / MEASUREMENT)
     if not isinstance(figures, dict):
         raise UserError(f"run {paths.id} left no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")

@@ -40,7 +40,7 @@ def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> 
     """Yield the rate of the job with each number of workers. Raises UserError."""
     for number in workers:
         workbench.say(f"{quantity(number, 'loader worker')} …")
-        runtime = (LOADER, "--seconds", f"{seconds:g}", "--workers", str(number), "--")
+        runtime = (*LOADER, "--seconds", f"{seconds:g}", "--workers", str(number), "--")
         prepared = workbench.prepared.changed(workers=number)
         paths = _rehearsed(
             workbench, dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from trainjob.cli import complete
-from trainjob.contract.setting_row import Row
-from trainjob.contract.settings import HOST_RANGE, rows
+from trainjob.contract.settings import HOST_RANGE, Row, rows
 from trainjob.requests.options import JobOptions
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")

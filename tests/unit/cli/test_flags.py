@@ -11,8 +11,7 @@ import pytest
 from trainjob.cli import job_flags
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.cli.lazy import COMMANDS, HEADINGS
-from trainjob.contract.setting_row import Row
-from trainjob.contract.settings import rows
+from trainjob.contract.settings import Row, rows
 
 
 @pytest.mark.parametrize("row", [row for row in rows().values() if row.name != "command"], ids=lambda row: row.name)

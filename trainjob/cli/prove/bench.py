@@ -11,7 +11,7 @@ import typer
 
 from trainjob.cli.app import examples, new
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import setting_row, settings
+from trainjob.contract import settings
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -29,7 +29,7 @@ app = new(
 
 # Settings that a bench decides itself, or that only a submitted run has, are left out.
 _NO_RUN = functools.partial(
-    takes_a_job, without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM)
+    takes_a_job, without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM)
 )
 _ONLY_RANKS = functools.partial(
     takes_a_job, without=(name for name in settings.names(settings.JobSettings) if name not in ("instances", "env"))
@@ -37,12 +37,12 @@ _ONLY_RANKS = functools.partial(
 _ONLY_DATA = functools.partial(
     takes_a_job,
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
-    groups_without=(setting_row.TRAINING, setting_row.RECORDS, setting_row.SLURM),
+    groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
 _ONE_STEP = functools.partial(
     takes_a_job,
     without=("epochs", "updates", *PLAIN_STEP),
-    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
 _VARIATIONS = list(STEP_VARIATIONS)[1:]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]

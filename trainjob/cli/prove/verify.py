@@ -11,7 +11,7 @@ import typer
 
 from trainjob.cli.app import examples, new
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import exits, setting_row
+from trainjob.contract import exits, settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -49,7 +49,7 @@ _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
     )
 )
 @functools.partial(
-    takes_a_job, without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(setting_row.SLURM,)
+    takes_a_job, without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(settings.SLURM,)
 )
 def verify(
     flags: JobOptions,

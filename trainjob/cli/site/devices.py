@@ -39,7 +39,7 @@ def _show(name: str, cluster: object, *, as_json: bool) -> None:
     from typing import cast
 
     from trainjob.cluster.base import Cluster
-    from trainjob.machines.devices.asking import devices as ask
+    from trainjob.machines.devices import devices as ask
 
     listed = ask(name, cast(Cluster, cluster))
     if as_json:
