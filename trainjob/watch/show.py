@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ def figures(
     in_json: bool,
 ) -> None:
     """Print what was measured as a table, or as JSON; with `output`, also write it to that file."""
-    values = [row.as_json() for row in measured]
+    values = [asdict(row) for row in measured]
     if output is not None:
         from trainjob.records.files import write_json
 

@@ -1,9 +1,11 @@
-"""trainjob rehearse: the very bytes of a job, here and on CPU, with a fault injected where one is asked for."""
+"""Rehearse: run a job's exact files on this machine, on CPUs; --inject adds a fault."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +17,7 @@ from trainjob.requests.options import JobOptions
 from trainjob.watch import show, terminal
 
 if TYPE_CHECKING:
-    from trainjob.rehearse.base import Launch, Rehearsal, Verdict
+    from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
 
 app = new()
 
@@ -50,15 +52,9 @@ _Gpus = Annotated[
 _Inject = Annotated[
     str | None, typer.Option("--inject", help="timeout | preempt | node-failure | rank-death | cancel.")
 ]
-_LaunchOnly = Annotated[
-    bool,
-    typer.Option(
-        "--launch-only",
-        help="Start launchers and no ranks, on as many nodes as the plan has (at most 256), and show what grows with "
-        "their number.",
-    ),
+_Keep = Annotated[
+    bool, typer.Option("--keep", help="Keep the run directory (default: removed if the rehearsal passes).")
 ]
-_Keep = Annotated[bool, typer.Option("--keep", help="Keep the run directory, which is removed when all went well.")]
 _Shell = Annotated[
     bool,
     typer.Option("--shell", help="Open a shell with a pod's poprun, vipu, poptorch, popdist; or with a node's GPUs."),
@@ -72,7 +68,6 @@ _Shell = Annotated[
 def rehearse(
     flags: JobOptions,
     inject: _Inject = None,
-    launch_only: _LaunchOnly = False,
     keep: _Keep = False,
     shell: _Shell = False,
     slurm: _Slurm = "installed",
@@ -88,7 +83,7 @@ def rehearse(
         raise typer.Exit(_by_hand(flags, python, shell=shell))
     if inject not in (None, *INJECTIONS):
         raise typer.BadParameter(f"--inject {inject}: expected one of {', '.join(INJECTIONS)}")
-    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm, launch_only=launch_only)
+    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = time.monotonic()
 
     def tell() -> None:
@@ -98,11 +93,11 @@ def rehearse(
         with terminal.every(_TELL_EVERY_S, tell):
             verdict = kinds.rehearse(asked)
     except KeyboardInterrupt:
-        _remove(asked.folder)
+        shutil.rmtree(asked.folder, ignore_errors=True)
         raise
     kept = keep or not verdict.passed
     if not kept:
-        _remove(asked.folder)
+        shutil.rmtree(asked.folder, ignore_errors=True)
     if as_json:
         show.as_json({**verdict.as_json(), "kept": kept, "redirects": dict(asked.redirects)})
     else:
@@ -112,11 +107,9 @@ def rehearse(
 
 
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
-    import os
-
     from trainjob.contract.paths import expanded
     from trainjob.kinds.lookup import find
-    from trainjob.rehearse import pod_environment
+    from trainjob.rehearse import pod
     from trainjob.rehearse.base import redirects
 
     if shell and flags.words:
@@ -126,8 +119,8 @@ def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
     redirected = redirects(found.cluster, os.environ, None, expanded(here) if here else None, flags.words)
     redirected |= _chosen(python)
     if shell:
-        return pod_environment.shell(found.name, found.cluster, redirected)
-    return pod_environment.run(found.name, found.cluster, flags.words, redirected)
+        return pod.shell(found.name, found.cluster, redirected)
+    return pod.run(found.name, found.cluster, flags.words, redirected)
 
 
 def _asked(
@@ -138,10 +131,13 @@ def _asked(
     gpus: bool | None,
     python: str | None,
     slurm: str,
-    launch_only: bool,
 ) -> Rehearsal:
     from trainjob.rehearse.base import rehearsal
     from trainjob.requests.prepared import prepare
+
+    def show_line(line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
 
     # --updates is the rehearsal's own: it must not change the bytes.
     values = {name: value for name, value in flags.values.items() if name != "updates"}
@@ -151,23 +147,19 @@ def _asked(
         raise typer.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
     return rehearsal(
         prepared,
-        # A fault needs a job that still trains when it strikes.
+        # A fault needs a job that still trains when it is injected.
         updates=flags.values.get("updates") or (None if inject else _UPDATES),
         inject=inject,
         redirected=_chosen(python),
         slurm=slurm,
-        launch_only=launch_only,
         say=(lambda _line: None) if quiet else typer.echo,
         # What a task prints is its progress, which the verdict sums up; a command's output is what its user looks for.
-        show=_write if flags.words and not quiet else None,
-        has_gpus=has_gpus and not launch_only and (bool(flags.words) if gpus is None else gpus),
+        show=show_line if flags.words and not quiet else None,
+        has_gpus=has_gpus and (bool(flags.words) if gpus is None else gpus),
     )
 
 
 def _chosen(python: str | None) -> dict[str, str]:
-    import os
-    import shutil
-
     if python is None:
         return {}
     program = shutil.which(os.path.expanduser(python))
@@ -176,62 +168,12 @@ def _chosen(python: str | None) -> dict[str, str]:
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _write(line: bytes) -> None:
-    import sys
-
-    sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-_LAUNCH_HEAD = (
-    "nodes",
-    "ranks",
-    "srun true",
-    "srun python",
-    "launch",
-    "÷ true",
-    "÷ python",
-    "launcher CPU",
-    "connections",
-    "operations: first node",
-    "last node",
-    "of these on code",
-)
-
-
-def _launch_line(one: Launch) -> list[str]:
-    operations = [
-        "-" if count is None else str(count) for count in (one.first_operations, one.last_operations, one.last_on_code)
-    ]
-    return [
-        str(one.nodes),
-        str(one.ranks),
-        f"{one.bare_s:.2f} s",
-        f"{one.python_s:.2f} s",
-        f"{one.launch_s:.2f} s",
-        f"{one.launch_s / one.bare_s:.2f}",
-        f"{one.launch_s / one.python_s:.2f}",
-        f"{one.launcher_cpu_s:.3f} s",
-        str(one.connections),
-        *operations,
-    ]
-
-
-def _print(verdict: Verdict, *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, *, kept: bool) -> None:
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()
     for line in verdict.gpus:
         typer.echo(line)
-    if verdict.launches:
-        show.table(_LAUNCH_HEAD, map(_launch_line, verdict.launches))
-        typer.echo()
     if verdict.same_bytes:
         typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
     typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")

@@ -159,4 +159,4 @@ def inventory(name: Name, as_json: show.AsJson = False) -> None:  # noqa: ARG001
     from trainjob.kinds.lookup import find
     from trainjob.provision.inventory import inventory as made
 
-    show.as_json(made(find(name)))
+    show.as_json(made(find(name)).as_json())

@@ -15,8 +15,8 @@ from trainjob.contract import exits
 from trainjob.watch import show, terminal
 
 if TYPE_CHECKING:
+    from trainjob.provision.drive import ProvisionOutcome
     from trainjob.provision.events import Event
-    from trainjob.provision.outcome import Outcome
 
 app = new()
 
@@ -46,11 +46,11 @@ def provision(
 ) -> None:
     """Install virtualenvs and data sets on a cluster's hosts, and check them with a tiny job."""
     from trainjob.kinds.lookup import find
-    from trainjob.provision.drive import Request
+    from trainjob.provision.drive import ProvisionRequest
     from trainjob.provision.drive import provision as driven
     from trainjob.provision.inventory import inventory
 
-    request = Request(limit, _known(tags), check, become, tuple(extra or ()))
+    request = ProvisionRequest(limit, _known(tags), check, become, tuple(extra or ()))
     teller = _Teller(to_errors=as_json)
     with terminal.every(teller.period_s, teller.tell):
         outcome = driven(inventory(find(cluster)), request, teller.hear)
@@ -112,7 +112,7 @@ class _Teller:
             typer.echo(line, err=self._to_errors)
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: ProvisionOutcome) -> None:
     roles = outcome.roles
     typer.echo()
     show.table(
@@ -125,7 +125,7 @@ def _print(outcome: Outcome) -> None:
     typer.echo(_last_line(outcome))
 
 
-def _last_line(outcome: Outcome) -> str:
+def _last_line(outcome: ProvisionOutcome) -> str:
     changed = f"changed={outcome.changed}"
     if not outcome.ok:
         bad = [host for hosts in outcome.reasons.values() for host in hosts]
