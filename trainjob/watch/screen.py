@@ -11,7 +11,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import typer
+import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -46,7 +46,7 @@ def serve(every_s: float, only: RunPaths | None) -> None:
         last_lines=lambda now: _last_lines(now, _LINES_OF_LOG),
     )
     with Server(sources, every_s) as server:
-        typer.echo(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends it.")
+        click.echo(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends it.")
         sys.stdout.flush()
         server.serve_forever()
 
@@ -60,7 +60,7 @@ def print_changes(every_s: float, paths: RunPaths | None) -> None:
             line = views.plain_line(now)
             if last.get(now.id) != line:
                 last[now.id] = line
-                typer.echo(line)
+                click.echo(line)
         if all(now.state not in states.ACTIVE for now in found):
             return
         time.sleep(every_s)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
+from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
 from trainjob.watch import terminal
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 def as_json(value: Any) -> None:
     """Print `value` as indented JSON."""
-    typer.echo(terminal.as_json(value, indent=1))
+    click.echo(terminal.as_json(value, indent=1))
 
 
 def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
@@ -24,7 +23,7 @@ def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
     listed = list(pairs)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        typer.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
+        click.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
@@ -32,7 +31,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     lines = [list(head), *([_cell(cell) for cell in line] for line in body)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(text: str) -> str:
@@ -60,15 +59,11 @@ def figures(
         table(head, (line(row) for row in measured))
 
 
+def warning(line: str) -> None:
+    """Print a warning on the error stream."""
+    click.echo(f"warning: {line}", err=True)
+
+
 def progress(line: str) -> None:
     """Print progress where it does not mix with the output of a command."""
-    typer.echo(line, err=True)
-
-
-def seconds(value: float) -> str:
-    """Return a duration as people read it: 0.12 s, 34.5 s, 12 min 5 s, 3 h 20 min."""
-    if value < 60:
-        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
-    minutes, rest = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    click.echo(line, err=True)

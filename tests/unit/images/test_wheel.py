@@ -36,7 +36,7 @@ def test_it_has_the_package_and_the_folders_beside_it(wheel: Path) -> None:
 def test_it_says_what_trainjob_needs(wheel: Path) -> None:
     (name,) = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA")]
     text = zipfile.ZipFile(wheel).read(name).decode()
-    assert "Requires-Dist: typer" in text
+    assert "Requires-Dist: click" in text
     assert "torch>=1.10; extra == 'train'" in text
 
 

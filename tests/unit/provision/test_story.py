@@ -80,11 +80,8 @@ def test_a_task_is_one_line_when_the_next_begins() -> None:
     assert story.rest() == []
 
 
-def test_a_long_task_is_shown_again_and_again_off_a_terminal_too(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provision, "_TELL_EVERY_S", 0.01)
-    teller = provision._Teller(to_errors=False)
+def test_a_long_task_is_shown_again_and_again_off_a_terminal_too(capsys: pytest.CaptureFixture[str]) -> None:
+    teller = provision.Teller(to_errors=False, lines_every_s=0.01)
     teller.hear(TaskBegun("sdk_venv", "Install torch"))
     teller.hear(done("a", role="sdk_venv"))
     with terminal.every(teller.period_s, teller.tell):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
-from trainjob.cli.app import examples, new
-from trainjob.cli.look.report import Run
-
-app = new()
+from trainjob.cli.command import command, run_argument
 
 
-@app.command(
-    epilog=examples("trainjob shell k3xq --rank 3", "trainjob shell last -- nvidia-smi"),
+@command(
+    "trainjob shell k3xq --rank 3",
+    "trainjob shell last -- nvidia-smi",
     context_settings={"ignore_unknown_options": True},
 )
-def shell(
-    run: Run,
-    command: Annotated[list[str] | None, typer.Argument(help="After --: a command instead of a shell.")] = None,
-    rank: Annotated[int, typer.Option("--rank", help="Next to this rank.")] = 0,
-) -> None:
+@run_argument
+@click.argument("words", nargs=-1, metavar="[-- COMMAND…]", help="A command instead of a shell, after --.")
+@click.option("--rank", type=int, default=0, help="Next to this rank.")
+def shell(run: str, words: tuple[str, ...], rank: int) -> None:
     """Open a shell next to a rank of a running run: on its host, in its folder, with its environment.
 
     Under Slurm it is a step of the job that takes nothing from the ranks; in containers it runs inside the rank's.
@@ -34,5 +29,4 @@ def shell(
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "shell")
-    words = next_to_rank(paths, rank, command or [], terminal=sys.stdin.isatty())
-    raise typer.Exit(process.show(words))
+    raise click.exceptions.Exit(process.show(next_to_rank(paths, rank, words, terminal=sys.stdin.isatty())))

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import click
 
-import typer
-
-from trainjob.cli.app import examples, new
-from trainjob.cli.look.report import Run
+from trainjob.cli.command import command, json_option, run_argument
 from trainjob.watch import show, terminal
 
-if TYPE_CHECKING:
-    from trainjob.records.usage import RankStacks
-
-app = new()
+_NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
 
 
-@app.command(epilog=examples("trainjob stacks last", "trainjob stacks k3xq --rank 3"))
-def stacks(
-    run: Run,
-    rank: Annotated[int | None, typer.Option("--rank", help="Only this rank.")] = None,
-    limit_s: Annotated[float, typer.Option("--limit-s", min=1, help="Seconds to wait for answers.")] = 75.0,
-    as_json: show.AsJson = False,
-) -> None:
+@command("trainjob stacks last", "trainjob stacks k3xq --rank 3")
+@run_argument
+@click.option("--rank", type=int, help="Only this rank.")
+@click.option("--limit-s", type=click.FloatRange(min=1), default=75.0, help="Seconds to wait for answers.")
+@json_option
+def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
     """Show where the Python code of every rank is right now, in all its threads and processes.
 
     Works for tasks and for commands of your own, on every kind of cluster. The ranks are not disturbed. For a run that
@@ -42,15 +35,11 @@ def stacks(
         show.as_json([asdict(one) for one in shown])
     else:
         if not answers.are_current:
-            typer.echo(f"{paths.id} does not run: these stacks are {show.seconds(time.time() - shown[0].time)} old")
+            click.echo(f"{paths.id} does not run: these stacks are {show.seconds(time.time() - shown[0].time)} old")
         for one in shown:
-            _print(one)
+            click.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
+            for process in one.processes:
+                click.echo(terminal.visible(f"  process {process.pid} ({process.state}): {process.command}"))
+                for line in (process.stack or _NO_STACK).splitlines():
+                    click.echo(terminal.visible(f"    {line}"))
     answers.refuse_silent(paths, rank)
-
-
-def _print(one: RankStacks) -> None:
-    typer.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
-    for process in one.processes:
-        typer.echo(terminal.visible(f"  process {process.pid} ({process.state}): {process.command}"))
-        for line in (process.stack or "no stack: not a Python process, or one started with -I, -E or -S").splitlines():
-            typer.echo(terminal.visible(f"    {line}"))

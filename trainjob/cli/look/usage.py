@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.cli.look.report import Run
+from trainjob.cli.command import command, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.observe.usage import RankUsage
 
-app = new()
 
-
-@app.command(epilog=examples("trainjob usage last", "trainjob usage k3xq --json"))
-def usage(run: Run, as_json: show.AsJson = False) -> None:
+@command("trainjob usage last", "trainjob usage k3xq --json")
+@run_argument
+@json_option
+def usage(run: str, as_json: bool) -> None:
     """Show how much CPU, memory and devices the ranks of a run use: means and maxima of its newest attempt.
 
     Samples are taken every usage_every_s seconds (cluster file), the first ones sooner.
@@ -33,10 +32,10 @@ def usage(run: Run, as_json: show.AsJson = False) -> None:
         show.as_json([one.as_json() for one in ranks])
         return
     first = ranks[0]
-    typer.echo(f"{paths.id} · attempt {first.attempt} · {first.samples} samples in {show.seconds(first.seconds)}")
+    click.echo(f"{paths.id} · attempt {first.attempt} · {first.samples} samples in {show.seconds(first.seconds)}")
     show.table(("RANK", "HOST", "CPUS", "MEMORY", "DEVICE", "BUSY", "DEVICE MEMORY", "POWER", ""), map(_row, ranks))
     if any(one.uses_much_less for one in ranks):
-        typer.echo("< less than half of what is usual here: `trainjob stacks` shows where that rank is")
+        click.echo("< uses less than half as much as the median rank: `trainjob stacks` shows where it is")
 
 
 def _row(one: RankUsage) -> list[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
+from trainjob.cli.command import Group, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.cli.prove import bench_pods
-from trainjob.cli.prove.bench_step import STEP_EXAMPLES, Output, step
+from trainjob.cli.prove.bench_step import output_option, step
 from trainjob.contract import setting_row, settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -22,56 +21,58 @@ if TYPE_CHECKING:
     from trainjob.bench.scaling import Scale
     from trainjob.requests.workbench import Workbench
 
-app = new(
-    no_args_is_help=True,
-    help="Measure data loading, all-reduce, single updates, and how a job scales and grows, on this machine.",
-)
 
 # What a bench decides itself, or what only a run that is submitted has.
-_NO_RUN = functools.partial(
-    takes_a_job, without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM)
+_NO_RUN = takes_a_job(without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM))
+_ONLY_RANKS = takes_a_job(
+    without=[name for name in settings.names(settings.JobSettings) if name not in ("instances", "env", "bucket_mb")]
+    + ["bucket_mb"]
 )
-_ONLY_RANKS = functools.partial(
-    takes_a_job, without=(name for name in settings.names(settings.JobSettings) if name not in ("instances", "env"))
-)
-_ONLY_DATA = functools.partial(
-    takes_a_job,
+_ONLY_DATA = takes_a_job(
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
     groups_without=(setting_row.TRAINING, setting_row.RECORDS, setting_row.SLURM),
 )
-_TOY_NET = functools.partial(
-    takes_a_job,
+_TOY_NET = takes_a_job(
     without=("task", "epochs", "updates", "instances", "replicas", "samples", "data"),
     groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
 )
-Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
-Appetite = Annotated[
-    float | None,
-    typer.Option(help="Samples/s that one instance can train on; the verdict then says whether loading keeps up."),
-]
-Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances. May be repeated.")]
+_at_option = click.option("--at", multiple=True, type=int, help="Number of instances. May be repeated.")
+_epochs_option = click.option(
+    "--measured-epochs", type=click.IntRange(min=1), default=3, help="Epochs measured, after one for warming up."
+)
+_plot_option = click.option(
+    "--plot", type=click.Path(path_type=Path), help="Plot the figures into this file (.svg, .png)."
+)
 
 
-@app.command(
-    epilog=examples(
+@click.group(cls=Group)
+def bench() -> None:
+    """Measure data loading, all-reduce, single updates, and how a job scales and grows, on this machine."""
+
+
+@bench.command(
+    examples=[
         "trainjob bench scaling --task my_task:MyTask --at 1 --at 2 --at 4",
         "trainjob bench scaling --lessons --cluster pod16",
-    )
+    ]
 )
 @_NO_RUN
+@_at_option
+@click.option("--lessons", is_flag=True, help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
+@_epochs_option
+@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs of each number of instances, in turns.")
+@_plot_option
+@output_option
+@json_option
 def scaling(
     flags: JobOptions,
-    at: Numbers = None,
-    lessons: Annotated[
-        bool, typer.Option("--lessons", help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
-    ] = False,
-    measured_epochs: Annotated[
-        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
-    ] = 3,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each number of instances, in turns.")] = 3,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    at: tuple[int, ...],
+    lessons: bool,
+    measured_epochs: int,
+    repeats: int,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
     from trainjob.bench.scaling import amdahl, law_in_words
@@ -81,15 +82,15 @@ def scaling(
         bench_pods.print_lessons(flags, output, as_json=as_json)
         return
     _check_targets(plot, output)
-    with _bench(flags) as bench:
+    with _workbench(flags) as bench:
         rows = measured(bench, at or [1, 2], epochs=measured_epochs, repeats=repeats)
     show.figures(rows, _SCALING_HEAD, _scaling_line, output, in_json=as_json)
     for row in rows if not as_json else ():
         if row.noise is not None:
-            typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
+            click.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
     law = amdahl(rows)
     if not as_json and len(rows) > 1:
-        typer.echo(f"\n{law_in_words(law, rows)}")
+        click.echo(f"\n{law_in_words(law, rows)}")
     if plot is not None:
         from trainjob.bench.plots import draw_scaling
 
@@ -123,27 +124,29 @@ def _scaling_line(row: Scale) -> tuple[str, ...]:
     )
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench collective --instances 4 --bucket-mb 1,5,25",
         "trainjob bench collective --megabytes 16 --plot all-reduce.svg",
-    )
+    ]
 )
 @_ONLY_RANKS
+@click.option("--megabytes", multiple=True, type=float, help="Total size of the tensors in MB. May be repeated.")
+@click.option(
+    "--tensors", type=click.IntRange(min=1), default=32, help="Number of tensors that each size is divided into."
+)
+@click.option("--bucket-mb", default="25", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
+@_plot_option
+@output_option
+@json_option
 def collective(
     flags: JobOptions,
-    megabytes: Annotated[
-        list[float] | None, typer.Option("--megabytes", help="Total size of the tensors in MB. May be repeated.")
-    ] = None,
-    tensors: Annotated[
-        int, typer.Option("--tensors", min=1, help="Number of tensors that each size is divided into.")
-    ] = 32,
-    bucket_mb: Annotated[
-        str, typer.Option("--bucket-mb", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
-    ] = "25",
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    megabytes: tuple[float, ...],
+    tensors: int,
+    bucket_mb: str,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure all-reduce by size: one call per tensor, one flat buffer, and buckets."""
     from trainjob.bench.collective import collective as measured
@@ -154,7 +157,7 @@ def collective(
     sizes = megabytes or [0.004, 0.064, 1.0, 16.0, 64.0]
     instances = flags.values.get("instances", 2)
     _check_targets(plot, output)
-    with _bench(flags) as bench:
+    with _workbench(flags) as bench:
         rows = measured(bench, instances=instances, megabytes=sizes, tensors=tensors, buckets_mb=_sizes(bucket_mb))
     show.figures(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, in_json=as_json)
     if plot is not None:
@@ -173,31 +176,39 @@ def _sizes(text: str) -> list[float]:
     except ValueError:
         sizes = []
     if not sizes or min(sizes) <= 0:
-        raise typer.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
+        raise click.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
     return sizes
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
         "trainjob bench loader --measure-appetite",
-    )
+    ]
 )
 @_ONLY_DATA
+@_at_option
+@click.option("--loaders", multiple=True, type=int, help="Loader workers of each instance. May be repeated.")
+@click.option(
+    "--appetite",
+    type=float,
+    help="Samples/s that one instance can train on; the verdict then says whether loading keeps up.",
+)
+@click.option("--measure-appetite", is_flag=True, help="Measure the appetite: train one instance on samples in memory.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Length of each measurement in seconds.")
+@_plot_option
+@output_option
+@json_option
 def loader(
     flags: JobOptions,
-    at: Numbers = None,
-    loaders: Annotated[
-        list[int] | None, typer.Option("--loaders", help="Loader workers of each instance. May be repeated.")
-    ] = None,
-    appetite: Appetite = None,
-    measure_appetite: Annotated[
-        bool, typer.Option("--measure-appetite", help="Measure the appetite: train one instance on samples in memory.")
-    ] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Length of each measurement in seconds.")] = 2.0,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    at: tuple[int, ...],
+    loaders: tuple[int, ...],
+    appetite: float | None,
+    measure_appetite: bool,
+    seconds: float,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench.loader import Loading, loading, measured_appetite, verdict
@@ -210,42 +221,43 @@ def loader(
         bench_pods.print_loading(flags, loaders or [0], seconds, output, as_json=as_json)
         return
     _check_targets(plot, output)
-    with _bench(flags) as bench:
+    with _workbench(flags) as bench:
         rows = loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
         if appetite is None and measure_appetite:
             appetite = measured_appetite(bench, seconds=seconds)
     show.figures(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, in_json=as_json)
     if appetite is not None and not as_json:
         how = ", measured here with samples in memory" if measure_appetite else ""
-        typer.echo(f"\none instance takes {appetite:,.0f} samples/s{how}\n{verdict(rows, appetite)}")
+        click.echo(f"\none instance takes {appetite:,.0f} samples/s{how}\n{verdict(rows, appetite)}")
     if plot is not None:
         from trainjob.bench.plots import draw_loader
 
         draw_loader(rows, appetite, plot)
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench growth",
         "trainjob bench growth --width 100 --width 400 --size 4096 --at 1 --plot growth.svg",
-    )
+    ]
 )
 @_TOY_NET
+@click.option("--width", multiple=True, type=click.IntRange(min=1), help="Width of the hidden layers. May be repeated.")
+@click.option("--size", multiple=True, type=click.IntRange(min=1), help="Number of training samples. May be repeated.")
+@_at_option
+@_epochs_option
+@_plot_option
+@output_option
+@json_option
 def growth(
     flags: JobOptions,
-    width: Annotated[
-        list[int] | None, typer.Option("--width", min=1, help="Width of the hidden layers. May be repeated.")
-    ] = None,
-    size: Annotated[
-        list[int] | None, typer.Option("--size", min=1, help="Number of training samples. May be repeated.")
-    ] = None,
-    at: Numbers = None,
-    measured_epochs: Annotated[
-        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
-    ] = 3,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    width: tuple[int, ...],
+    size: tuple[int, ...],
+    at: tuple[int, ...],
+    measured_epochs: int,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Train a small net with growing width, then with growing data, and show time per epoch."""
     from trainjob.bench.growth import Growth
@@ -261,7 +273,7 @@ def growth(
 
     of_widths, of_sizes = width or [50, 100, 200, 400, 800], size or [4096, 8192, 16384, 32768]
     _check_targets(plot, output)
-    with _bench(flags) as bench:
+    with _workbench(flags) as bench:
         rows = list(measured(bench, of_widths, of_sizes, at or [1, 2], epochs=measured_epochs))
     head = ("WIDTH", "PARAMETERS", "SAMPLES", "INSTANCES", "S/EPOCH", "SAMPLES/S", "COMMUNICATION")
     show.figures(rows, head, line, output, in_json=as_json)
@@ -271,7 +283,7 @@ def growth(
         draw_growth(rows, plot)
 
 
-app.command(epilog=STEP_EXAMPLES)(step)
+bench.add_command(step)
 
 
 def _check_targets(plot: Path | None, output: Path | None) -> None:
@@ -284,7 +296,7 @@ def _check_targets(plot: Path | None, output: Path | None) -> None:
         plots.check_folder("--output", output)
 
 
-def _bench(flags: JobOptions) -> AbstractContextManager[Workbench]:
+def _workbench(flags: JobOptions) -> AbstractContextManager[Workbench]:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit, workbench
 

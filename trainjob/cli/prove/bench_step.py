@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from trainjob.cli.app import examples
+from trainjob.cli.command import command, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import setting_row
 from trainjob.records import measures
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the figures to this file, as JSON.")]
-STEP_EXAMPLES = examples(
+output_option = click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="Also write the figures to this file, as JSON."
+)
+_VARIATIONS = list(measures.STEP_VARIATIONS)[1:]
+
+
+@command(
     "trainjob bench step --task my_task:MyTask",
     "trainjob bench step --instances 2 --engine fsdp --task tiny-gpt --rounds 31",
 )
-_VARIATIONS = list(measures.STEP_VARIATIONS)[1:]
-_ONE_STEP = functools.partial(
-    takes_a_job,
+@takes_a_job(
     without=("epochs", "updates", *measures.PLAIN_STEP),
     groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
 )
-
-
-@_ONE_STEP
+@click.option("--variation", multiple=True, help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all.")
+@click.option("--rounds", type=click.IntRange(min=6), default=15, help="Rounds of each variation, plain in each.")
+@click.option("--seconds", type=click.FloatRange(min=0.01), default=0.3, help="Length of either half of a round.")
+@output_option
+@json_option
 def step(
-    flags: JobOptions,
-    variation: Annotated[
-        list[str] | None,
-        typer.Option("--variation", help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all."),
-    ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=6, help="Rounds of each variation, plain in each.")] = 15,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Length of either half of a round.")] = 0.3,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    flags: JobOptions, variation: tuple[str, ...], rounds: int, seconds: float, output: Path | None, as_json: bool
 ) -> None:
     """Measure what --compile, channels-last and other implementations of the optimizer gain over a plain update.
 
@@ -57,14 +52,14 @@ def step(
         times = (f"{1000 * (one or 0.0):.3f}" for one in (row.seconds, row.plain_seconds))
         return (row.name, *times, f"{row.gain:.3f}", interval, row.verdict)
 
-    for name in variation or ():
+    for name in variation:
         if name not in _VARIATIONS:
-            raise typer.BadParameter(f"--variation {name}: expected one of {', '.join(_VARIATIONS)}")
+            raise click.BadParameter(f"--variation {name}: expected one of {', '.join(_VARIATIONS)}")
     if output is not None:
         plots.check_folder("--output", output)
     prepared = prepare(flags)
     refuse_unfit(prepared)
     with workbench(prepared, show.progress) as bench:
-        rows = steps(bench, variation or (), rounds=rounds, round_s=seconds)
+        rows = steps(bench, variation, rounds=rounds, round_s=seconds)
     head = ("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", "")
     show.figures(rows, head, line, output, in_json=as_json)
