@@ -35,9 +35,7 @@ _MOST_ELEMENTS_SHOWN = 20
 def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: bool) -> None:
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
-    from trainjob.planning.record import as_record
     from trainjob.planning.rows import arithmetic
-    from trainjob.records.typed import to_json
     from trainjob.requests.prepared import prepare
 
     prepared = prepare(flags)
@@ -45,6 +43,9 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
     held = _memory(prepared) if memory else []
     predicted = _predicted(prepared, may_train=predict)
     if as_json:
+        from trainjob.planning.record import as_record
+        from trainjob.records.typed import to_json
+
         record: dict[str, object] = dict(to_json(as_record(planned)))
         if request.swept:
             record["tasks"] = {number: to_json(as_record(element.plan)) for number, element in request.elements.items()}
