@@ -14,7 +14,7 @@ import click
 import trainjob
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
-from trainjob.watch import terminal
+from trainjob.watch import show
 
 
 class ReaderLeftError(Exception):
@@ -42,7 +42,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
         failure = expected or _bug(arguments, error)
         options = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
         if "--json" in options:
-            click.echo(terminal.as_json(failure.as_json()))
+            click.echo(show.json_text(failure.as_json()))
         click.echo(f"trainjob: {failure}", err=True)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)
 

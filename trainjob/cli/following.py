@@ -22,7 +22,7 @@ from trainjob.observe import arrays, logs
 from trainjob.observe.status import Status, between_looks_s, poll
 from trainjob.records import job as jobs
 from trainjob.records.files import JsonLines
-from trainjob.watch import show, terminal
+from trainjob.watch import show
 
 _BETWEEN_LINES_S = 30.0
 _LEAST_UPDATES = 5
@@ -149,9 +149,9 @@ class _Output:
 
     def look(self, now: Status) -> None:
         """Print new lines; all that is left once the run has ended."""
-        terminal.write_lines(self._logs.new(logs.tails(self._paths, None)))
+        show.write_lines(self._logs.new(logs.tails(self._paths, None)))
         if _has_ended(now):
-            terminal.write_lines(self._logs.finish())
+            show.write_lines(self._logs.finish())
 
 
 class _Lines:
@@ -226,7 +226,7 @@ def _bar(paths: RunPaths) -> Iterator[Callable[[Status], None]]:
             figures,
             TimeElapsedColumn(),
         ),
-        console=Console(file=terminal.raw(sys.stdout)),
+        console=Console(file=show.raw(sys.stdout)),
     ) as progress:
         task = progress.add_task(states.PENDING, total=None, figures="")
         lines, losses = JsonLines(paths.metrics), [""]
@@ -237,7 +237,7 @@ def _bar(paths: RunPaths) -> Iterator[Callable[[Status], None]]:
             shown = losses[0] + left.after(now.update, now.total_updates, time.monotonic())
             progress.update(
                 task,
-                description=terminal.visible(f"{now.state}{epoch}"),
+                description=show.visible(f"{now.state}{epoch}"),
                 completed=now.update or 0,
                 total=now.total_updates,
                 figures=shown,

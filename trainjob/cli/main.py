@@ -14,7 +14,7 @@ import trainjob
 from trainjob.cli import failures
 from trainjob.cli.command import Group
 from trainjob.contract import exits
-from trainjob.watch import terminal
+from trainjob.watch import show
 
 # heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command.
 HEADINGS: dict[str, dict[str, str]] = {
@@ -105,7 +105,7 @@ def root() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
-    with terminal.protected(), failures.handled(asked):
+    with show.protected(), failures.handled(asked):
         code = root.main(args=asked, prog_name="trainjob", standalone_mode=False)
         # The interpreter would look at every object once more before it ends: 10 % of the time of `render`.
         gc.freeze()

@@ -12,7 +12,7 @@ import click
 
 from trainjob.cli.command import command, json_option, run_argument
 from trainjob.contract import states
-from trainjob.watch import terminal
+from trainjob.watch import show
 
 
 @command("trainjob logs last --follow", "trainjob logs k3xq --rank 3")
@@ -40,7 +40,7 @@ def logs(run: str, rank: int | None, follow: bool, as_json: bool) -> None:
     if as_json:
         _write_json({"id": paths.id, "rank": rank}, lines)
     elif rank is None:
-        terminal.write_lines(lines)
+        show.write_lines(lines)
     else:
         for line in lines:
             sys.stdout.buffer.write(line)
@@ -53,7 +53,7 @@ def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:
     Split at line feeds alone: a progress bar's carriage returns stay inside their line.
     """
     write = sys.stdout.write
-    write(terminal.as_json(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
+    write(show.json_text(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_first, is_open = True, False
     for piece in itertools.chain(pieces, [b""]):
@@ -62,7 +62,7 @@ def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:
             if not is_open and (text or ends):
                 write('\n  "' if is_first else ',\n  "')
                 is_first, is_open = False, True
-            write(terminal.as_json(text)[1:-1])
+            write(show.json_text(text)[1:-1])
             if is_open and ends:
                 write('"')
                 is_open = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainjob.cli.command import command, json_option, run_argument
-from trainjob.watch import show, terminal
+from trainjob.watch import show
 
 _NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
 
@@ -39,7 +39,7 @@ def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
         for one in shown:
             click.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
             for process in one.processes:
-                click.echo(terminal.visible(f"  process {process.pid} ({process.state}): {process.command}"))
+                click.echo(show.visible(f"  process {process.pid} ({process.state}): {process.command}"))
                 for line in (process.stack or _NO_STACK).splitlines():
-                    click.echo(terminal.visible(f"    {line}"))
+                    click.echo(show.visible(f"    {line}"))
     answers.refuse_silent(paths, rank)

@@ -12,7 +12,7 @@ from trainjob.cli.command import command, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import exits
 from trainjob.requests.options import JobOptions
-from trainjob.watch import show, terminal
+from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.rehearse.base import Launch, Rehearsal, Verdict
@@ -78,7 +78,7 @@ def rehearse(
         asked.say(f"  … {time.monotonic() - began_at:.0f} s: {kinds.progress(asked)}")
 
     try:
-        with terminal.every(_TELL_EVERY_S, tell):
+        with show.every(_TELL_EVERY_S, tell):
             verdict = kinds.rehearse(asked)
     except KeyboardInterrupt:
         _remove(asked.folder)

@@ -12,7 +12,7 @@ import click
 from trainjob.cli.command import cluster_option, command, fail_unless, json_option
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
-from trainjob.watch import show, terminal
+from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.provision.events import Event
@@ -42,7 +42,7 @@ def provision(
             raise UserError(f"--tags {tags}: there is no tag {tag}", f"use {', '.join(TAGS)}")
     request = Request(limit, asked, check, become, extra)
     teller = Teller(to_errors=as_json)
-    with terminal.every(teller.period_s, teller.tell):
+    with show.every(teller.period_s, teller.tell):
         outcome = driven(inventory(find(cluster)), request, teller.hear)
     teller.end()
     if as_json:
@@ -75,7 +75,7 @@ class Teller:
         with self._lock:
             now = self._story.now(time.monotonic())
             if self._on_terminal:
-                terminal.raw(sys.stderr).write(f"\r\x1b[K  … {terminal.visible(now)[:100]}")
+                show.raw(sys.stderr).write(f"\r\x1b[K  … {show.visible(now)[:100]}")
                 sys.stderr.flush()
             elif now and time.monotonic() - self._printed_at >= self.period_s / 2:
                 click.echo(f"  … {now}", err=self._to_errors)
@@ -87,7 +87,7 @@ class Teller:
 
     def _print(self, lines: list[str]) -> None:
         if self._on_terminal:
-            terminal.raw(sys.stderr).write("\r\x1b[K")
+            show.raw(sys.stderr).write("\r\x1b[K")
         for line in lines:
             self._printed_at = time.monotonic()
             click.echo(line, err=self._to_errors)
