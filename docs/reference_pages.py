@@ -10,8 +10,8 @@ import click
 
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import root
-from trainjob.cluster.schema import cluster_schema, settings_page
 from trainjob.contract import environment
+from trainjob.kinds.schema import cluster_schema, settings_page
 from trainjob.records import causes
 
 

@@ -39,7 +39,7 @@ def runs(_ctx: click.Context) -> Iterable[str]:
 @completer
 def clusters(_ctx: click.Context) -> Iterable[str]:
     """Return the names of cluster files."""
-    from trainjob.cluster import lookup
+    from trainjob.kinds import lookup
 
     return (known.name for known in lookup.candidates())
 

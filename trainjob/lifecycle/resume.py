@@ -7,11 +7,11 @@ from typing import Any
 
 from trainjob.backends import mirror, registry
 from trainjob.backends.base import read_submission
-from trainjob.cluster import recorded
 from trainjob.cluster.job import Job
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.lifecycle.start import hand_over, hand_over_elements, next_attempt
 from trainjob.observe import arrays
 from trainjob.observe.status import status

@@ -6,10 +6,9 @@ import contextlib
 import dataclasses
 from collections.abc import Callable
 
-from trainjob.cluster import recorded
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.lifecycle.resume import request_of
 from trainjob.observe import arrays
 from trainjob.observe.report.report import report
@@ -27,7 +26,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
     """
     record = jobs.read(paths.job)
     cluster = recorded.cluster(record)
-    if record.train is None or not isinstance(cluster, SlurmCluster):
+    if record.train is None:
         return request
     if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array
         return request
@@ -39,7 +38,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
         f"a checkpoint of this run took up to {durable_s:.0f} s until it was on disk, and the run was told to stop "
         f"{margin_s:.0f} s before its time limit"
     )
-    if MARGIN not in record.request.origins and "margin_s" in cluster.time_limit_signal.stated:
+    if MARGIN not in record.request.origins and cluster.states_margin:
         say(
             f"{observation}, as its cluster file says. "
             f"Submit it again with time_limit_signal.margin_s: {needed_s} there"
@@ -62,9 +61,7 @@ def _durable_s(paths: RunPaths) -> float:
 
 def _with_margin(request: Request, margin_s: int, durable_s: float) -> Request:
     """Return the request with this margin, planned again. Raises Refusal if the time limit has no room for it."""
-    cluster = request.cluster
-    assert isinstance(cluster, SlurmCluster)  # noqa: S101 - the caller has checked
-    cluster = cluster.changed(time_limit_signal=cluster.time_limit_signal.changed(margin_s=margin_s))
+    cluster = request.cluster.with_margin(margin_s)
     origin = f"measured: a checkpoint of this run took up to {durable_s:.0f} s"
     return dataclasses.replace(
         request,

@@ -31,7 +31,7 @@ def predictions(
         if predicted:
             return predicted
         say("there is no earlier run of this job to predict from: training for a few seconds")
-    if prepared.named_cluster.cluster.kind != "local":
+    if not prepared.named_cluster.cluster.trains_here:
         name = prepared.named_cluster.name
         raise UserError(
             f"no earlier run of this job on cluster {name} tells how long it takes, and training here says nothing "

@@ -11,7 +11,7 @@ from trainjob.backends.base import Remote
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
-from trainjob.cluster.site import refuse_missing_facts
+from trainjob.cluster.base import refuse_missing_facts
 from trainjob.contract import secrets
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
@@ -21,7 +21,7 @@ from trainjob.lifecycle import start, waiting
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import index, notify
 from trainjob.observe.status import status
-from trainjob.render.directives import DirectiveError
+from trainjob.render.request import DirectiveError
 from trainjob.requests.margin import follow_checkpoints
 from trainjob.requests.prepared import Prepared, rendered
 
@@ -121,7 +121,7 @@ def refuse_secrets(prepared: Prepared) -> None:
 def _refuse_no_job(prepared: Prepared) -> None:
     """Raise UserError if no job is given: the default task is only for a first try on the user's own machine."""
     job = prepared.request.job
-    if job.task is None and job.command is None and prepared.named_cluster.cluster.kind != "local":
+    if job.task is None and job.command is None and prepared.named_cluster.cluster.is_shared:
         raise UserError(
             f"no job is given, and cluster {prepared.named_cluster.name} is shared with others",
             "give --task digits-cnn for a first run, --task module:attribute or --job FILE for your own task, or a "

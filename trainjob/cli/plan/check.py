@@ -35,7 +35,7 @@ def check(flags: JobOptions, ask_controller: bool, as_json: bool) -> None:
     problems = find_problems(prepared, Depth(thorough=True, scheduler=ask_controller), context)
     start = None
     if ask_controller and not problems:
-        if cluster.kind != "slurm":
+        if not cluster.has_scheduler:
             raise UserError(f"--ask-controller asks Slurm, and cluster {name} has none", "leave it out")
         rendered = prepared.render()
         answer = slurm.test_only(prepared.machine, rendered.files[rendered.script].content)

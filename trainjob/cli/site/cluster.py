@@ -23,7 +23,7 @@ def cluster() -> None:
 @json_option
 def list_command(as_json: bool) -> None:
     """List the names that --cluster accepts here, and the file behind each."""
-    from trainjob.cluster.lookup import candidates
+    from trainjob.kinds.lookup import candidates
 
     known = candidates()
     if as_json:
@@ -37,7 +37,7 @@ def list_command(as_json: bool) -> None:
 @json_option
 def show_command(name: str, as_json: bool) -> None:
     """Print a cluster file; with --json as it was read, with defaults filled in."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
 
     found = find(name)
     if as_json:
@@ -58,7 +58,7 @@ def init(
     name: str, kind: str, source: str | None, from_slurm: bool, ssh: str | None, partition: str | None, as_json: bool
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
-    from trainjob.cluster import draft
+    from trainjob.kinds import draft
 
     if not from_slurm and (ssh or partition):
         raise click.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
@@ -87,11 +87,10 @@ def init(
 @json_option
 def check(name: str, as_json: bool) -> None:
     """Check a cluster file, and show what it still needs before you can submit."""
-    from trainjob.cluster.lookup import find
-    from trainjob.cluster.site import missing_facts
+    from trainjob.kinds.lookup import find
 
     found = find(name)
-    missing = missing_facts(found.cluster)
+    missing = found.cluster.missing_facts
     if as_json:
         show.as_json({"name": found.name, "from": found.origin_word, "ok": True, "missing": list(missing)})
         return
@@ -109,7 +108,7 @@ _json_accepted = click.option("--json", is_flag=True, expose_value=False, help="
 @_json_accepted
 def schema(job: bool) -> None:
     """Print the JSON Schema of cluster files, for completion and checks in an editor."""
-    from trainjob.cluster.schema import cluster_schema, job_schema
+    from trainjob.kinds.schema import cluster_schema, job_schema
 
     click.echo(json.dumps(job_schema() if job else cluster_schema(), indent=1, ensure_ascii=False))
 
@@ -119,7 +118,7 @@ def schema(job: bool) -> None:
 @_json_accepted
 def inventory(name: str) -> None:
     """Print the hosts, and what is installed on them, as a dynamic inventory for Ansible."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
     from trainjob.provision.inventory import inventory as made
 
     show.as_json(made(find(name)))

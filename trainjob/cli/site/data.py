@@ -123,9 +123,9 @@ def check(name: str, cluster: str, data_dir: Path | None, as_json: bool) -> None
 
 
 def _folder(cluster: str, folder: Path | None) -> Path:
-    from trainjob.cluster.lookup import find
     from trainjob.contract.errors import UserError
     from trainjob.contract.paths import expanded
+    from trainjob.kinds.lookup import find
 
     if folder is not None:
         return folder

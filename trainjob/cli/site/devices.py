@@ -18,7 +18,7 @@ _EVERY_S = 5.0
 @json_option
 def devices(cluster: str, watch: bool, as_json: bool) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
     from trainjob.machines.devices import asking
 
     found = find(cluster)

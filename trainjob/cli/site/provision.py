@@ -31,7 +31,7 @@ def provision(
     cluster: str, check: bool, limit: str | None, tags: str | None, become: bool, extra: tuple[str, ...], as_json: bool
 ) -> None:
     """Install virtualenvs and data sets on a cluster's hosts, and check them with a tiny job."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
     from trainjob.provision.drive import TAGS, Request
     from trainjob.provision.drive import provision as driven
     from trainjob.provision.inventory import inventory

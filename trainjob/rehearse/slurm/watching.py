@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.records import attempts, checkpoints, failure
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.records.files import read_json, read_word
