@@ -13,6 +13,7 @@ from trainjob.cli.main import root
 from trainjob.contract import environment
 from trainjob.kinds.schema import cluster_schema, settings_page
 from trainjob.records import causes
+from trainjob.scripts.codes import CODES, Severity
 
 
 def reference() -> dict[str, str]:
@@ -23,6 +24,7 @@ def reference() -> dict[str, str]:
         "reference/cluster-file.md": _page("Cluster file", _cluster_file(cluster_schema())),
         "reference/environment.md": _page("Environment", _environment()),
         "reference/causes.md": _page("Causes of failure", _causes()),
+        "reference/batch-codes.md": _page("Faults of batch files", _batch_codes()),
     }
 
 
@@ -156,3 +158,19 @@ def _causes() -> Iterator[str]:
         for row in causes.ROWS
     ]
     yield from _table(("code", "cause", "cure", "`resume` can help"), rows)
+
+
+_MEANS = {
+    Severity.ERROR: "The script does not do what its author wants. `trainjob doctor` exits with 1.",
+    Severity.WARNING: "It works today, and fails on some day or at some site. With `--strict`, doctor exits with 1.",
+    Severity.NOTE: "Worth knowing.",
+}
+
+
+def _batch_codes() -> Iterator[str]:
+    yield "`trainjob doctor` finds these in [your own batch file](../your-batch-file.md). `--explain CODE` prints one."
+    yield "A comment `# trainjob: ignore=CODE` in the file switches one off."
+    for severity, meaning in _MEANS.items():
+        yield from ("", f"## {severity.value.capitalize()}s", "", meaning, "")
+        rows = [(f"`{row.name}`", row.happens, row.cure) for row in CODES.values() if row.severity is severity]
+        yield from _table(("code", "what happens", "cure"), rows)

@@ -23,6 +23,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
         "render": "Print or write the bytes that would run.",
         "check": "Find problems before a job is queued.",
+        "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",
     },
     "Run": {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
