@@ -37,7 +37,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
         # `trainjob logs RUN | head`
         discard_output()
         sys.exit(exits.DONE)
-    except Exception as error:  # noqa: BLE001 - what nobody expected is our bug, and says so
+    except Exception as error:  # noqa: BLE001 - what is not expected is our bug, and the message says so
         expected = error if isinstance(error, UserError) else _refused(error)
         failure = expected or _bug(arguments, error)
         options = arguments[: list(arguments).index("--")] if "--" in arguments else arguments

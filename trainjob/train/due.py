@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: every N updates, or as often as its cost and the rate of host failures suggest."""
+"""The time of the next checkpoint: every N updates, or as often as its cost and the rate of host failures suggest."""
 
 from __future__ import annotations
 

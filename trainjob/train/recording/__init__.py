@@ -1,1 +1,1 @@
-"""What a run writes while it trains: checkpoints, metrics, progress and traces."""
+"""Writes the files of a run while it trains: checkpoints, metrics, progress and traces."""

@@ -1,4 +1,4 @@
-"""Where a run resumes: at its newest sound checkpoint, provided that this belongs to the same job."""
+"""Chooses where a run resumes: at its newest sound checkpoint, provided that this belongs to the same job."""
 
 from __future__ import annotations
 
