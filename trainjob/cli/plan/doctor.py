@@ -69,7 +69,7 @@ def _site(cluster: str | None) -> Site:
     from trainjob.scripts.site import site_of
 
     found = find(cluster)
-    if found.cluster.kind != "slurm":
+    if not found.cluster.has_scheduler:
         raise UserError(
             f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
             "name a cluster of kind slurm",
