@@ -16,7 +16,8 @@ from trainjob.cli.command import Group
 from trainjob.contract import exits
 from trainjob.watch import show
 
-# heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command.
+# heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command,
+# unless several share one.
 HEADINGS: dict[str, dict[str, str]] = {
     "Plan": {
         "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
@@ -57,8 +58,9 @@ HEADINGS: dict[str, dict[str, str]] = {
         "completion": "Print what makes a shell complete run ids, names, clusters, tasks and settings.",
     },
 }
+_SHARED = {"list": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
 COMMANDS = {
-    command: f"trainjob.cli.{heading.lower()}.{command}"
+    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
     for heading, commands in HEADINGS.items()
     for command in commands
 }
