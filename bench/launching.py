@@ -17,14 +17,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.render_cases import golden_requests, rendered
 from trainjob.contract import package, ports
 from trainjob.launch.rank_environment import free_port
 from trainjob.rehearse.slurm.scale import is_operation
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ from trainjob.records.measures import MEASUREMENT
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 
-MODULE = "trainjob.train.measure.loader"
-APPETITE = "trainjob.train.measure.appetite"
+MODULE = "trainjob.train.measure.job"
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def loading(workbench: Workbench, numbers: Sequence[int], workers: Sequence[int]
 
 def _of(workbench: Workbench, instances: int, workers: Sequence[int], seconds: float) -> list[Loading]:
     planned = workbench.vary(instances=instances, engine=None)
-    runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", *(str(number) for number in workers), "--")
+    runtime = (MODULE, "loader", "--seconds", f"{seconds:g}", "--workers", *(str(number) for number in workers), "--")
     rows = measured(workbench, dataclasses.replace(planned, runtime=runtime))["rows"]
     return [Loading(instances, row["workers"], row["samples_per_s"]) for row in rows]
 
@@ -45,7 +44,7 @@ def _of(workbench: Workbench, instances: int, workers: Sequence[int], seconds: f
 def measured_appetite(workbench: Workbench, *, seconds: float) -> float:
     """Return the samples a second that one instance alone trains on when they are in memory. Raises UserError."""
     planned = workbench.vary(instances=1, replicas=None, engine=None)
-    runtime = (APPETITE, "--seconds", f"{seconds:g}", "--")
+    runtime = (MODULE, "appetite", "--seconds", f"{seconds:g}", "--")
     return float(measured(workbench, dataclasses.replace(planned, runtime=runtime))["samples_per_s"])
 
 

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainjob.bench.loader import measured
+from trainjob.bench.loader import MODULE, measured
 from trainjob.planning.values import Refusal
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.workbench import Workbench
 
-MODULE = "trainjob.train.measure.step"
 _CONTROL = next(iter(STEP_VARIATIONS))
 # An interval between the k-th smallest and the k-th largest of n ratios holds their median in 95 of 100 cases or more.
 _CERTAINTY = 0.95
@@ -60,7 +59,7 @@ def steps(workbench: Workbench, only: Sequence[str] = (), *, rounds: int, round_
         except Refusal as error:
             refused[name] = error.text
     names = [name for name in selected if name not in refused]
-    runtime = (MODULE, "--rounds", str(rounds), "--round-s", f"{round_s:g}", "--variations", *names, "--")
+    runtime = (MODULE, "step", "--rounds", str(rounds), "--round-s", f"{round_s:g}", "--variations", *names, "--")
     rows = measured(workbench, dataclasses.replace(planned, runtime=runtime))["rows"]
     return judged([*rows, *({"name": name, "why": why} for name, why in refused.items())])
 

@@ -15,8 +15,7 @@ import click
 
 from trainjob.cli import complete
 from trainjob.cli.command import Option, cluster_option
-from trainjob.contract.setting_row import Row, Scalar
-from trainjob.contract.settings import HOST_RANGE, rows
+from trainjob.contract.settings import HOST_RANGE, Row, Scalar, rows
 from trainjob.requests.options import JobOptions
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")

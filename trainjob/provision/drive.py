@@ -13,8 +13,7 @@ from typing import Any
 
 from trainjob.cluster import hostlist
 from trainjob.contract import package
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import UserError, nearest
 from trainjob.machines import process
 from trainjob.provision.events import CALLBACK, Event, HostDone, parse
 from trainjob.provision.inventory import as_file

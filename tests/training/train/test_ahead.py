@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import threading, time
-from trainjob.train.samples.ahead import Ahead
+from trainjob.train.samples.batches import ahead
 
 begun = threading.Event()
 
@@ -19,7 +19,8 @@ def values():
     yield 1
     yield from range(1000)
 
-print(next(Ahead(values(), 2)), flush=True)
+upcoming = ahead(values(), 2)
+print(next(upcoming), flush=True)
 begun.wait()
 """
 

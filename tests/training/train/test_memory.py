@@ -19,7 +19,7 @@ from pathlib import Path
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import blocks
 from trainjob.train.tasks.base import DataPlace
-from trainjob.train.tasks.cifar10 import Cifar10ResNet50
+from trainjob.train.tasks.resnets import Cifar10ResNet50
 
 def anonymous_mb():
     text = Path("/proc/self/status").read_text()

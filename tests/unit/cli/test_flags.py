@@ -8,8 +8,7 @@ import pytest
 
 from trainjob.cli.job_flags import pair
 from trainjob.cli.main import COMMANDS, HEADINGS, load
-from trainjob.contract.setting_row import Row
-from trainjob.contract.settings import rows
+from trainjob.contract.settings import Row, rows
 
 
 @pytest.mark.parametrize("row", [row for row in rows().values() if row.name != "command"], ids=lambda row: row.name)

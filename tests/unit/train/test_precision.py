@@ -126,7 +126,8 @@ def test_clipping_comes_before_the_step(model: Any) -> None:
         def step(self) -> None:
             order.append("step")
 
-    numerics.step(Optimizer(), lambda: order.append("clip"))
+    optimizer: Any = Optimizer()
+    numerics.step(optimizer, lambda: order.append("clip"))
     assert order == ["clip", "step"]
 
 

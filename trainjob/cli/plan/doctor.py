@@ -78,7 +78,7 @@ def _site(cluster: str | None) -> Site:
 
 
 def _explain(code: str) -> None:
-    from trainjob.contract.suggest import nearest
+    from trainjob.contract.errors import nearest
     from trainjob.scripts.codes import CODES
 
     if code not in CODES:

@@ -12,7 +12,7 @@ from trainjob.cli.command import Group, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.cli.prove import bench_pods
 from trainjob.cli.prove.bench_step import output_option, step
-from trainjob.contract import setting_row, settings
+from trainjob.contract import settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -23,18 +23,17 @@ if TYPE_CHECKING:
 
 
 # What a bench decides itself, or what only a run that is submitted has.
-_NO_RUN = takes_a_job(without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM))
+_NO_RUN = takes_a_job(without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM))
 _ONLY_RANKS = takes_a_job(
-    without=[name for name in settings.names(settings.JobSettings) if name not in ("instances", "env", "bucket_mb")]
-    + ["bucket_mb"]
+    without=[name for name in settings.names(settings.JobSettings) if name not in ("instances", "env")]
 )
 _ONLY_DATA = takes_a_job(
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
-    groups_without=(setting_row.TRAINING, setting_row.RECORDS, setting_row.SLURM),
+    groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
 _TOY_NET = takes_a_job(
     without=("task", "epochs", "updates", "instances", "replicas", "samples", "data"),
-    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
 _at_option = click.option("--at", multiple=True, type=int, help="Number of instances. May be repeated.")
 _epochs_option = click.option(

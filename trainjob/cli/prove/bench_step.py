@@ -8,7 +8,7 @@ import click
 
 from trainjob.cli.command import command, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import setting_row
+from trainjob.contract import settings
 from trainjob.records import measures
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -25,7 +25,7 @@ _VARIATIONS = list(measures.STEP_VARIATIONS)[1:]
 )
 @takes_a_job(
     without=("epochs", "updates", *measures.PLAIN_STEP),
-    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
 @click.option("--variation", multiple=True, help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all.")
 @click.option("--rounds", type=click.IntRange(min=6), default=15, help="Rounds of each variation, plain in each.")

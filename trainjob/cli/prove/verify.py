@@ -9,7 +9,7 @@ import click
 
 from trainjob.cli.command import command, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import exits, setting_row
+from trainjob.contract import exits, settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -27,7 +27,7 @@ _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
     "trainjob verify --task my_task:MyTask --instances 4",
     "trainjob verify --resume --interruptions 5 --other-instances 1",
 )
-@takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(setting_row.SLURM,))
+@takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(settings.SLURM,))
 @click.option("--dtype", default="float64", help="Precision of the comparison: float64 or float32.")
 @click.option("--resume", is_flag=True, help="Interrupt and resume a run, and compare it with an uninterrupted one.")
 @click.option(

@@ -19,11 +19,11 @@ _EVERY_S = 5.0
 def devices(cluster: str, watch: bool, as_json: bool) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
     from trainjob.kinds.lookup import find
-    from trainjob.machines.devices import asking
+    from trainjob.machines.devices import devices as listing
 
     found = find(cluster)
     while True:
-        listed = asking.devices(found.name, found.cluster)
+        listed = listing(found.name, found.cluster)
         if as_json:
             show.as_json([device.as_json() for device in listed])
         else:

@@ -164,6 +164,10 @@ state_by_controller() {
 may_start_again() {
   local starts=1
   if [[ -e stop ]]; then return 1; fi
+  if every_node_is_to_blame; then
+    rm -f requeue
+    return 1
+  fi
   if [[ "$preemption" != requeue && -e .terminated ]]; then
     say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
     return 1

@@ -1,9 +1,9 @@
-"""Chooses where a run resumes: at its newest sound checkpoint, provided that this belongs to the same job."""
+"""Resumes a run from its newest sound checkpoint, provided that this belongs to the same job."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Protocol
+from typing import Any, Callable, Dict, List
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import CONTRACT, RunPaths
@@ -11,6 +11,7 @@ from trainjob.records import checkpoints
 from trainjob.records.checkpoints import Checkpoint
 from trainjob.records.files import DamagedError
 from trainjob.records.job import TrainSettings
+from trainjob.train.engines.base import Engine
 from trainjob.train.recording import safetensors
 from trainjob.train.recording.checkpoint import PRECISION
 from trainjob.train.recording.state import State, differences
@@ -20,18 +21,6 @@ from trainjob.train.world import World
 _NONE, _ALL_DAMAGED = -1, -2
 # The order of samples and the meaning of an update follow from these: if one differs, it is another run.
 _SAME = ("task", "global_batch", "micro_batch", "seed", "samples", "remainder", "device_iterations")
-
-
-class Restorable(Protocol):
-    """An engine, as far as resuming needs it."""
-
-    shards: bool
-
-    def state(self) -> State:
-        """Return all that a checkpoint holds."""
-
-    def load(self, state: State) -> None:
-        """Continue training from `state`."""
 
 
 def facts(settings: TrainSettings, counts: Arithmetic, update: int, attempt: int) -> Dict[str, Any]:
@@ -60,7 +49,7 @@ def facts(settings: TrainSettings, counts: Arithmetic, update: int, attempt: int
 
 def resume(
     paths: RunPaths,
-    engine: Restorable,
+    engine: Engine,
     settings: TrainSettings,
     counts: Arithmetic,
     world: World,
@@ -74,7 +63,10 @@ def resume(
     chosen = _NONE
     if world.rank == 0:
         newest = checkpoints.newest_sound(paths.checkpoints, warn)
-        chosen = _choice(paths, newest)
+        if newest is not None:
+            chosen = newest.update
+        elif checkpoints.folders(paths.checkpoints):
+            chosen = _ALL_DAMAGED
     update = world.from_first(chosen)
     if update == _ALL_DAMAGED:
         text = "every checkpoint in %s is damaged" % paths.checkpoints
@@ -85,12 +77,6 @@ def resume(
     check_fits(checkpoint, settings, counts)
     load(checkpoint, engine, settings, warn)
     return update
-
-
-def _choice(paths: RunPaths, newest: Optional[Checkpoint]) -> int:
-    if newest is not None:
-        return newest.update
-    return _ALL_DAMAGED if checkpoints.folders(paths.checkpoints) else _NONE
 
 
 def check_fits(checkpoint: Checkpoint, settings: TrainSettings, counts: Arithmetic) -> None:
@@ -105,7 +91,7 @@ def check_fits(checkpoint: Checkpoint, settings: TrainSettings, counts: Arithmet
             )
 
 
-def load(checkpoint: Checkpoint, engine: Restorable, settings: TrainSettings, warn: Callable[[str], None]) -> None:
+def load(checkpoint: Checkpoint, engine: Engine, settings: TrainSettings, warn: Callable[[str], None]) -> None:
     """Restore the weights, and the optimizer state if optimizer and kind of device are the same."""
     training = _tensors(checkpoint.training, engine.shards)
     cut = len(PRECISION)
@@ -142,7 +128,7 @@ def _tensors(paths: List[Path], shards: bool) -> Any:
         ) from None
 
 
-def initialise(engine: Restorable, settings: TrainSettings, path: Path) -> None:
+def initialise(engine: Engine, settings: TrainSettings, path: Path) -> None:
     """Load the initial weights in `path`. Raises UserError that lists the names and shapes that differ."""
     try:
         tensors = safetensors.load(path)

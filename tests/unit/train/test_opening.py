@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.runs_at_work import settings
-from trainjob.train.setup import of_range
+from trainjob.train.opening import of_range
 
 
 @pytest.mark.parametrize(
