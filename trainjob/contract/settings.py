@@ -437,7 +437,7 @@ class Row(NamedTuple):
 
     @property
     def is_mapping(self) -> bool:
-        """Whether the setting holds names with values, given one NAME=VALUE at a time."""
+        """True if the setting holds names with values, given one NAME=VALUE at a time."""
         return getattr(self.type, "__origin__", None) is dict
 
     @property

@@ -192,7 +192,7 @@ class Kept:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """True if it has ended by itself."""
         return self._process.poll() is not None
 
     def end(self, timeout_s: float = 30.0) -> None:

@@ -1,4 +1,4 @@
-"""What the job runs: a task and its facts, or the user's own command."""
+"""The work of a job: a task and its facts, or the user's own command."""
 
 from __future__ import annotations
 

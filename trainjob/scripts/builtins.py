@@ -23,7 +23,7 @@ _SHELLS = ("bash", "sh", "zsh")
 
 
 def obey(shell: Shell, command: Command) -> None:
-    """Do what a builtin does to `shell`, and read what a shell is told to run."""
+    """Do what a builtin does to `shell`, and read what a shell is given to run."""
     if not command.words:
         return
     if shell.call(command.words[0].text):

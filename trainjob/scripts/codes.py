@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Severity(Enum):
-    """How bad a fault is. Error: the script does not do what its author wants."""
+    """The severity of a fault. Error: the script does not do what its author wants."""
 
     ERROR = "error"
     WARNING = "warning"

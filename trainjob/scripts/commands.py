@@ -10,7 +10,7 @@ from trainjob.scripts.values import Value
 
 
 class Condition(NamedTuple):
-    """The branch of an `if` in which a command stands."""
+    """The branch of an `if` that contains a command."""
 
     number: int  # of the if
     branch: int
@@ -49,7 +49,7 @@ class Command:
 
     @property
     def top_level(self) -> bool:
-        """Whether the script's end depends on it: it is in no function, substitution or subshell."""
+        """True if the script's end depends on it: it is in no function, substitution or subshell."""
         return not {"function", "substitution", "handler"} & set(self.within)
 
 

@@ -1,4 +1,4 @@
-"""Whether the condition of an `if` holds, where that can be known."""
+"""Evaluates the condition of an `if` as far as it can be known."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
 
 
 class Truth(NamedTuple):
-    """Whether a condition holds for the file as it is; None if only a run can tell."""
+    """The truth of a condition for the file as it is; None if only a run can tell."""
 
     holds: bool | None
-    always: bool = False  # and not only until somebody turns a switch in the file
+    always: bool = False  # and not only until a switch in the file is turned
 
 
 def truth(condition: list[Node], expander: Expander) -> Truth:

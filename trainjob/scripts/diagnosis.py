@@ -1,4 +1,4 @@
-"""What is wrong with a batch file."""
+"""The diagnosis of a batch file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _ignored(script: Script) -> tuple[set[str], dict[int, set[str]]]:
         if own_line and (script.header.first_command is None or number < script.header.first_command):
             everywhere |= codes
         else:
-            # On a line of its own further below it is about the next one.
+            # On a separate line further below it is about the next one.
             by_line.setdefault(number + own_line, set()).update(codes)
     return everywhere, by_line
 

@@ -40,7 +40,7 @@ class Ignored:
 
 @dataclass
 class Header:
-    """What sbatch reads of a file."""
+    """The part of a file that sbatch reads."""
 
     directives: list[Directive] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)

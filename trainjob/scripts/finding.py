@@ -23,7 +23,7 @@ class Finding(NamedTuple):
 
     @property
     def severity(self) -> Severity:
-        """How bad it is here."""
+        """The severity of the fault here."""
         return self.lighter or self.row.severity
 
     def as_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 
 
 def text(diagnoses: Sequence[Diagnosis]) -> str:
-    """Return the faults as people read them: what happens and the cure are told once for each code of a file."""
+    """Return the faults as people read them: what happens and the cure are printed once for each code of a file."""
     lines = [line for diagnosis in diagnoses for line in _of_file(diagnosis)]
     return "\n".join([*lines, _sum(diagnoses)])
 

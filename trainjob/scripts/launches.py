@@ -1,4 +1,4 @@
-"""What a batch file starts."""
+"""The programs that a batch file starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HELPERS = re.compile(
 
 @dataclass
 class Launch:
-    """One program that a command starts, with what stands before it."""
+    """One program that a command starts, with the words before it."""
 
     command: Command
     layers: list[Layer]
@@ -59,7 +59,7 @@ class Launch:
 
     @property
     def has_unknown_options(self) -> bool:
-        """Whether words that only a run can tell stand where the launcher's options end: $ARGS of a sourced file."""
+        """True if words known only at run time are where the launcher's options end: $ARGS of a sourced file."""
         return bool(self.program) and self.program[0].text.strip(HOLE) == ""
 
     @property
@@ -69,12 +69,12 @@ class Launch:
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a Python program."""
+        """True if it is a Python program."""
         return any(layer.name == "python" for layer in self.layers)
 
     @property
     def trains(self) -> bool:
-        """Whether it may be the job's own work, and not a helper."""
+        """True if it may be the job's own work, and not a helper."""
         if self.launcher is not None:
             return True
         if "substitution" in self.command.within or "condition" in self.command.within:
@@ -86,7 +86,7 @@ class Launch:
 
 
 def _asks_python(launch: Launch) -> bool:
-    """Whether Python is only asked for a version or a figure, or manages packages."""
+    """Return whether Python is only asked for a version or a figure, or manages packages."""
     python = next(layer for layer in launch.layers if layer.name == "python")
     if "c" in python.options:
         return "\n" not in launch.program[0].text.strip() and "train" not in launch.program[0].text

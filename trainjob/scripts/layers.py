@@ -1,4 +1,4 @@
-"""A command taken apart: srun, container, launcher, and the program at its end."""
+"""A command split into layers: srun, container, launcher, and the program at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of sbatch, srun and launchers, as they stand on a command line."""
+"""Options of sbatch, srun and launchers, as they are on a command line."""
 
 from __future__ import annotations
 

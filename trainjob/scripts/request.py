@@ -1,4 +1,4 @@
-"""What a batch file asks Slurm for: nodes, tasks, CPUs and GPUs, as far as its directives and a cluster file tell."""
+"""A batch file's request to Slurm: nodes, tasks, CPUs and GPUs, as far as its directives and a cluster file tell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Request:
 
     @property
     def several_nodes(self) -> bool:
-        """Whether the file certainly asks for more than one node."""
+        """True if the file certainly asks for more than one node."""
         return (self.nodes or 1) > 1
 
     @property

@@ -1,4 +1,4 @@
-"""A batch file that somebody wrote, read: its directives, its commands, what it starts."""
+"""A batch file that others wrote: its directives, its commands, the programs it starts."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ class Script:
 
     @cached_property
     def launches(self) -> list[Launch]:
-        """What the commands start."""
+        """The programs that the commands start."""
         return list(launches(self.commands))
 
     @cached_property
     def training(self) -> list[Launch]:
-        """What the job is for: the launches that are no helpers."""
+        """The job's own work: the launches that are no helpers."""
         return [launch for launch in self.launches if launch.trains]
 
     @property
     def is_batch_file(self) -> bool:
-        """Whether sbatch has something to read in it."""
+        """True if sbatch has something to read in it."""
         return bool(self.header.directives or self.header.ignored)
 
     def named(self, *names: str) -> Iterator[Command]:
@@ -168,7 +168,7 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
     folder = path.parent
 
     def find(name: str) -> tuple[str, str] | None:
-        """Return the path and the text of a script that the file calls, where it lies beside it."""
+        """Return the path and the text of a script that the file calls, if it is beside it."""
         if HOLE in name or not name or len(name) > 500 or "\n" in name or "\0" in name:
             return None
         for place in (folder / name, folder.parent / name, folder / Path(name).name):

@@ -32,7 +32,7 @@ def parse(text: str) -> Node:
 
 
 class Bash(NamedTuple):
-    """How bash works: a reader for each kind of statement, and what builtins do."""
+    """A model of bash: a reader for each kind of statement, and the effects of builtins."""
 
     readers: Mapping[str, Callable[[Shell, Node], None]]
     obey: Callable[[Shell, Command], None]
@@ -55,7 +55,7 @@ class Shell:
         self.conditions: tuple[Condition, ...] = ()
         self.dead = False
         self.source = ""
-        self.first_line = 0  # added to line numbers: where a text that this shell runs stands in the file
+        self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
         self.expander = Expander(variables, self._substitution)
 
     def run(self, root: Node) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster file tells about the place where a batch file is to run."""
+"""The facts of a cluster file about the site where a batch file is to run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Site:
 
     @property
     def srun_inherits_cpus(self) -> bool:
-        """Whether srun takes over --cpus-per-task: not from Slurm 22.05 to 24.05."""
+        """True if srun takes over --cpus-per-task: not from Slurm 22.05 to 24.05."""
         return self.release is not None and not (22, 5) <= self.release < (24, 11)
 
 

@@ -22,12 +22,12 @@ class Value:
 
     @property
     def known(self) -> bool:
-        """Whether nothing of the text is left to the time when the script runs."""
+        """True if all of the text is known before the script runs."""
         return HOLE not in self.text
 
     @property
     def fixed(self) -> bool:
-        """Whether every job has the same text."""
+        """True if every job has the same text."""
         return self.known and not self.origins
 
     def with_text(self, text: str) -> Value:
@@ -35,7 +35,7 @@ class Value:
         return Value(text[:_MOST_CHARACTERS], self.origins)
 
     def comes_from(self, *names: str) -> bool:
-        """Whether one of the variables `names` is part of it."""
+        """Return whether one of the variables `names` is part of it."""
         return not self.origins.isdisjoint(names)
 
     def commands(self) -> str:

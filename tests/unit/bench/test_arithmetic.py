@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from trainjob.bench import plots, scaling
 from trainjob.bench.parts import Loading, loader_verdict
@@ -142,7 +142,7 @@ def test_rows_that_differ_by_less_than_their_epochs_are_noise() -> None:
 def test_sizes_of_buckets_are_numbers() -> None:
     assert bucket_sizes("1,5,25") == [1.0, 5.0, 25.0]
     for wrong in ("", "1,,2", "0", "a"):
-        with pytest.raises(typer.BadParameter, match="expected sizes in MB"):
+        with pytest.raises(click.BadParameter, match="expected sizes in MB"):
             bucket_sizes(wrong)
 
 

@@ -1,14 +1,13 @@
-"""trainjob doctor: what is wrong with a batch file, without running it."""
+"""trainjob doctor: finds what is wrong with a batch file, without running it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.contract import exits
+from trainjob.cli.command import cluster_option, command, fail_unless, json_option
 from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
@@ -16,24 +15,20 @@ if TYPE_CHECKING:
     from trainjob.scripts.diagnosis import Diagnosis
     from trainjob.scripts.site import Site
 
-app = new()
-
-
 FORMATS = ("text", "github", "sarif")
 
 
-@app.command(epilog=examples("trainjob doctor train.sbatch", "trainjob doctor --cluster hpc --strict jobs/*.sbatch"))
+@command("trainjob doctor train.sbatch", "trainjob doctor --cluster hpc --strict jobs/*.sbatch")
+@click.argument("files", nargs=-1, metavar="FILE…", help="Batch files for Slurm.")
+@cluster_option("Also compare with what this cluster file says.")
+@click.option("--strict", is_flag=True, help="Warnings fail, too.")
+@click.option("--explain", metavar="CODE", help="Explain a fault, and exit.")
+@click.option(
+    "--format", "output", default="text", help="text; github: annotations of a workflow; sarif: for code scanning."
+)
+@json_option
 def doctor(
-    files: Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Batch files for Slurm.")] = None,
-    explain: Annotated[str | None, typer.Option("--explain", metavar="CODE", help="Explain a fault, and exit.")] = None,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", metavar="NAME", help="Also compare with what this cluster file says.")
-    ] = None,
-    output: Annotated[
-        str, typer.Option("--format", help="text; github: annotations of a workflow; sarif: for code scanning.")
-    ] = "text",
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
-    as_json: show.AsJson = False,
+    files: tuple[str, ...], cluster: str | None, strict: bool, explain: str | None, output: str, as_json: bool
 ) -> None:
     """Find what is wrong with batch files for Slurm that you wrote or were given."""
     if explain is not None:
@@ -44,14 +39,13 @@ def doctor(
     from trainjob.scripts import formats
     from trainjob.scripts.codes import Severity
 
-    diagnoses = _diagnoses([Path(name) for name in files or []], cluster)
+    diagnoses = _diagnoses([Path(name) for name in files], cluster)
     if as_json:
         show.as_json([diagnosis.as_json() for diagnosis in diagnoses])
     else:
-        typer.echo({"text": formats.text, "github": formats.github, "sarif": formats.sarif}[output](diagnoses))
+        click.echo({"text": formats.text, "github": formats.github, "sarif": formats.sarif}[output](diagnoses))
     fatal = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
-    if any(finding.severity in fatal for diagnosis in diagnoses for finding in diagnosis.findings):
-        raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    fail_unless(not any(finding.severity in fatal for diagnosis in diagnoses for finding in diagnosis.findings))
 
 
 def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
@@ -75,7 +69,7 @@ def _site(cluster: str | None) -> Site:
     from trainjob.scripts.site import site_of
 
     found = find(cluster)
-    if found.cluster.kind != "slurm":
+    if not found.cluster.has_scheduler:
         raise UserError(
             f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
             "name a cluster of kind slurm",
@@ -93,4 +87,4 @@ def _explain(code: str) -> None:
             f'no fault is called "{code}"',
             f"did you mean {near}?" if near else "docs: reference/batch-codes.md lists all",
         )
-    typer.echo(str(CODES[code]))
+    click.echo(str(CODES[code]))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
+from trainjob.cli.command import Group, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import settings
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
@@ -22,54 +21,59 @@ if TYPE_CHECKING:
     from trainjob.bench.scaling import Scale
     from trainjob.requests.workbench import Workbench
 
-app = new(
-    no_args_is_help=True,
-    help="Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
-)
-
 # Settings that a bench decides itself, or that only a submitted run has, are left out.
-_NO_RUN = functools.partial(
-    takes_a_job, without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM)
+_NO_RUN = takes_a_job(without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM))
+_ONLY_RANKS = takes_a_job(
+    without=[name for name in settings.names(settings.JobSettings) if name not in ("instances", "env")]
 )
-_ONLY_RANKS = functools.partial(
-    takes_a_job, without=(name for name in settings.names(settings.JobSettings) if name not in ("instances", "env"))
-)
-_ONLY_DATA = functools.partial(
-    takes_a_job,
+_ONLY_DATA = takes_a_job(
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
     groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
-_ONE_STEP = functools.partial(
-    takes_a_job,
+_ONE_STEP = takes_a_job(
     without=("epochs", "updates", *PLAIN_STEP),
     groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
 _VARIATIONS = list(STEP_VARIATIONS)[1:]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the figures to this file, as JSON.")]
-Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances. May be repeated.")]
+_at_option = click.option("--at", multiple=True, type=int, help="Number of instances. May be repeated.")
+_plot_option = click.option(
+    "--plot", type=click.Path(path_type=Path), help="Plot the figures into this file (.svg, .png)."
+)
+_output_option = click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="Also write the figures to this file, as JSON."
+)
 
 
-@app.command(
-    epilog=examples(
+@click.group(cls=Group)
+def bench() -> None:
+    """Measure data loading, all-reduce, single updates, and how a job scales, on this machine."""
+
+
+@bench.command(
+    examples=[
         "trainjob bench scaling --task my_task:MyTask --at 1 --at 2 --at 4",
         "trainjob bench scaling --lessons --cluster pod16",
-    )
+    ]
 )
 @_NO_RUN
+@_at_option
+@click.option("--lessons", is_flag=True, help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
+@click.option(
+    "--measured-epochs", type=click.IntRange(min=1), default=3, help="Epochs measured, after one for warming up."
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs of each number of instances, in turns.")
+@_plot_option
+@_output_option
+@json_option
 def scaling(
     flags: JobOptions,
-    at: Numbers = None,
-    lessons: Annotated[
-        bool, typer.Option("--lessons", help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
-    ] = False,
-    measured_epochs: Annotated[
-        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
-    ] = 3,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each number of instances, in turns.")] = 3,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    at: tuple[int, ...],
+    lessons: bool,
+    measured_epochs: int,
+    repeats: int,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
     from trainjob.bench.scaling import amdahl, law_in_words
@@ -90,10 +94,10 @@ def scaling(
     show.figures(rows, _SCALING_HEAD, _scaling_line, output, in_json=as_json)
     for row in rows if not as_json else ():
         if row.noise is not None:
-            typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
+            click.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
     law = amdahl(rows)
     if not as_json and len(rows) > 1:
-        typer.echo(f"\n{law_in_words(law, rows)}")
+        click.echo(f"\n{law_in_words(law, rows)}")
     if plot is not None:
         from trainjob.bench.plots import draw_scaling
 
@@ -141,27 +145,29 @@ def _lessons_line(row: LessonStep) -> tuple[str, ...]:
     )
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench collective --instances 4 --bucket-mb 1,5,25",
         "trainjob bench collective --megabytes 16 --plot all-reduce.svg",
-    )
+    ]
 )
 @_ONLY_RANKS
+@click.option("--megabytes", multiple=True, type=float, help="Total size of the tensors in MB. May be repeated.")
+@click.option(
+    "--tensors", type=click.IntRange(min=1), default=32, help="Number of tensors that each size is divided into."
+)
+@click.option("--bucket-mb", default="25", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
+@_plot_option
+@_output_option
+@json_option
 def collective(
     flags: JobOptions,
-    megabytes: Annotated[
-        list[float] | None, typer.Option("--megabytes", help="Total size of the tensors in MB. May be repeated.")
-    ] = None,
-    tensors: Annotated[
-        int, typer.Option("--tensors", min=1, help="Number of tensors that each size is divided into.")
-    ] = 32,
-    bucket_mb: Annotated[
-        str, typer.Option("--bucket-mb", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
-    ] = "25",
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    megabytes: tuple[float, ...],
+    tensors: int,
+    bucket_mb: str,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure all-reduce by size: one call per tensor, one flat buffer, and buckets."""
     from trainjob.bench.parts import collective as measured
@@ -190,34 +196,39 @@ def bucket_sizes(text: str) -> list[float]:
     except ValueError:
         sizes = []
     if not sizes or min(sizes) <= 0:
-        raise typer.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
+        raise click.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
     return sizes
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
         "trainjob bench loader --measure-training-rate",
-    )
+    ]
 )
 @_ONLY_DATA
+@_at_option
+@click.option("--loaders", multiple=True, type=int, help="Loader workers of each instance. May be repeated.")
+@click.option(
+    "--training-rate",
+    type=float,
+    help="Samples/s that one instance can train on; the verdict then says whether loading keeps up.",
+)
+@click.option("--measure-training-rate", is_flag=True, help="Measure it: train one instance on samples in memory.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Length of each measurement in seconds.")
+@_plot_option
+@_output_option
+@json_option
 def loader(
     flags: JobOptions,
-    at: Numbers = None,
-    loaders: Annotated[
-        list[int] | None, typer.Option("--loaders", help="Loader workers of each instance. May be repeated.")
-    ] = None,
-    training_rate: Annotated[
-        float | None,
-        typer.Option(help="Samples/s that one instance can train on; the verdict then says whether loading keeps up."),
-    ] = None,
-    measure_training_rate: Annotated[
-        bool, typer.Option("--measure-training-rate", help="Measure it: train one instance on samples in memory.")
-    ] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Length of each measurement in seconds.")] = 2.0,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    at: tuple[int, ...],
+    loaders: tuple[int, ...],
+    training_rate: float | None,
+    measure_training_rate: bool,
+    seconds: float,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench import parts, pod
@@ -241,7 +252,7 @@ def loader(
     if training_rate is not None and not as_json:
         how = ", measured here with samples in memory" if measure_training_rate else ""
         verdict = parts.loader_verdict(rows, training_rate)
-        typer.echo(f"\none instance trains on {training_rate:,.0f} samples/s{how}\n{verdict}")
+        click.echo(f"\none instance trains on {training_rate:,.0f} samples/s{how}\n{verdict}")
     if plot is not None:
         from trainjob.bench.plots import draw_loader
 
@@ -257,23 +268,25 @@ def _pod_line(row: PodLoading) -> tuple[str, ...]:
     return (str(row.instances), str(row.replicas), str(row.workers), steps, f"{row.samples_per_s:,.0f}", epoch)
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench step --task my_task:MyTask",
         "trainjob bench step --instances 2 --engine fsdp --task tiny-gpt --rounds 31",
-    )
+    ]
 )
 @_ONE_STEP
+@click.option("--variation", multiple=True, help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all.")
+@click.option("--rounds", type=click.IntRange(min=6), default=15, help="Rounds of each variation, plain in each.")
+@click.option("--seconds", type=click.FloatRange(min=0.01), default=0.3, help="Length of either half of a round.")
+@_output_option
+@json_option
 def step(
     flags: JobOptions,
-    variation: Annotated[
-        list[str] | None,
-        typer.Option("--variation", help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all."),
-    ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=6, help="Rounds of each variation, plain in each.")] = 15,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="Length of either half of a round.")] = 0.3,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    variation: tuple[str, ...],
+    rounds: int,
+    seconds: float,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure what --compile, channels-last and other implementations of the optimizer gain over a plain update.
 
@@ -289,12 +302,12 @@ def step(
         times = (f"{1000 * (one or 0.0):.3f}" for one in (row.seconds, row.plain_seconds))
         return (row.name, *times, f"{row.gain:.3f}", interval, row.verdict)
 
-    for name in variation or ():
+    for name in variation:
         if name not in _VARIATIONS:
-            raise typer.BadParameter(f"--variation {name}: expected one of {', '.join(_VARIATIONS)}")
+            raise click.BadParameter(f"--variation {name}: expected one of {', '.join(_VARIATIONS)}")
     _check_targets(None, output)
     with _bench(flags) as bench:
-        rows = steps(bench, variation or (), rounds=rounds, round_s=seconds)
+        rows = steps(bench, variation, rounds=rounds, round_s=seconds)
     head = ("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", "")
     show.figures(rows, head, line, output, in_json=as_json)
 

@@ -157,7 +157,7 @@ class _Child:
 
     @property
     def is_ready(self) -> bool:
-        """Whether its GPU has answered."""
+        """True if its GPU has answered."""
         return os.fstat(self._printed.fileno()).st_size > 0
 
     def runs(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is wrong with a batch file: each rule looks at one script and yields what it finds."""
+"""Rules for batch files: each looks at one script and yields what it finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of what stands around the training: its environment, its files, its helpers."""
+"""Faults around the training: in its environment, its files, its helpers."""
 
 from __future__ import annotations
 

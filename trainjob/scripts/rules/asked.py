@@ -125,7 +125,7 @@ _PLACEHOLDER = re.compile(
 
 
 def placeholders(script: Script) -> Iterator[Finding]:
-    """Find values that somebody has to fill in."""
+    """Find values that still have to be filled in."""
     for directive in script.header.directives:
         if directive.value and _PLACEHOLDER.fullmatch(directive.value):
             yield Finding("placeholders", directive.line, f"--{directive.name}={directive.value}")

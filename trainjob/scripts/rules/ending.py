@@ -55,7 +55,7 @@ def _traps(script: Script) -> dict[str, Command]:
 
 
 def signals(script: Script) -> Iterator[Finding]:
-    """Find signals that reach nobody, or the wrong one."""
+    """Find signals that reach no process, or the wrong one."""
     stated = (script.header.value("signal") or "").strip()
     asked = re.fullmatch(r"(?:([BR]+):)?(\w+)(?:@\d+)?", stated)
     traps, handled = _traps(script), _signal(asked[2]) if asked else ""
@@ -157,7 +157,7 @@ def _loses(after: list[Command], main: Command) -> str | None:
 
 
 def _follows(command: Command, main: Command) -> bool:
-    """Whether a command runs after `main`, in the batch shell itself."""
+    """Return whether a command runs after `main`, in the batch shell itself."""
     if {"substitution", "handler", "called"} & set(command.within):
         return False
     ways = {one.number: one.branch for one in main.conditions}
@@ -165,7 +165,7 @@ def _follows(command: Command, main: Command) -> bool:
 
 
 def _code_is_kept(script: Script, after: list[Command]) -> bool:
-    """Whether the script looks at the exit code, and ends with it or with another than 0."""
+    """Return whether the script looks at the exit code, and ends with it or with another than 0."""
     kept = {one.name for one in script.assignments if re.search(r"=\(?\"?\$(?:\?|\{PIPESTATUS)", one.text)}
     looks = re.compile(
         r"\$\?|PIPESTATUS|" + "|".join(rf"\b{re.escape(name)}\b" for name in sorted(kept))

@@ -108,7 +108,7 @@ def _localhost(script: Script, stated: list[Place]) -> Iterator[Finding]:
 
 
 def without_endpoint(script: Script) -> Iterator[Finding]:
-    """Find c10d rendezvous that have no endpoint: torchrun then takes localhost, whatever --master-addr says."""
+    """Find c10d rendezvous that have no endpoint: torchrun then takes localhost, in spite of --master-addr."""
     for launch in script.training:
         launcher = launch.launcher
         if launcher is None or launcher.name != "torchrun" or launch.command.dead or not _spans_nodes(script, launch):
@@ -131,7 +131,7 @@ def _spans_nodes(script: Script, launch: Launch) -> bool:
 
 
 def _uses_address(launch: Launch, name: str) -> bool:
-    """Whether a variable reaches the ranks: those that torch reads do, unless their launcher is told otherwise."""
+    """Return whether a variable reaches the ranks: those that torch reads do, unless launcher options overrule them."""
     if name.upper() != "MASTER_ADDR" or launch.line < 0:
         return False
     value = launch.settings.get(name, launch.command.variables.values.get(name))
@@ -166,7 +166,7 @@ def undefined(script: Script) -> Iterator[Finding]:
 
 
 def _is_parameter(script: Script, name: str) -> bool:
-    """Whether a comment or a check shows that the caller of sbatch sets it."""
+    """Return whether a comment or a check shows that the caller of sbatch sets it."""
     told = re.compile(rf"\b{name}=\S+.*\bsbatch\b|--export=\S*\b{name}\b|\$\{{{name}:\?|-[zn] \"?\$\{{?{name}\b")
     return any(told.search(line) for line in script.lines)
 

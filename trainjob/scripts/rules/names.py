@@ -42,7 +42,7 @@ SLURM_VARIABLES = frozenset(
 
 
 def differs_by_typing_error(word: str, known: str) -> bool:
-    """Whether one letter is missing, added or wrong, or two neighbours are swapped."""
+    """Return whether one letter is missing, added or wrong, or two neighbours are swapped."""
     if word == known or abs(len(word) - len(known)) > 1 or min(len(word), len(known)) < 4:
         return False
     at = next(

@@ -46,7 +46,7 @@ def worlds(script: Script) -> Iterator[Finding]:
 
 
 def _alone(launch: Launch) -> str | None:
-    """Return why torchrun makes a world of its own on each node."""
+    """Return why torchrun makes a separate world on each node."""
     launcher = launch.launcher
     if (
         launcher is None
@@ -68,7 +68,7 @@ def _alone(launch: Launch) -> str | None:
 
 
 def elastic_alone(script: Script) -> Iterator[Finding]:
-    """Find elastic ranges that nobody can join."""
+    """Find elastic ranges that no node can join."""
     for launch in _living(script):
         value = option(launch.launcher, "nnodes")
         alone = script.request.nodes == 1 or (script.request.nodes is None and launch.srun is None)
@@ -195,7 +195,7 @@ def _spans_nodes(script: Script, launch: Launch) -> bool:
 
 
 def _beside_others(script: Script, launch: Launch) -> bool:
-    """Whether workers that other sruns have started take part, as with Ray."""
+    """Return whether workers that other sruns have started take part, as with Ray."""
     return any(
         other is not launch and other.srun and other.program and other.program[0].text == "ray"
         for other in script.launches
@@ -220,7 +220,7 @@ def cpus(script: Script) -> Iterator[Finding]:
 
 
 def threads(script: Script) -> Iterator[Finding]:
-    """Find ranks whose number of threads nobody chose."""
+    """Find ranks whose number of threads was not chosen."""
     if any(one.name == "OMP_NUM_THREADS" for one in script.assigned("OMP_NUM_THREADS")):
         return
     for launch in script.training:

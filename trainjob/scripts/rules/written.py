@@ -16,7 +16,7 @@ _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 
 def spool_folder(script: Script) -> Iterator[Finding]:
-    """Find paths that are taken from where the file lies, which is slurmd's folder."""
+    """Find paths that are relative to the file, which runs from slurmd's folder."""
     if not script.is_batch_file:
         return
     for command in script.named("dirname"):
@@ -36,7 +36,7 @@ def spool_folder(script: Script) -> Iterator[Finding]:
 
 
 def _knows_of_slurm(script: Script, command: Command) -> bool:
-    """Whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
+    """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
     if any(re.search("SLURM_|BASH_SOURCE", one.text) for one in command.conditions):
         return True
     line = script.lines[command.line - 1] if command.line <= len(script.lines) else ""
@@ -179,7 +179,7 @@ def _slurm_names(script: Script, assigned: set[str], told: set[str]) -> Iterator
 
 
 def empty_programs(script: Script) -> Iterator[Finding]:
-    """Find launch lines whose program is a variable that is never set, while another one is set in vain."""
+    """Find launch lines whose program is a variable that is never set, while another one is set and never used."""
     text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
     used = set(re.findall(r"\$\{?[#!]?(\w+)", text))
     unused = [
