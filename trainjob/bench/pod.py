@@ -56,7 +56,7 @@ def changed(workbench: Workbench, settings: dict[str, Any], runtime: tuple[str, 
 
 
 def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
-    runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
+    runtime = (MODULE, "loader", "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
     trial = changed(workbench, {"workers": workers}, runtime)
     workbench.say(f"{quantity(workers, 'loader worker')} …")
     verdict = kinds.rehearse(trial)
