@@ -39,27 +39,11 @@ class PodLoading:
 def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> Iterator[PodLoading]:
     """Yield the rate of the job with each number of workers. Raises UserError."""
     for number in workers:
-        yield _row(workbench, number, seconds)
-
-
-def changed(workbench: Workbench, settings: dict[str, Any], runtime: tuple[str, ...] | None = None) -> Rehearsal:
-    """Return the rehearsal of the job with some settings changed; its ranks run the module `runtime`, if given."""
-    prepared = workbench.prepared.changed(**settings)
-    if runtime is not None:
-        prepared = dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
-    return rehearsal(prepared, folder=workbench.folder)
-
-
-def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
-    runtime = (MODULE, "loader", "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
-    trial = changed(workbench, {"workers": workers}, runtime)
-    workbench.say(f"{quantity(workers, 'loader worker')} …")
-    verdict = kinds.rehearse(trial)
-    measured = read_json(RunPaths(verdict.folder).folder / MEASUREMENT)
-    if verdict.state != states.COMPLETED or not isinstance(measured, dict):
-        raise UserError(
-            f"the rehearsal in {verdict.folder} left no measurement: {verdict.outcome}",
-            f"see why: trainjob logs {verdict.folder}",
+        workbench.say(f"{quantity(number, 'loader worker')} …")
+        runtime = (*LOADER, "--seconds", f"{seconds:g}", "--workers", str(number), "--")
+        prepared = workbench.prepared.changed(workers=number)
+        paths = _rehearsed(
+            workbench, dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
         )
         measured = read_json(paths.folder / MEASUREMENT)
         if not isinstance(measured, dict):
