@@ -1,1 +1,1 @@
-"""Checks before a job is queued."""
+"""Checks of a job before it is queued."""

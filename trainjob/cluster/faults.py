@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
 from trainjob.cluster.strict import Checking, KeyPath, Refused, Strict, keys_of
-from trainjob.contract.errors import joined
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import joined, nearest
 
 Value = TypeVar("Value", bound=Strict)
 Written = Callable[[KeyPath], str | None]

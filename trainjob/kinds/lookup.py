@@ -13,7 +13,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.document import Mistake, load
 from trainjob.cluster.errors import ClusterError
 from trainjob.cluster.reading import checked, problems_of, text_of
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS
 
 CATALOG = Path(__file__).parent / "catalog"

@@ -11,7 +11,19 @@ from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.slurm_text import compress
 from trainjob.contract.batch import Batch
 from trainjob.contract.tasks import TaskFacts
-from trainjob.planning import batch, checkpoints, counts, engines, learning, pod, poprun, rows, slurm, work
+from trainjob.planning import (
+    batch,
+    checkpoints,
+    counts,
+    engines,
+    learning,
+    node_starts,
+    pod,
+    poprun,
+    rows,
+    slurm,
+    work,
+)
 from trainjob.planning.rules import Broken, counts_are_positive, refusal
 from trainjob.records.job import Plan, Topology
 
@@ -38,6 +50,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     topology = dataclasses.replace(numbers.topology, hosts=compress(cluster.names_of_hosts(count)))
     per_host = [group.instances_per_host for group in topology.groups] or [topology.instances_per_host]
     facts = [
+        *node_starts.facts(topology, job),
         *rows.facts(topology, of_task, job.workers),
         rows.threads(topology, cluster.cpus_of_instances(per_host), {**cluster.env, **job.env}),
         *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
@@ -76,6 +89,7 @@ def _numbers(capacity: Capacity, job: Job) -> _Numbers:
     else:
         topology = counts.count_groups(capacity, job) if capacity.groups else counts.count(capacity, job)
     counts.not_too_many(topology)
+    topology = node_starts.per_node(topology, job)
     engine = engines.engine(job, topology)
     if task is not None:
         learning.check_optimizer(job, task, engine)

@@ -1,4 +1,4 @@
-"""Whether a job fits its devices: the bytes of each part of the memory, and changes that would make the job fit."""
+"""The memory of a job's devices: the bytes of each part, and changes that would make the job fit."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError, joined
 from trainjob.contract.paths import CONTRACT
-from trainjob.contract.runtime_settings import RuntimeSettings
+from trainjob.contract.settings import RuntimeSettings
 from trainjob.records import typed
 from trainjob.records.files import DamagedError, parse_json, read_small
 from trainjob.records.typed import required

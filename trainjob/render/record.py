@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from trainjob.contract import tasks
 from trainjob.contract.batch import Batch
-from trainjob.contract.runtime_settings import RuntimeSettings
-from trainjob.contract.settings import names
+from trainjob.contract.settings import RuntimeSettings, names
 from trainjob.planning import checkpoints, learning
 from trainjob.records.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
 from trainjob.render import library

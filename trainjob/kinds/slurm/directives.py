@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from trainjob.cluster import slurm_text
 from trainjob.cluster.base import OF_SETTINGS
 from trainjob.contract import quoting
-from trainjob.contract.errors import UserError
+from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.quoting import Shell
-from trainjob.contract.suggest import did_you_mean
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.render.record import environment
 from trainjob.render.request import MARGIN, DirectiveError, Request
