@@ -69,7 +69,7 @@ def export(
     """
     mirror.fetch_checkpoints(paths)
     newest = checkpoints.newest_sound(paths.checkpoints, warn)
-    if newest is None and checkpoints.folders(paths.checkpoints):
+    if newest is None and checkpoints.newest(paths):
         raise UserError(
             f"no checkpoint of run {paths.id} can be exported: each is damaged or can't be read",
             f"Make them readable, or restore one from a backup: {paths.checkpoints}",

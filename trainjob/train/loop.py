@@ -279,5 +279,5 @@ class Loop:
         return UserError("the loss of update %d is %s: %s" % (update, loss, self._newest_kept()), _AFTER_NAN)
 
     def _newest_kept(self) -> str:
-        newest = next(iter(checkpoints.folders(self.stage.paths.checkpoints)), None)
+        newest = checkpoints.newest(self.stage.paths)
         return "there is no checkpoint yet" if newest is None else "the last good checkpoint is %s" % newest

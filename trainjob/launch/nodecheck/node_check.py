@@ -236,7 +236,7 @@ def _needed_bytes(paths: RunPaths) -> int:
         return _LEAST_FREE_BYTES
     from trainjob.records import checkpoints
 
-    newest: Optional[Path] = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    newest = checkpoints.newest(paths)
     if newest is None:
         return _LEAST_FREE_BYTES
     with contextlib.suppress(OSError):

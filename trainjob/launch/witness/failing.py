@@ -53,7 +53,7 @@ def explain(paths: RunPaths, failure: Failure, restarts: bool, node: str = "") -
         return
     if cause.blames_node:
         write_atomically(paths.bad_node, "%s %s\n" % (node or node_name(), cause.text))
-    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    newest = checkpoints.newest(paths)
     # Ranks that have not begun need no checkpoint.
     if cause.restart and (newest or cause.code == causes.BAD_NODE) and not is_stale(paths, failure.attempt):
         write_atomically(paths.requeue, "%d\n" % (checkpoints.update_of(newest) if newest else 0))

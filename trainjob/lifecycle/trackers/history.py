@@ -133,9 +133,9 @@ def _places(paths: RunPaths, commit: str | None) -> Iterator[tuple[str, str]]:
     yield "run directory", str(paths.folder)
     yield "metrics", str(paths.metrics)
     yield "logs", str(paths.logs)
-    newest = checkpoints.folders(paths.checkpoints)
-    if newest:
-        yield "newest checkpoint", str(newest[-1])
+    newest = checkpoints.newest(paths)
+    if newest is not None:
+        yield "newest checkpoint", str(newest)
     if commit:
         yield "commit", commit
 

@@ -69,7 +69,7 @@ def observe(paths: RunPaths, record: JobRecord) -> Observation | None:
     if not is_enough or goodput is None or train is None or done.seconds is None or not done.updates:
         return None
     each = 1 / (done.updates * train.accumulation)
-    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    newest = checkpoints.newest(paths)
     weights = None if newest is None else checkpoints.sizes(newest)
     per_epoch = record.plan.batch.updates_per_epoch if record.plan.batch else None
     epochs = max(1.0, done.updates / per_epoch) if per_epoch else 1.0

@@ -117,7 +117,7 @@ def _figures(paths: RunPaths, curves: Series | None) -> Figures:
 
 
 def _checkpoint_bytes(paths: RunPaths) -> int | None:
-    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    newest = checkpoints.newest(paths)
     sizes = None if newest is None else checkpoints.sizes(newest)
     return None if sizes is None else sum(sizes.values())
 
@@ -137,7 +137,7 @@ def _result(made: Report) -> Result:
 def _facts(paths: RunPaths, noted: list[Event], figures: Figures) -> Facts:
     submission: Any = read_json(paths.submission) or read_json(paths.whole.submission)
     progress: Any = read_json(paths.progress)
-    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+    newest = checkpoints.newest(paths)
     return Facts(
         attempts=events.attempts(noted),
         trained=list(figures.training.attempts()),

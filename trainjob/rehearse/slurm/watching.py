@@ -58,8 +58,8 @@ class Scene:
 
     def checkpoint(self) -> int:
         """Return the update of the newest checkpoint; 0 if there is none."""
-        newest_first = checkpoints.folders(self.paths.checkpoints)
-        return checkpoints.update_of(newest_first[0]) if newest_first else 0
+        newest = checkpoints.newest(self.paths)
+        return 0 if newest is None else checkpoints.update_of(newest)
 
     def began_at(self) -> int:
         """Return the update at which the newest attempt resumed; 0 if it started from the beginning."""
