@@ -14,7 +14,7 @@ from typing import IO, Any
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle.trackers import to_mlflow, to_tensorboard, to_wandb
+from trainjob.lifecycle.trackers import to_mlflow, to_tensorboard
 from trainjob.lifecycle.trackers.history import Tracker
 from trainjob.records import checkpoints
 from trainjob.records.safetensors import METADATA, SIZES, pieces, whole_shape
@@ -23,7 +23,6 @@ from trainjob.records.safetensors import METADATA, SIZES, pieces, whole_shape
 TRACKERS: dict[str, Tracker] = {
     "tensorboard": to_tensorboard.export,
     "mlflow": to_mlflow.export,
-    "wandb": to_wandb.export,
 }
 
 

@@ -30,7 +30,7 @@ Run = Annotated[
     ),
 ]
 Runs = Annotated[
-    list[str] | None,
+    list[str],
     typer.Argument(
         metavar="RUN…",
         help="Run id, a unique prefix of one, last, or a path. Several with --html: a comparison.",
@@ -43,23 +43,11 @@ Html = Annotated[
 ]
 
 
-Predictions = Annotated[
-    bool, typer.Option("--predictions", help="Show how good the predictions of all complete runs were.")
-]
-
-
 @app.command(epilog=examples("trainjob report ./copied-run --json", "trainjob report 3nru 7hea --html compared.html"))
-def report(
-    runs: Runs = None, html: Html = None, predictions: Predictions = False, as_json: show.AsJson = False
-) -> None:
+def report(runs: Runs, html: Html = None, as_json: show.AsJson = False) -> None:
     """Show the results of a run, from its folder alone."""
     from trainjob.observe import index
 
-    if predictions:
-        _print_score([index.find(run) for run in runs] if runs else list(index.every_run()), as_json=as_json)
-        return
-    if not runs:
-        raise typer.BadParameter("name a run, or give --predictions", param_hint="RUN…")
     found = [index.find(run) for run in runs]
     if html is not None:
         _write_page(found, html)
@@ -131,7 +119,7 @@ def _print_elements(paths: RunPaths, elements: list[RunPaths], *, as_json: bool)
         rows = [{**report.as_json(), "own": settings} for report, settings in reports]
         show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": rows})
         return
-    head = ("ELEMENT", "STATE", "UPDATES", "LOSS", "HELD-OUT LOSS", "HELD-OUT ACCURACY", "OF ITS OWN")
+    head = ("ELEMENT", "STATE", "UPDATES", "LOSS", "HELD-OUT LOSS", "HELD-OUT ACCURACY", "OVERRIDES")
     show.table(head, ((*_summary(report), in_words(settings)) for report, settings in reports))
 
 
@@ -175,46 +163,6 @@ def _predictions(report: Report) -> Iterator[tuple[str, str]]:
         outside = "" if one.is_within else ", outside the interval"
         result = measure(one.result, one.unit)
         yield f"predicted {one.quantity}", f"{expected} ({low} to {high}); result {result}{outside}"
-
-
-def _print_score(runs: list[RunPaths], *, as_json: bool) -> None:
-    """Print each complete run that has a prediction, then how good the predictions of each quantity were."""
-    from dataclasses import asdict
-
-    from trainjob.observe.report.predicted import measure, score
-    from trainjob.observe.report.report import report as from_the_folder
-
-    compared = [
-        (paths.id, one) for paths in runs if paths.prediction.exists() for one in from_the_folder(paths).predictions
-    ]
-    scores = score([one for _, one in compared])
-    if as_json:
-        show.as_json(
-            {"scores": [asdict(one) for one in scores], "runs": [{"id": run, **asdict(one)} for run, one in compared]}
-        )
-        return
-    if not compared:
-        typer.echo("no complete run has a prediction: those submitted after a first run of the same work have one")
-        return
-    show.table(
-        ("RUN", "QUANTITY", "PREDICTED", "90 % INTERVAL", "RESULT", "DIFFERENCE", ""),
-        (
-            (
-                *(run, one.quantity, measure(one.predicted.median, one.unit)),
-                f"{measure(one.predicted.low, one.unit)} to {measure(one.predicted.high, one.unit)}",
-                *(measure(one.result, one.unit), f"{100 * one.error:+.1f} %", "" if one.is_within else "outside"),
-            )
-            for run, one in compared
-        ),
-    )
-    typer.echo()
-    show.table(
-        ("QUANTITY", "RUNS", "IN THE 90 % INTERVAL", "MEDIAN ERROR"),
-        (
-            (one.quantity, str(one.runs), f"{100 * one.within:.0f} %", f"{100 * one.median_error:.1f} %")
-            for one in scores
-        ),
-    )
 
 
 def _goodput(goodput: Goodput | None) -> Iterator[tuple[str, str]]:

@@ -26,15 +26,16 @@ _Averaged = Annotated[
     typer.Option("--averaged", help="With -o: the moving average of the weights, of a run with --average-decay."),
 ]
 _TensorBoard = Annotated[
-    str | None, typer.Option("--tensorboard", metavar="DIR", help="Write settings and metrics for TensorBoard.")
+    str | None,
+    typer.Option(
+        "--tensorboard",
+        metavar="DIR",
+        help="Write settings and metrics for TensorBoard; `wandb sync` uploads these event files to Weights & Biases.",
+    ),
 ]
 _Mlflow = Annotated[
     str | None,
     typer.Option("--mlflow", metavar="URI", help="Log settings and metrics to an MLflow server or store."),
-]
-_Wandb = Annotated[
-    str | None,
-    typer.Option("--wandb-offline", metavar="DIR", help="Write an offline run for `wandb sync`."),
 ]
 
 
@@ -49,19 +50,18 @@ def export(
     output: _Output = None,
     tensorboard: _TensorBoard = None,
     mlflow: _Mlflow = None,
-    wandb_offline: _Wandb = None,
     averaged: _Averaged = False,
     as_json: show.AsJson = False,
 ) -> None:
-    """Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B."""
+    """Write the trained model as plain weights, or metrics for TensorBoard and MLflow."""
     from trainjob.observe import index
 
-    targets = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb_offline}
+    targets = {"tensorboard": tensorboard, "mlflow": mlflow}
     wanted = {tool: target for tool, target in targets.items() if target is not None}
     if averaged and output is None:
         raise typer.BadParameter("--averaged is for the weights: name a file for them with -o FILE")
     if output is None and not wanted:
-        raise typer.BadParameter("name what to write: -o FILE, --tensorboard DIR, --mlflow URI or --wandb-offline DIR")
+        raise typer.BadParameter("name what to write: -o FILE, --tensorboard DIR or --mlflow URI")
     paths = index.find(run)
     written = {} if output is None else _weights(paths, output, averaged=averaged, quiet=as_json)
     exported = _to_trackers(paths, wanted, quiet=as_json) if wanted else []

@@ -1,10 +1,8 @@
-"""What was predicted of a run beside what it took, and how good all predictions were."""
+"""The predictions of a run compared with its results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import prediction
@@ -34,16 +32,6 @@ class Compared:
     is_within: bool
 
 
-@dataclass(frozen=True)
-class Score:
-    """How good the predictions of one quantity were over many runs."""
-
-    quantity: str
-    runs: int
-    within: float  # share of the results that their 90 % intervals held
-    median_error: float  # of the errors' sizes
-
-
 def compare(paths: RunPaths, result: Result) -> list[Compared]:
     """Return each predicted quantity that the run has a result for."""
     stored = prediction.read(paths)
@@ -61,17 +49,6 @@ def compare(paths: RunPaths, result: Result) -> list[Compared]:
         for quantity, unit, expected, value in pairs
         if expected is not None and value is not None and expected.median > 0
     ]
-
-
-def score(compared: Sequence[Compared]) -> list[Score]:
-    """Return the score of each quantity, in the order in which they come."""
-    quantities = dict.fromkeys(one.quantity for one in compared)
-    return [_score(name, [one for one in compared if one.quantity == name]) for name in quantities]
-
-
-def _score(quantity: str, compared: Sequence[Compared]) -> Score:
-    within = sum(one.is_within for one in compared) / len(compared)
-    return Score(quantity, len(compared), within, median(abs(one.error) for one in compared))
 
 
 def measure(value: float, unit: str) -> str:
