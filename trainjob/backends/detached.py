@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trainjob.backends import containers, vipu_partitions
-from trainjob.backends.base import Answer, Liveness, Native, place_of, read_submission
+from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.cluster import hostlist, recorded
 from trainjob.cluster.array import Array
 from trainjob.contract import states
@@ -25,8 +25,9 @@ from trainjob.machines.processes import Script
 from trainjob.machines.ssh import onward
 from trainjob.records import attempts
 from trainjob.records import job as jobs
-from trainjob.records.files import read_word
+from trainjob.records import submission as submissions
 from trainjob.records.job import ContractError
+from trainjob.records.submission import Native
 
 _POLL_S = 0.05
 # The time for a script's trap: it ends mpirun, removes a partition and writes two words.
@@ -51,11 +52,11 @@ def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[s
 def start(paths: RunPaths, script: str) -> Native:
     """Start the job script, and return its host and process. Raises UserError."""
     machine, folder = place_of(paths)
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     attempt = submission.attempt if submission else attempts.current(paths) + 1
     if attempt > 1:
         # A killed script could not end its ranks, which would write at the same time as the new ones.
-        _kill_all(paths, only_here=read_word(paths.state) in states.ENDED)
+        _kill_all(paths, only_here=attempts.state(paths) in states.ENDED)
     begun = processes.start(machine, folder, script, attempt, _search_path(paths, machine))
     remote = submission.remote if submission else None
     return {**begun._asdict(), "ssh": remote.host if remote else None, "user": remote.user if remote else None}

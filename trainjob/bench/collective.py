@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.contract.errors import UserError
-from trainjob.records.files import read_json
-from trainjob.records.measures import MEASUREMENT
+from trainjob.records.measures import MEASUREMENT, read_measurement
 from trainjob.requests.workbench import Workbench
 
 MODULE = "trainjob.train.measure.collective"
@@ -42,8 +41,8 @@ def collective(
     buckets = [f"{size:g}" for size in buckets_mb]
     runtime = (MODULE, "--tensors", str(tensors), "--megabytes", *sizes, "--bucket-mb", *buckets, "--")
     paths = workbench.run(dataclasses.replace(planned, runtime=runtime))
-    measured = read_json(paths.folder / MEASUREMENT)
-    if not isinstance(measured, dict):
+    measured = read_measurement(paths)
+    if measured is None:
         raise UserError(f"run {paths.id} left no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
     workbench.discard(paths)
     return [Reduction(**row) for row in measured["rows"]]

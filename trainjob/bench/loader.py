@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.contract.errors import UserError
-from trainjob.records.files import read_json
-from trainjob.records.measures import MEASUREMENT
+from trainjob.records.measures import MEASUREMENT, read_measurement
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 
@@ -52,8 +51,8 @@ def measured_appetite(workbench: Workbench, *, seconds: float) -> float:
 def measured(workbench: Workbench, request: Request) -> dict[str, Any]:
     """Return the result file of a measuring run. Raises UserError if it wrote none."""
     paths = workbench.run(request)
-    figures = read_json(paths.folder / MEASUREMENT)
-    if not isinstance(figures, dict):
+    figures = read_measurement(paths)
+    if figures is None:
         raise UserError(f"run {paths.id} left no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
     workbench.discard(paths)
     return figures

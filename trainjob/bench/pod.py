@@ -18,8 +18,7 @@ from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.planning.words import quantity
-from trainjob.records.files import read_json
-from trainjob.records.measures import MEASUREMENT
+from trainjob.records.measures import read_measurement
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import Rehearsal, rehearsal
 from trainjob.requests.workbench import Workbench
@@ -60,8 +59,8 @@ def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
     trial = changed(workbench, {"workers": workers}, runtime)
     workbench.say(f"{quantity(workers, 'loader worker')} …")
     verdict = kinds.rehearse(trial)
-    measured = read_json(RunPaths(verdict.folder).folder / MEASUREMENT)
-    if verdict.state != states.COMPLETED or not isinstance(measured, dict):
+    measured = read_measurement(RunPaths(verdict.folder))
+    if verdict.state != states.COMPLETED or measured is None:
         raise UserError(
             f"the rehearsal in {verdict.folder} left no measurement: {verdict.outcome}",
             f"see why: trainjob logs {verdict.folder}",

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import typer
 
 from trainjob.backends import mirror
-from trainjob.backends.base import read_submission
 from trainjob.cli import failures
 from trainjob.cli.look.report import made, print_or_json, print_report
 from trainjob.cli.look.status import print_failure
 from trainjob.contract import exits, states
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays, logs
-from trainjob.observe.status import Status, between_looks_s, poll
+from trainjob.observe.status import Snapshot, between_looks_s, poll
+from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records.files import JsonLines
+from trainjob.records.metrics import Line
 from trainjob.watch import show, terminal
 
 _BETWEEN_LINES_S = 30.0
-_LEAST_UPDATES = 5
 
 
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
@@ -44,7 +41,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
 
 
-def _followed(paths: RunPaths, *, as_json: bool) -> Status:
+def _followed(paths: RunPaths, *, as_json: bool) -> Snapshot:
     with _shown(paths, quiet=as_json) as look:
         ended = poll(paths, _with_output(paths, look), lambda: time.sleep(between_looks_s(paths)))
     if as_json:
@@ -57,10 +54,10 @@ def _followed(paths: RunPaths, *, as_json: bool) -> Status:
     return ended
 
 
-def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[Status], bool]:
+def _with_output(paths: RunPaths, look: Callable[[Snapshot], bool]) -> Callable[[Snapshot], bool]:
     troubles: set[str] = set()
 
-    def looked(now: Status) -> bool:
+    def looked(now: Snapshot) -> bool:
         if not now.elements:
             mirror.refresh_output(paths)
         if now.trouble and now.trouble not in troubles:
@@ -75,7 +72,7 @@ def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[S
     return looked
 
 
-def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
+def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
     print_report(made(paths))
     if ended.checkpoints_not_written:
         typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
@@ -83,8 +80,8 @@ def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
     typer.echo(f"\nnext: {_next(paths, ended)}")
 
 
-def _next(paths: RunPaths, ended: Status) -> str:
-    if ended.state == states.COMPLETED and _has_weights(paths):
+def _next(paths: RunPaths, ended: Snapshot) -> str:
+    if ended.state == states.COMPLETED and _has_weights(ended):
         return f"trainjob export {paths.id} -o model.safetensors · trainjob logs {paths.id}"
     if ended.state == states.COMPLETED:
         return f"trainjob logs {paths.id}"
@@ -93,16 +90,15 @@ def _next(paths: RunPaths, ended: Status) -> str:
     return f"trainjob logs {paths.id} · trainjob resume {paths.id}"
 
 
-def _has_weights(paths: RunPaths) -> bool:
-    submission = read_submission(paths)
-    if submission is not None and submission.remote is not None:
-        # Its checkpoints lie over there until `export` fetches one.
-        return jobs.read(paths.job).train is not None
-    return paths.checkpoints.is_dir() and any(paths.checkpoints.iterdir())
+def _has_weights(ended: Snapshot) -> bool:
+    if ended.submission is not None and ended.submission.remote is not None:
+        # Its checkpoints stay over there until `export` fetches one.
+        return jobs.read(ended.paths.job).train is not None
+    return checkpoints.newest(ended.paths) is not None
 
 
 @contextmanager
-def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]]:
+def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Snapshot], bool]]:
     """Yield what to call with each status: it shows it, and says whether the run has ended."""
     if quiet:
         yield _has_ended
@@ -118,7 +114,7 @@ def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]
         yield printed.look
 
 
-def _has_ended(now: Status) -> bool:
+def _has_ended(now: Snapshot) -> bool:
     return now.state not in states.ACTIVE
 
 
@@ -128,7 +124,7 @@ class _Counts:
     def __init__(self) -> None:
         self._last: str | None = None
 
-    def look(self, now: Status) -> bool:
+    def look(self, now: Snapshot) -> bool:
         """Print what has changed; return whether the run has ended."""
         if now.note != self._last:
             typer.echo(now.note)
@@ -143,7 +139,7 @@ class _Output:
         self._paths = paths
         self._logs = logs.Together()
 
-    def look(self, now: Status) -> bool:
+    def look(self, now: Snapshot) -> bool:
         """Print what is new; return whether the run has ended."""
         terminal.write_lines(self._logs.new(logs.tails(self._paths, None)))
         if _has_ended(now):
@@ -155,67 +151,39 @@ class _Lines:
     """Plain lines: each evaluation once, and in between how far training is, at most every half minute."""
 
     def __init__(self, paths: RunPaths) -> None:
-        self._paths = paths
-        self._lines = JsonLines(paths.metrics)
+        self._lines = metrics.Reader(paths)
         self._loss = ""
         self._said_at = time.monotonic()
-        self._left = TimeLeft()
 
-    def look(self, now: Status) -> bool:
+    def look(self, now: Snapshot) -> bool:
         """Print what came since the last look; return whether the run has ended."""
-        left = self._left.after(now.update, now.total_updates, time.monotonic())
+        left = show.time_left(now)
         for line in self._lines.new():
             self._loss = _loss(line) or self._loss
-            # A line that is damaged is left out here, and counted by `report`.
-            with contextlib.suppress(LookupError, TypeError, ValueError):
-                if line["kind"] == "evaluation":
-                    self._say(_evaluation(line), left)
+            if line.kind == "evaluation" and line.loss is not None:
+                accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
+                held_out = f"held-out loss {line.loss:.4f}{accuracy}"
+                self._say(f"epoch {line.epoch} · update {line.update} · {held_out}", left)
         if now.update is not None and time.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
             self._say(f"epoch {now.epoch} · update {now.update} of {now.total_updates}{self._loss}", left)
         return _has_ended(now)
 
     def _say(self, text: str, left: str) -> None:
-        typer.echo(text + left)
+        typer.echo(f"{text} · {left}" if left else text)
         self._said_at = time.monotonic()
 
 
-def _evaluation(line: Mapping[str, Any]) -> str:
-    accuracy = line.get("accuracy")
-    shown = "" if accuracy is None else f" · accuracy {100 * accuracy:.2f} %"
-    return f"epoch {line['epoch']} · update {line['update']} · held-out loss {line['loss']:.4f}{shown}"
-
-
-def _loss(line: Mapping[str, Any]) -> str:
+def _loss(line: Line) -> str:
     """Return the loss of an interval of training; nothing for any other line."""
-    loss = line.get("loss")
-    return f" · loss {loss:.4f}" if line.get("kind") == "train" and isinstance(loss, (int, float)) else ""
-
-
-class TimeLeft:
-    """How long a run still takes, by the updates that were seen to pass."""
-
-    def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-
-    def after(self, update: int | None, total: int | None, at_s: float) -> str:
-        """Return " · 2 min 5 s left" once enough was seen; nothing before, and at the end."""
-        if update is None or total is None:
-            return ""
-        if self._first is None or update < self._first[0]:
-            self._first = (update, at_s)
-        done, took_s = update - self._first[0], at_s - self._first[1]
-        if done < _LEAST_UPDATES or update >= total:
-            return ""
-        return f" · {show.seconds((total - update) * took_s / done)} left"
+    return f" · loss {line.loss:.4f}" if line.kind == "train" and line.loss is not None else ""
 
 
 @contextmanager
-def _bar(paths: RunPaths) -> Iterator[Callable[[Status], bool]]:
+def _bar(paths: RunPaths) -> Iterator[Callable[[Snapshot], bool]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     figures = TextColumn("updates{task.fields[figures]}", markup=False)
-    left = TimeLeft()
     with Progress(
         *(
             TextColumn("{task.description}", markup=False),
@@ -227,18 +195,18 @@ def _bar(paths: RunPaths) -> Iterator[Callable[[Status], bool]]:
         console=Console(file=terminal.raw(sys.stdout)),
     ) as progress:
         task = progress.add_task(states.PENDING, total=None, figures="")
-        lines, losses = JsonLines(paths.metrics), [""]
+        lines, losses = metrics.Reader(paths), [""]
 
-        def draw(now: Status) -> bool:
+        def draw(now: Snapshot) -> bool:
             epoch = "" if now.epoch is None else f" epoch {now.epoch}"
             losses[0] = next(filter(None, map(_loss, reversed(list(lines.new())))), losses[0])
-            shown = losses[0] + left.after(now.update, now.total_updates, time.monotonic())
+            left = show.time_left(now)
             progress.update(
                 task,
                 description=terminal.visible(f"{now.state}{epoch}"),
                 completed=now.update or 0,
                 total=now.total_updates,
-                figures=shown,
+                figures=losses[0] + (f" · {left}" if left else ""),
             )
             return _has_ended(now)
 

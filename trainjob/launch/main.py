@@ -22,7 +22,7 @@ from trainjob.launch import host, rank_environment
 from trainjob.launch.options import Options, parse
 from trainjob.launch.rank_environment import Rank
 from trainjob.records import attempts, job_facts
-from trainjob.records.files import read_word, write_atomically
+from trainjob.records.files import write_atomically
 from trainjob.records.job_facts import JobFacts
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _observing(
     """Return the function that begins to watch the ranks. Ranks in containers are watched from inside."""
     if options.ranks_in_containers:
         return lambda _: None
-    answered = read_word(paths.stacks_request)
+    answered = attempts.asked_for_stacks(paths)
 
     def begin(watched: List[Watched]) -> None:
         from trainjob.launch.witness import watching

@@ -14,8 +14,8 @@ from typing import IO, Any
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle.trackers import to_mlflow, to_tensorboard
-from trainjob.lifecycle.trackers.history import Tracker
+from trainjob.lifecycle import to_mlflow, to_tensorboard
+from trainjob.lifecycle.history import Tracker
 from trainjob.records import checkpoints
 from trainjob.records.safetensors import METADATA, SIZES, pieces, whole_shape
 

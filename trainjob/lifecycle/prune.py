@@ -16,7 +16,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.observe.status import Status, statuses
+from trainjob.observe.status import Snapshot, statuses
 
 # Names of folders that `folder.create` is filling, or that `remove_run` is removing.
 _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
@@ -26,7 +26,7 @@ _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
 class Candidate:
     """A run that can be removed, and the space it takes."""
 
-    status: Status
+    status: Snapshot
     size_bytes: int
 
 

@@ -19,7 +19,7 @@ from trainjob.contract import secrets
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import visible
 from trainjob.machines import process
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 
 _LIMIT_S = 15.0
 _WORDS: dict[Event, str] = {"stalled": "shows no sign of life", "limit": "approaches its time limit"}
@@ -40,7 +40,7 @@ class Message:
     body: str
 
 
-def message(now: Status, event: Event) -> Message:
+def message(now: Snapshot, event: Event) -> Message:
     """Return the message about a run. Others may write the files with its texts, so control characters are escaped."""
     where = now.cluster or "a job script started by hand"
     reason = str(now.cause) if now.cause is not None else now.note

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainjob.backends import trust
+from trainjob.backends import folder as run_folder
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, user_data
 from trainjob.observe import arrays
@@ -110,7 +110,7 @@ def _existing_runs() -> Iterator[RunPaths]:
 
 def _why_foreign(paths: RunPaths) -> UserError | None:
     try:
-        trust.refuse_foreign(paths.folder)
+        run_folder.refuse_foreign(paths.folder)
     except UserError as error:
         return error
     return None
@@ -189,7 +189,7 @@ def _at(folder: Path) -> RunPaths:
         raise UserError(
             f"{folder} is not a run directory: it has no {paths.job.name}", "`trainjob list` shows the runs"
         )
-    trust.refuse_foreign(paths.whole.folder)
+    run_folder.refuse_foreign(paths.whole.folder)
     return paths
 
 
@@ -207,5 +207,5 @@ def _existing(run_id: str) -> RunPaths:
         raise UserError(
             f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
         )
-    trust.refuse_foreign(paths.folder)
+    run_folder.refuse_foreign(paths.folder)
     return paths

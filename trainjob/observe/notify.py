@@ -23,7 +23,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process
 from trainjob.observe import index
-from trainjob.observe.status import Status, statuses
+from trainjob.observe.status import Snapshot, statuses
 from trainjob.records.files import read_json, remove_if_there, write_json
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def look(say: Say, *, stay: bool) -> bool:
     return True
 
 
-def events(now: Status, rules: Notify, at_s: float) -> list[Event]:
+def events(now: Snapshot, rules: Notify, at_s: float) -> list[Event]:
     """Return what is to be told of a run as it stands; nothing while nobody could be asked."""
     if now.is_stale:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainjob.backends import registry
-from trainjob.backends.base import place_of, read_submission
+from trainjob.backends.base import place_of
 from trainjob.cluster import recorded
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -13,6 +13,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines.processes import entering
 from trainjob.observe.status import status
 from trainjob.records import job as jobs
+from trainjob.records import submission as submissions
 
 _ENGINES = ("docker", "podman")
 
@@ -26,7 +27,7 @@ def command(paths: RunPaths, rank: int, words: Sequence[str], *, terminal: bool)
     instances = record.plan.topology.instances
     if not 0 <= rank < instances:
         raise UserError(f"run {paths.id} has no rank {rank}", f"it has ranks 0 to {instances - 1}")
-    now, submission = status(paths), read_submission(paths)
+    now, submission = status(paths), submissions.read(paths)
     if now.state != states.RUNNING or submission is None or submission.native is None:
         raise UserError(
             f"run {paths.id} is {now.state}: a shell is opened next to a rank that runs",

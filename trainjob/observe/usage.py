@@ -51,7 +51,7 @@ def of_run(paths: RunPaths) -> list[RankUsage]:
     """Return what each rank of a run uses. Raises UserError where nothing was recorded."""
     mirror.refresh_usage(paths)
     ranks = range(jobs.read(paths.job).plan.topology.instances)
-    listed = [_of_rank(samples) for rank in ranks if (samples := list(usage.recorded(paths, rank)))]
+    listed = [_of_rank(samples) for rank in ranks if (samples := list(usage.lines(paths, rank).new()))]
     if not listed:
         raise UserError(
             f"run {paths.id} has recorded nothing of what its ranks use",

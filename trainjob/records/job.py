@@ -11,7 +11,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import CONTRACT
 from trainjob.contract.runtime_settings import RuntimeSettings
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, parse_json, read_small
+from trainjob.records.files import DamagedError, load_json, parse_json, read_small
 from trainjob.records.typed import required
 
 
@@ -200,6 +200,33 @@ def parse(text: str, where: str = "job.json") -> JobRecord:
         return typed.from_json(JobRecord, fields)
     except DamagedError as error:
         raise ContractError("%s is damaged: %s" % (where, error)) from None
+
+
+def load_name(path: Path) -> Optional[str]:
+    """Return the name of the job; None if there is no file. Raises DamagedError, which names the file."""
+    try:
+        content = load_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except DamagedError as error:
+        raise DamagedError("%s: %s" % (path.name, error)) from None
+    name = content.get("name") if isinstance(content, dict) else content
+    if not isinstance(name, str):
+        raise DamagedError("%s: name is %s, expected text" % (path.name, repr(name)[:60]))
+    return name
+
+
+def read_if_it_has(path: Path, text: str) -> Optional[JobRecord]:
+    """Return the record if its file contains `text`; None also for a missing or damaged file.
+
+    To look through many runs for those of one task: reading is much cheaper than parsing.
+    """
+    try:
+        content = read_small(path)
+        is_searched = json.dumps(text, ensure_ascii=False).encode("utf-8", "replace") in content
+        return parse(content.decode("utf-8", "replace")) if is_searched else None
+    except (FileNotFoundError, NotADirectoryError, DamagedError, ContractError):
+        return None
 
 
 def read(path: Path) -> JobRecord:

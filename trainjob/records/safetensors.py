@@ -1,4 +1,4 @@
-"""The header of a safetensors file: where each tensor lies. The only parser of it; knows nothing of torch or numpy.
+"""The header of a safetensors file: where each tensor is. Reads and writes it; knows nothing of torch or numpy.
 
 A file is eight bytes (the header's length, little-endian), the header (JSON: name → dtype, shape, offsets), and the
 tensors' bytes one after the other. Any tool that knows the layout can read it.
@@ -7,11 +7,12 @@ tensors' bytes one after the other. Any tool that knows the layout can read it.
 from __future__ import annotations
 
 import functools
+import json
 import operator
 import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, List, NamedTuple, Tuple
+from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
 from trainjob.contract.errors import UserError
 from trainjob.records.files import DamagedError, open_regular, parse_json
@@ -35,6 +36,7 @@ SIZES = {
     "F8_E4M3": 1,
     "F8_E5M2": 1,
 }
+_ALIGNMENT = 8
 _LONGEST_HEADER = 100 * 1024 * 1024
 METADATA = "__metadata__"
 ROWS = "rows"  # metadata of a part: the first row and the number of all rows of each tensor that it has some rows of
@@ -47,7 +49,7 @@ class BrokenFileError(UserError):
 
 
 class Place(NamedTuple):
-    """Where a tensor lies in a file, and how to read it."""
+    """The position of a tensor in a file, and how to read it."""
 
     dtype: str  # a key of SIZES
     shape: List[int]
@@ -55,16 +57,58 @@ class Place(NamedTuple):
     size: int  # bytes
 
 
-def read_header(stream: BinaryIO, path: Path) -> Dict[str, Place]:
-    """Return where each tensor of the file lies. Raises BrokenFileError for another layout or a truncated file."""
-    return _read(stream, path)[0]
+def header(tensors: Iterable[Tuple[str, str, List[int]]], metadata: Mapping[str, str]) -> bytes:
+    """Return what comes before the tensors' bytes, for tensors (name, dtype, shape) that follow in this order."""
+    entries: Dict[str, object] = {METADATA: dict(metadata)} if metadata else {}
+    end = 0
+    for name, dtype, shape in tensors:
+        start, end = end, end + _size(dtype, shape)
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _size(dtype: str, shape: List[int]) -> int:
+    return functools.reduce(operator.mul, shape, SIZES[dtype])
+
+
+def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
+    """Return where each tensor of the file is, and the metadata.
+
+    Raises BrokenFileError for another layout or a truncated file.
+    """
+    whole = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    first = stream.read(8)
+    length = struct.unpack("<Q", first)[0] if len(first) == 8 else whole
+    if length > min(whole - 8, _LONGEST_HEADER):
+        raise BrokenFileError("%s is not in the safetensors layout, or is truncated: it has %d bytes" % (path, whole))
+    try:
+        entries: Dict[str, Any] = parse_json(stream.read(length))
+        metadata = entries.pop(METADATA, {})
+        return {name: _place(entry, 8 + length, whole) for name, entry in entries.items()}, metadata
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BrokenFileError("%s has a header that is not in the safetensors layout: %s" % (path, error)) from None
+
+
+def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
+    dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if dtype not in SIZES:
+        raise ValueError("type %s is unknown" % dtype)
+    if any(type(number) is not int or number < 0 for number in [*shape, begin, end]):
+        raise ValueError("shape %s at bytes %s to %s" % (shape, begin, end))
+    size = _size(dtype, shape)
+    if end - begin != size or data_start + end > whole:
+        raise ValueError("a tensor of %d bytes at bytes %d to %d of %d" % (size, begin, end, whole - data_start))
+    return Place(dtype, shape, data_start + begin, size)
 
 
 def read_metadata(path: Path) -> Dict[str, Any]:
     """Return the metadata of a file whose header is sound. Raises DamagedError for another layout, and OSError."""
     with open_regular(path) as stream:
         try:
-            metadata = _read(stream, path)[1]
+            metadata = read_header(stream, path)[1]
         except BrokenFileError as error:
             raise DamagedError(str(error)) from None
     if not isinstance(metadata, dict):
@@ -73,7 +117,7 @@ def read_metadata(path: Path) -> Dict[str, Any]:
 
 
 class Piece(NamedTuple):
-    """Where some rows of a tensor lie; the pieces of a tensor follow each other along its first dimension."""
+    """The position of some rows of a tensor; the pieces of a tensor follow each other along its first dimension."""
 
     path: Path
     place: Place
@@ -86,7 +130,7 @@ def pieces(paths: Iterable[Path]) -> Dict[str, List[Piece]]:
     rows: Dict[str, int] = {}
     for path in paths:
         with open_regular(path) as stream:
-            places, metadata = _read(stream, path)
+            places, metadata = read_header(stream, path)
         parted: Any = parse_json(metadata.get(ROWS, "{}").encode())
         for name, place in places.items():
             first, rows[name] = parted.get(name, (0, place.shape[0] if place.shape else 1))
@@ -107,41 +151,3 @@ def whole_shape(listed: List[Piece]) -> List[int]:
     """Return the shape of the tensor that `listed` are the pieces of."""
     shape = listed[0].place.shape
     return [sum(piece.place.shape[0] for piece in listed), *shape[1:]] if shape else []
-
-
-def _read(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
-    entries, start, whole = _entries(stream, path)
-    metadata = entries.pop(METADATA, {})
-    try:
-        return {name: _place(entry, start, whole) for name, entry in entries.items()}, metadata
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BrokenFileError("%s has a header that is not in the safetensors layout: %s" % (path, error)) from None
-
-
-def _entries(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Any], int, int]:
-    """Return the header's entries, where the tensors start, and the file's size. Raises BrokenFileError."""
-    whole = stream.seek(0, os.SEEK_END)
-    stream.seek(0)
-    first = stream.read(8)
-    length = struct.unpack("<Q", first)[0] if len(first) == 8 else whole
-    if length > min(whole - 8, _LONGEST_HEADER):
-        raise BrokenFileError("%s is not in the safetensors layout, or is truncated: it has %d bytes" % (path, whole))
-    try:
-        entries = parse_json(stream.read(length))
-    except DamagedError as error:
-        raise BrokenFileError("%s has a header that is not in the safetensors layout: %s" % (path, error)) from None
-    if not isinstance(entries, dict):
-        raise BrokenFileError("%s has a header that is not in the safetensors layout: it is not an object" % path)
-    return entries, 8 + length, whole
-
-
-def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
-    dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in SIZES:
-        raise ValueError("type %s is unknown" % dtype)
-    if any(type(number) is not int or number < 0 for number in [*shape, begin, end]):
-        raise ValueError("shape %s at bytes %s to %s" % (shape, begin, end))
-    size = functools.reduce(operator.mul, shape, SIZES[dtype])
-    if end - begin != size or data_start + end > whole:
-        raise ValueError("a tensor of %d bytes at bytes %d to %d of %d" % (size, begin, end, whole - data_start))
-    return Place(dtype, shape, data_start + begin, size)

@@ -12,7 +12,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import logs
 from trainjob.records import attempts
-from trainjob.records.files import read_json, read_word
+from trainjob.records import progress as progress_record
 from trainjob.rehearse import pod
 from trainjob.rehearse.base import INSTALLED, Rehearsal, Verdict
 from trainjob.rehearse.slurm import rehearsal as slurm
@@ -51,17 +51,16 @@ def progress(rehearsal: Rehearsal) -> str:
     if rehearsal.launch_only:
         return "launchers are starting"
     if rehearsal.request.elements:
-        each = (read_word(paths.of_element(number).state) or "PENDING" for number in rehearsal.request.elements)
+        each = (attempts.state(paths.of_element(number)) or "PENDING" for number in rehearsal.request.elements)
         return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
     attempt = attempts.current(paths)
     if rehearsal.has_gpus and not paths.job.exists():
         return "stand-in GPUs are being made ready: the first time, compiling them takes a minute or two"
     if not attempt:
         return "the job has not started yet"
-    noted = read_json(paths.progress)
-    update = noted.get("update") if isinstance(noted, dict) and noted.get("attempt") == attempt else None
-    state = read_word(paths.state) or "PENDING"
-    return f"attempt {attempt} is {state}" + (f", update {update}" if isinstance(update, int) else "")
+    noted, state = progress_record.read(paths), attempts.state(paths) or "PENDING"
+    is_reported = noted.attempt == attempt and noted.update is not None
+    return f"attempt {attempt} is {state}" + (f", update {noted.update}" if is_reported else "")
 
 
 @contextlib.contextmanager

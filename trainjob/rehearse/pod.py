@@ -16,8 +16,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
-from trainjob.records import failure
-from trainjob.records.files import read_json, read_word
+from trainjob.records import attempts, failure, progress
 from trainjob.rehearse.base import Clock, Rehearsal, Verdict
 from trainjob.rehearse.pod_environment import environment
 
@@ -65,11 +64,10 @@ def _wait(paths: RunPaths, script: int, clock: Clock) -> None:
 
 
 def _verdict(rehearsal: Rehearsal, paths: RunPaths, clock: Clock) -> Verdict:
-    state = read_word(paths.state) or states.LOST
+    state = attempts.state(paths) or states.LOST
     files = rehearsal.rendered.files.items()
     same_bytes = all((paths.folder / name).read_bytes() == file.content for name, file in files)
-    progress = read_json(paths.progress)
-    update = progress.get("update") if isinstance(progress, dict) else None
+    update = progress.read(paths).update
     return Verdict(
         passed=state == states.COMPLETED and same_bytes,
         outcome=_outcome(paths, state, update),

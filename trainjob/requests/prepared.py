@@ -28,8 +28,8 @@ from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
 
 if TYPE_CHECKING:
-    from trainjob.backends.base import Remote
     from trainjob.machines.machine import Machine
+    from trainjob.records.submission import Remote
     from trainjob.render.elements import Elements
     from trainjob.render.rendered import Rendered
 
@@ -69,8 +69,8 @@ class Prepared:
         cluster = self.named_cluster.cluster
         if cluster.ssh is None:
             return None
-        from trainjob.backends.base import Remote
         from trainjob.machines import remote_files
+        from trainjob.records.submission import Remote
 
         folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_dir or "~/trainjob-runs")
         return Remote(cluster.ssh.host, cluster.ssh.user, folder)

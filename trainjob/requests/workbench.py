@@ -24,7 +24,7 @@ from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
 from trainjob.observe import index
 from trainjob.observe.seen import look
-from trainjob.observe.status import Status, poll
+from trainjob.observe.status import Snapshot, poll
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
@@ -84,7 +84,7 @@ class Workbench:
         self.refuse_incomplete(wait(paths, self.say))
         return paths
 
-    def refuse_incomplete(self, status: Status) -> None:
+    def refuse_incomplete(self, status: Snapshot) -> None:
         """Raise UserError, with the last lines of the failed rank, unless the run is complete."""
         if status.state == states.COMPLETED:
             return
@@ -104,11 +104,11 @@ class Workbench:
         remove_run(paths)
 
 
-def wait(paths: RunPaths, say: Callable[[str], None]) -> Status:
+def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
     """Return the status of a run once it has ended; until then call `say` with its progress every 10 s."""
     began_at = said_at = time.monotonic()
 
-    def has_ended(now: Status) -> bool:
+    def has_ended(now: Snapshot) -> bool:
         nonlocal said_at
         if now.state not in states.ACTIVE:
             return True

@@ -9,8 +9,7 @@ from typing import Iterator, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records import checkpoints
-from trainjob.records.files import write_atomically
+from trainjob.records import attempts, checkpoints
 from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
@@ -255,7 +254,7 @@ class Loop:
         self._save_durably()
         if self.stage.world.rank == 0:
             self.stage.recorder.stop_line(self.stage.counts.epoch_of(self.update), self.update)
-            write_atomically(self.stage.paths.requeue, "%d\n" % self.update)
+            attempts.ask_to_requeue(self.stage.paths, self.update)
         self._say("stopped on request after update %d of %d; its checkpoint is written" % (self.update, self.stage.end))
         return STOPPED
 

@@ -21,7 +21,8 @@ import torch
 from trainjob.contract import exits
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import read_json, read_word, write_atomically, write_json
+from trainjob.records import attempts, stacks
+from trainjob.records.files import read_json, write_atomically, write_json
 from trainjob.train.world import World, flight_recorder
 
 # Ranks that wait give the others this long to record what they are doing: not all timers started together.
@@ -96,17 +97,17 @@ class Watch:
         """Make the launchers record the stacks of all ranks now, because the end of one rank ends the others."""
         if STACKS not in os.environ:  # without our launcher, nobody would answer
             return
-        request, prefix = self._paths.stacks_request, "stall-%d-" % self._attempt
-        if not (read_word(request) or "").startswith(prefix):
+        prefix = "stall-%d-" % self._attempt
+        if not (attempts.asked_for_stacks(self._paths) or "").startswith(prefix):
             try:
-                write_atomically(request, "%s%d-%d\n" % (prefix, mine.rank, os.getpid()))
+                attempts.ask_for_stacks(self._paths, "%s%d-%d" % (prefix, mine.rank, os.getpid()))
             except OSError as error:
                 _say("%s; no stacks can be kept: %s" % (mine, error))
                 return
-        files = [self._paths.rank_stacks(rank) for rank in range(self._world.size)]
+        ranks = range(self._world.size)
         deadline = time.monotonic() + _GIVEN_TO_LAUNCHERS_S
         while time.monotonic() < deadline and not (
-            all(_word_of(file).startswith(prefix) for file in files) and all(map(self._read, range(self._world.size)))
+            all(stacks.word(self._paths, rank).startswith(prefix) for rank in ranks) and all(map(self._read, ranks))
         ):
             time.sleep(0.1)
 
@@ -145,11 +146,6 @@ def _read(path: Path, attempt: int) -> Optional[Stalled]:
     if not isinstance(fields, dict) or fields.pop("attempt", None) != attempt:
         return None
     return Stalled(**fields)
-
-
-def _word_of(file: Path) -> str:
-    fields = read_json(file)
-    return str(fields.get("word")) if isinstance(fields, dict) else ""
 
 
 def _keep_flight_record(paths: RunPaths, rank: int) -> None:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.backends import registry
-from trainjob.backends.base import read_submission
 from trainjob.backends.folder import write_again
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -21,8 +20,8 @@ from trainjob.machines import processes
 from trainjob.observe.status import status
 from trainjob.planning.engines import gives_same_bits
 from trainjob.records import attempts, checkpoints
+from trainjob.records import submission as submissions
 from trainjob.records.checkpoints import Checkpoint
-from trainjob.records.files import JsonLines
 from trainjob.records.trace import TracePaths
 from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
@@ -179,11 +178,11 @@ def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, before:
 
 def _until(paths: RunPaths, update: int) -> int | None:
     """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     looked_at = 0.0
     # progress.json is written once a second, the trace with every update.
-    trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
+    trace, reached = TracePaths(paths).lines(0), dict[int, int]()
     while True:
         reached.update((line["attempt"], line["update"]) for line in trace.new())
         # An earlier attempt's progress says nothing about an attempt whose script has not begun yet.
@@ -203,7 +202,7 @@ def _is_active(paths: RunPaths) -> bool:
 
 
 def _strike(paths: RunPaths, way: str, chance: random.Random) -> None:
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     if way == "signal" and submission.native is not None:
         registry.get(submission.backend).interrupt(submission.native)
@@ -218,7 +217,7 @@ def _go_on(paths: RunPaths, ordeal: Ordeal, *, first: bool) -> int:
     if other is not None:
         instances = other if first else ordeal.instances
         write_again(paths, rendered(resuming.with_instances(paths, instances)))
-    resuming.resume(paths)
+    resuming.resume(status(paths))
     return ordeal.instances if other is None else instances
 
 

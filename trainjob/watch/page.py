@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from trainjob.observe.report import page
 from trainjob.observe.report.series import Series
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 from trainjob.watch import terminal, views
 
 _HEADERS = {
@@ -39,9 +39,9 @@ _HEADERS = {
 class Sources:
     """Where the page takes what it shows: the runs, a run's curves and ranks, and the last lines of its log."""
 
-    listed: Callable[[], list[Status]]
-    records: Callable[[Status], tuple[Series, Sequence[tuple[str, str]]]]
-    last_lines: Callable[[Status], Sequence[str]]
+    listed: Callable[[], list[Snapshot]]
+    records: Callable[[Snapshot], tuple[Series, Sequence[tuple[str, str]]]]
+    last_lines: Callable[[Snapshot], Sequence[str]]
 
 
 class Server(ThreadingHTTPServer):
@@ -56,8 +56,7 @@ class Server(ThreadingHTTPServer):
         self.address = f"http://{self.hosts[0]}/{self.token}/"
         self._sources, self._every_s = sources, every_s
         self._lock = threading.Lock()
-        self._pace = views.Pace()
-        self._listed: list[Status] = []
+        self._listed: list[Snapshot] = []
         self._looked_at = -math.inf
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -77,7 +76,7 @@ class Server(ThreadingHTTPServer):
             now = next((now for now in self._listed if now.id == run_id), None)
             return None if now is None or place == run_id else self._of_one(now)
 
-    def _of_one(self, now: Status) -> str:
+    def _of_one(self, now: Snapshot) -> str:
         lines = [terminal.visible(line) for line in self._sources.last_lines(now)]
         series, ranks = self._sources.records(now)
         shown = [(name, terminal.visible(text)) for name, text in ranks]
@@ -87,7 +86,7 @@ class Server(ThreadingHTTPServer):
         whole = {"runs": [], "one": None, "curves": [], "ranks": [], "lines": [], **values}
         return page.render("watch.html.j2", title=title, every_s=max(1, math.ceil(self._every_s)), **whole)
 
-    def _shown(self, now: Status) -> dict[str, object]:
+    def _shown(self, now: Snapshot) -> dict[str, object]:
         return {
             "id": now.id,
             "state": now.state,
@@ -95,8 +94,8 @@ class Server(ThreadingHTTPServer):
             "done": now.update,
             "total": now.total_updates if now.update is not None else None,
             "progress": views.progress(now),
-            "left": views.time_left(now, self._pace),
-            "facts": views.facts(now, self._pace),
+            "left": views.time_left(now),
+            "facts": views.facts(now),
             "notes": views.notes(now),
         }
 
@@ -108,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer with the page, to whoever knows the token and asks for this host."""
         if self.headers.get("Host") not in self.server.hosts:
-            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "This page is served to the loopback interface alone.")
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "This page is only served on 127.0.0.1.")
             return
         _, token, *place = f"{urlsplit(self.path).path}/".split("/", 2)
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):

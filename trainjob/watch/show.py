@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainjob.planning.words import size as size
 from trainjob.watch import terminal
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+if TYPE_CHECKING:
+    from trainjob.observe.status import Snapshot
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def as_json(value: Any) -> None:
@@ -63,6 +66,13 @@ def figures(
 def progress(line: str) -> None:
     """Print progress where it does not mix with the output of a command."""
     typer.echo(line, err=True)
+
+
+def time_left(now: Snapshot) -> str:
+    """Return how long a run still takes, as in "2 min 5 s left"; empty if that is unknown, or it is at its end."""
+    if now.outlook is None or now.update is None or now.update >= (now.total_updates or 0):
+        return ""
+    return f"{seconds(now.outlook.left_s)} left"
 
 
 def seconds(value: float) -> str:

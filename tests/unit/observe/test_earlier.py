@@ -100,7 +100,7 @@ def test_a_job_that_is_told_to_stop_too_late_for_a_checkpoint(home: Path) -> Non
         stream.write('{"kind":"checkpoint","attempt":1,"epoch":1,"update":9,"stood_still_s":1,"durable_s":70.4}\n')
     (problem,) = earlier.too_late_for_a_checkpoint(short)
     assert "took up to 70 s" in problem.text
-    assert "120 s before its time limit" in problem.text
+    assert "120 s before the time limit, which leaves no time for two" in problem.text
     assert "margin_s in the cluster file to 201" in problem.cure
     unlimited = dataclasses.replace(job, cluster=job.cluster.changed(time_limit=None))
     assert list(earlier.too_late_for_a_checkpoint(unlimited)) == []

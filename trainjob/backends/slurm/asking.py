@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from trainjob.backends.base import ELEMENT, Answer, Liveness, Native
+from trainjob.backends.base import Answer, Liveness
 from trainjob.backends.slurm import queue
 from trainjob.backends.slurm.queue import Job
 from trainjob.contract.errors import UserError
@@ -21,6 +21,7 @@ from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands
 from trainjob.records import job as job_records
 from trainjob.records.files import write_atomically
+from trainjob.records.submission import ELEMENT, Native
 
 # Seconds that one question may take, where the cluster file does not say.
 QUERY_S = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.backends import mirror, vipu_partitions
-from trainjob.backends.base import Native, Submission, place_of, read_submission
+from trainjob.backends.base import place_of
 from trainjob.backends.slurm import asking, cancelling, ordering
 from trainjob.backends.slurm.asking import read
 from trainjob.backends.slurm.ordering import Order
@@ -18,7 +18,8 @@ from trainjob.machines.access import machine_at
 from trainjob.machines.slurm import commands
 from trainjob.records import attempts, usage
 from trainjob.records import job as job_records
-from trainjob.records.files import read_word
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Native, Submission
 
 HAS_SCHEDULER = True
 ask, cancel = asking.ask, cancelling.cancel
@@ -45,7 +46,7 @@ def _sbatch(paths: RunPaths, script: str, options: Sequence[str] = ()) -> list[s
 
 
 def _newest_job(paths: RunPaths) -> str:
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     if submission is None or submission.native is None:
         raise UserError(
             f"run {paths.id} was never submitted, so nothing can wait for it",
@@ -53,7 +54,7 @@ def _newest_job(paths: RunPaths) -> str:
         )
     # A job that could not be requeued is continued by another one, whose id only the run directory has.
     has_begun = attempts.current(paths) >= submission.attempt
-    return (read_word(paths.job_id) if has_begun else None) or read(submission.native).id
+    return (attempts.job_id(paths) if has_begun else None) or read(submission.native).id
 
 
 def image_digest(paths: RunPaths) -> str | None:  # noqa: ARG001 - the Protocol's signature
@@ -67,7 +68,7 @@ def start(paths: RunPaths, script: str) -> Native:
     Nothing is submitted twice: a job of this run that Slurm has already is taken. Raises NotSubmittedError when it is
     certain that nothing was submitted, UserError when that is not certain.
     """
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     words = argv(paths, script) if submission is None or not submission.argv else list(submission.argv)
     machine, folder = place_of(paths)
     is_first = submission is None or submission.attempt == 1
@@ -81,7 +82,7 @@ def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, N
     folders = [paths.of_element(number) for number in numbers]
     machine, folder = place_of(paths)
     words = _sbatch(paths, script, [f"--array={elements.text}"])
-    earlier = {job_id for one in folders for job_id in _earlier(read_submission(one))}
+    earlier = {job_id for one in folders for job_id in _earlier(submissions.read(one))}
     job_id = ordering.submitted(
         Order(paths, machine, folder, words, earlier, is_first=False, elements=frozenset(numbers))
     )
@@ -93,7 +94,7 @@ def look_for(paths: RunPaths) -> Native | None:
 
     Raises UserError if Slurm can't be asked.
     """
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     machine, folder = place_of(paths)
     is_first = submission is None or submission.attempt == 1
     order = Order(paths, machine, folder, [], _earlier(submission), is_first)
@@ -108,7 +109,7 @@ def look_for(paths: RunPaths) -> Native | None:
 
 def _native(paths: RunPaths, job_id: str) -> Native:
     _, folder = place_of(paths)
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     remote = submission.remote if submission else None
     where = {"host": remote.host, "user": remote.user} if remote else {"host": None, "user": None}
     after = {"after": list(submission.after)} if submission and submission.after else {}

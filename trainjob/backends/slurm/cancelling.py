@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence, Set
 
 from trainjob.backends import vipu_partitions
-from trainjob.backends.base import Native, place_of
+from trainjob.backends.base import place_of
 from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import read
 from trainjob.backends.slurm.queue import Job
@@ -16,7 +16,8 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands
 from trainjob.machines.slurm.commands import ControllerDownError, SlurmRefusedError
-from trainjob.records.files import read_word
+from trainjob.records import attempts
+from trainjob.records.submission import Native
 
 # Seconds between two tries while the controller does not answer.
 _DELAYS_S = (1.0, 2.0, 4.0)
@@ -63,7 +64,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 
 def _recorded(paths: RunPaths, native: Native | None) -> set[str]:
     """Return the ids that the run's own files give: of the newest submission, and of the job that began last."""
-    ids = {read_word(paths.job_id) or "", "" if native is None else read(native).id}
+    ids = {attempts.job_id(paths) or "", "" if native is None else read(native).id}
     return {job_id for job_id in ids if _JOB_ID.fullmatch(job_id)}
 
 

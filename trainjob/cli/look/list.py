@@ -10,7 +10,7 @@ from trainjob.cli.app import examples, new
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.observe.status import Status
+    from trainjob.observe.status import Snapshot
 
 app = new()
 
@@ -60,7 +60,7 @@ def list_runs(
         show.table(head, (_row(one) for one in chosen))
 
 
-def _row(one: Status) -> tuple[str, ...]:
+def _row(one: Snapshot) -> tuple[str, ...]:
     damage = f"damaged: {one.damage[0]}" if one.damage else ""
     return (
         one.id,

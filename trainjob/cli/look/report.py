@@ -74,14 +74,14 @@ def _write_page(runs: list[RunPaths], target: Path) -> None:
 
 def _described(paths: RunPaths) -> page.Described:
     from trainjob.backends import mirror
-    from trainjob.backends.base import read_submission
     from trainjob.observe.report.page import Described
     from trainjob.observe.report.series import Series
     from trainjob.records import events
     from trainjob.records import job as jobs
+    from trainjob.records import submission as submissions
 
     curves = Series()
-    report, submission = made(paths, curves=curves), read_submission(paths)
+    report, submission = made(paths, curves=curves), submissions.read(paths)
     with suppress(UserError):  # a warning has named the machine that can't be reached
         mirror.refresh_usage(paths)
     facts = [("cluster", jobs.read(paths.job).plan.cluster)]
@@ -154,7 +154,7 @@ def print_report(report: Report) -> None:
 
 
 def _predictions(report: Report) -> Iterator[tuple[str, str]]:
-    from trainjob.observe.report.predicted import measure
+    from trainjob.observe.report.report import measure
 
     for one in report.predictions:
         expected, low, high = (

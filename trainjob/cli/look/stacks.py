@@ -11,7 +11,7 @@ from trainjob.cli.look.report import Run
 from trainjob.watch import show, terminal
 
 if TYPE_CHECKING:
-    from trainjob.records.usage import RankStacks
+    from trainjob.records.stacks import RankStacks
 
 app = new()
 

@@ -14,7 +14,7 @@ from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.observe.outlook import Outlook
-    from trainjob.observe.status import Status
+    from trainjob.observe.status import Snapshot
 
 app = new()
 
@@ -36,7 +36,7 @@ def status(run: Run, as_json: show.AsJson = False) -> None:
     print_failure(now)
 
 
-def _rows(now: Status) -> Iterator[tuple[str, str]]:
+def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     yield "cluster", now.cluster or "by hand"
     yield "submitted", now.submitted_at or "by hand"
     if now.scheduler:
@@ -69,7 +69,7 @@ def _outlook(outlook: Outlook) -> Iterator[tuple[str, str]]:
         yield "WARNING", f"its time limit comes first, in {limit}: it needs about {more}"
 
 
-def print_elements(now: Status) -> None:
+def print_elements(now: Snapshot) -> None:
     """Print the elements of an array, one a line."""
     if now.elements:
         typer.echo()
@@ -81,7 +81,7 @@ def print_elements(now: Status) -> None:
         show.table(("ELEMENT", "STATE", "ATTEMPT", "UPDATE", ""), body)
 
 
-def print_failure(now: Status) -> None:
+def print_failure(now: Snapshot) -> None:
     """Print why the run ended, and the last lines of the rank that failed first, else of the job script."""
     failed = now.failure
     if now.cause is not None:

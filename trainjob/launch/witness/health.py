@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Mapping, Optional
+from typing import Mapping, Optional
 
 from trainjob.contract.environment import ATTEMPT, RUN_DIR
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
-from trainjob.records.files import read_json
+from trainjob.records import progress as progress_record
 
 
 def main(environ: Mapping[str, str]) -> int:
@@ -25,10 +25,9 @@ def main(environ: Mapping[str, str]) -> int:
     if not folder:
         return 0
     paths = RunPaths(folder)
-    progress = _mapping(read_json(paths.progress))
-    limit_s = _limit_s(paths)
-    is_mine = str(progress.get("attempt")) == environ.get(ATTEMPT)
-    if not is_mine or limit_s is None or time.time() - progress["heartbeat"] <= limit_s:
+    progress, limit_s = progress_record.read(paths), _limit_s(paths)
+    is_mine = str(progress.attempt) == environ.get(ATTEMPT)
+    if not is_mine or limit_s is None or time.time() - (progress.heartbeat or 0.0) <= limit_s:
         return 0
     sys.stdout.write("no update for more than %g s\n" % limit_s)
     return 1
@@ -40,10 +39,6 @@ def _limit_s(paths: RunPaths) -> Optional[float]:
     except jobs.ContractError:
         return None
     return None if train is None else train.stall_timeout_s
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 if __name__ == "__main__":

@@ -23,9 +23,10 @@ from trainjob.launch.rank_environment import Watched
 from trainjob.launch.witness import stacks
 from trainjob.launch.witness.stacks import Stacks
 from trainjob.launch.witness.usage import Sampler
-from trainjob.records import typed
-from trainjob.records.files import append_json_line, read_json, read_word, write_atomically
-from trainjob.records.usage import RankStacks, UsageRecord
+from trainjob.records import attempts, usage
+from trainjob.records import stacks as stack_records
+from trainjob.records.stacks import RankStacks
+from trainjob.records.usage import UsageRecord
 
 NAME = "trainjob-watch"
 _LOOK_S = 1.0
@@ -103,10 +104,10 @@ class _Observer:
     def _record(self, records: Sequence[UsageRecord]) -> None:
         for record in records:
             with contextlib.suppress(OSError):  # a full disk: the ranks will report it
-                append_json_line(self._paths.rank_usage(record.rank), typed.to_json(record))
+                usage.append(self._paths, record)
 
     def _answer(self) -> None:
-        word = read_word(self._paths.stacks_request)
+        word = attempts.asked_for_stacks(self._paths)
         if word is not None and word != self._answered:
             self._answered = word
             self._write_stacks(word)
@@ -124,11 +125,11 @@ class _Observer:
         if life.is_reported:
             return
         life.is_reported = True
-        word = read_word(self._paths.stacks_request)
+        word = attempts.asked_for_stacks(self._paths)
         if word is None or not word.startswith("stall-"):
             word = "stall-%d-%d" % (rank, os.getpid())
             with contextlib.suppress(OSError):
-                write_atomically(self._paths.stacks_request, word + "\n")
+                attempts.ask_for_stacks(self._paths, word)
         self._answered = word
         mine = self._write_stacks(word).get(rank)
         with open(str(self._paths.rank_log(rank)), "a") as log:
@@ -141,9 +142,8 @@ class _Observer:
     def _wait_for_others(self, word: str) -> None:
         """Wait until all ranks have written their stacks: ending one ends all."""
         deadline = time.monotonic() + _OTHERS_S
-        files = [self._paths.rank_stacks(rank) for rank in range(self._world_size)]
         while time.monotonic() < deadline:
-            if all(word in (read_json(file) or {}).get("word", "") for file in files):
+            if all(word in stack_records.word(self._paths, rank) for rank in range(self._world_size)):
                 return
             time.sleep(_LOOK_S / 4)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 
@@ -16,10 +15,10 @@ from trainjob.observe import index
 from trainjob.observe.predictions import model
 from trainjob.observe.predictions.observed import Observation, observe, work
 from trainjob.planning import checkpoints
+from trainjob.records import attempts
 from trainjob.records import job as jobs
 from trainjob.records.checkpoints import is_too_late, margin_for
-from trainjob.records.files import DamagedError, read_small, read_word
-from trainjob.records.job import ContractError, JobRecord
+from trainjob.records.job import JobRecord
 from trainjob.records.prediction import Prediction
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
@@ -85,8 +84,8 @@ def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
     if is_too_late(slowest_s, margin_s):
         yield Problem(
             "checkpoint-after-limit",
-            f"a checkpoint of earlier runs of this work took up to {slowest_s:.0f} s until it was on disk, the last "
-            f"one may have to wait for another, and the job is told to stop {margin_s:.0f} s before its time limit",
+            f"checkpoints of earlier runs took up to {slowest_s:.0f} s to reach the disk. The stop signal comes "
+            f"{margin_s:.0f} s before the time limit, which leaves no time for two",
             f"Set time_limit_signal.margin_s in the cluster file to {margin_for(slowest_s)}, and give a "
             "--time-limit well above that",
         )
@@ -97,13 +96,12 @@ def earlier(record: JobRecord) -> Iterator[Observation]:
     own_work = work(record)
     if own_work is None or record.train is None:
         return
-    mark = json.dumps(record.train.task, ensure_ascii=False).encode("utf-8", "replace")
     read: list[Observation] = []
     for paths in index.newest(_MOST_RUNS):
         if len(read) == _MOST_READ:
             break
-        if read_word(paths.state) == states.COMPLETED and _is_short(paths):
-            of_run = _record(paths, mark)
+        if attempts.state(paths) == states.COMPLETED and _is_short(paths):
+            of_run = jobs.read_if_it_has(paths.job, record.train.task)
             observation = None
             if of_run is not None and work(of_run) == own_work:
                 with contextlib.suppress(UserError):  # an unreadable folder is skipped
@@ -117,12 +115,3 @@ def _is_short(paths: RunPaths) -> bool:
         return paths.metrics.stat().st_size <= _MOST_METRICS_BYTES
     except OSError:
         return False
-
-
-def _record(paths: RunPaths, mark: bytes) -> JobRecord | None:
-    """Return the run's job.json if it contains `mark`: most do not, and reading is cheaper than parsing."""
-    try:
-        content = read_small(paths.job)
-        return jobs.parse(content.decode("utf-8", "replace")) if mark in content else None
-    except (FileNotFoundError, NotADirectoryError, DamagedError, ContractError):
-        return None

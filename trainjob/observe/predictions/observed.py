@@ -70,7 +70,7 @@ def observe(paths: RunPaths, record: JobRecord) -> Observation | None:
         return None
     each = 1 / (done.updates * train.accumulation)
     newest = checkpoints.newest(paths)
-    weights = None if newest is None else checkpoints.sizes(newest)
+    weights = None if newest is None else checkpoints.files_of(newest)
     per_epoch = record.plan.batch.updates_per_epoch if record.plan.batch else None
     epochs = max(1.0, done.updates / per_epoch) if per_epoch else 1.0
     return Observation(
@@ -90,7 +90,7 @@ def observe(paths: RunPaths, record: JobRecord) -> Observation | None:
         memory_bytes=done.peak_memory_bytes,
         checkpoint_bytes=done.checkpoint_bytes,
         durable_s=done.checkpoint_durable_s,
-        weights_bytes=None if weights is None else weights.get(checkpoints.MODEL),
+        weights_bytes=weights[checkpoints.MODEL].bytes if weights and checkpoints.MODEL in weights else None,
     )
 
 

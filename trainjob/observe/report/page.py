@@ -13,13 +13,11 @@ from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report import drawings, placement, timeline
-from trainjob.observe.report.predicted import measure
 from trainjob.observe.report.ranks import ranks
-from trainjob.observe.report.report import Report
+from trainjob.observe.report.report import Report, measure
 from trainjob.observe.report.series import Series
 from trainjob.records import checkpoints, usage
 from trainjob.records import job as jobs
-from trainjob.records.files import DamagedError, read_json
 from trainjob.records.measures import PHASES
 
 Rows = Sequence[tuple[str, str]]
@@ -54,7 +52,7 @@ def of_run(run: Described) -> str:
         hosts=placement.hosts(record.plan),
         drawings=drawings.of_run(curves),
         usage=drawings.of_usage(
-            {rank: usage.recorded(run.paths, rank) for rank in range(min(_MOST_RANKS, run.report.instances))}
+            {rank: usage.lines(run.paths, rank).new() for rank in range(min(_MOST_RANKS, run.report.instances))}
         ),
         ranks=sorted(listed, key=lambda rank: -rank.own_s)[:_MOST_ROWS],
         phases=PHASES,
@@ -103,8 +101,8 @@ def _notes(curves: Series, report: Report) -> list[str]:
     notes = []
     if curves.repeated_updates:
         notes.append(f"{curves.repeated_updates} updates were trained again after interruptions")
-    if curves.damaged:
-        notes.append(f"{curves.damaged} damaged lines of metrics.jsonl were passed over")
+    if report.damaged_lines:
+        notes.append(f"{report.damaged_lines} damaged lines of metrics.jsonl were passed over")
     speed = _speed(curves, "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}")
     if speed:
         notes.append(f"samples/s per logging interval: {speed}")
@@ -122,14 +120,14 @@ def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
     """Return folder, size and digest of the weights of every checkpoint, from its index. The files are not read."""
     rows = []
     for folder in checkpoints.folders(paths.checkpoints):
-        try:
-            index: Any = read_json(folder / checkpoints.INDEX)
-            files = index["files"]
-            megabytes = sum(one["bytes"] for one in files.values()) / 1e6
-            first = checkpoints.part_names(checkpoints.MODEL, checkpoints.parts_of(index))[0]
-            rows.append((folder.name, f"{megabytes:,.1f} MB", files[first]["sha256"][:16]))
-        except (TypeError, KeyError, AttributeError, DamagedError):  # whatever a damaged index is made of
+        files = checkpoints.files_of(folder)
+        # The weights of a model in parts: the first part stands for all.
+        weights = [name for name in sorted(files or {}) if name.startswith(checkpoints.MODEL.partition(".")[0])]
+        if files is None or not weights:
             rows.append((folder.name, "damaged index", ""))
+        else:
+            megabytes = sum(file.bytes for file in files.values()) / 1e6
+            rows.append((folder.name, f"{megabytes:,.1f} MB", files[weights[0]].sha256[:16]))
     return rows
 
 

@@ -47,7 +47,7 @@ class Slowest:
 
 def ranks(paths: RunPaths, instances: int) -> list[Rank]:
     """Return the ranks that have recorded their times, by number; none of a run on one instance."""
-    every = ((rank, list(rank_times(paths, rank))) for rank in range(instances if instances > 1 else 0))
+    every = ((rank, list(rank_times(paths, rank).new())) for rank in range(instances if instances > 1 else 0))
     return [Rank(rank, _total(times), times) for rank, times in every if times]
 
 

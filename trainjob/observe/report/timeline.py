@@ -1,4 +1,4 @@
-"""What happened to a run, in order and in words: attempts, signals, nodes avoided, checkpoints passed over."""
+"""The events of a run, in order and in words: attempts, signals, nodes avoided, checkpoints passed over."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from operator import itemgetter
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.series import Mark
 from trainjob.records import events as noted
-from trainjob.records import failure, typed
+from trainjob.records import failure
+from trainjob.records import progress as progress_record
 from trainjob.records.files import DamagedError
-from trainjob.records.measures import ProgressRecord
 
 _SIGNALS = {"TERM": "told to end (TERM)", "USR1": "told to write a checkpoint and stop (USR1)"}
 
@@ -73,8 +73,7 @@ def _of_newest_attempt(paths: RunPaths, marked: Set[int]) -> list[Happening]:
     """Return the rows that exist only for the newest attempt, because each attempt overwrites these files."""
     rows: list[Happening] = []
     try:
-        progress = typed.read(ProgressRecord, paths.progress)
-        failed = failure.load(paths)
+        progress, failed = progress_record.load(paths), failure.load(paths)
     except DamagedError:
         return rows
     if progress is not None:

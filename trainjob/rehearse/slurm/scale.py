@@ -188,7 +188,7 @@ def _roll_call(scene: Scene) -> RollCall:
     if scene.state != states.COMPLETED:
         raise _WrongError(f"the job is {scene.state}", scene)
     try:
-        call = typed.read(RollCall, scene.paths.roll_call)
+        call = typed.load(RollCall, scene.paths.roll_call)
     except DamagedError as error:
         raise _WrongError(str(error), scene) from None
     present = sum(host.ranks for host in call.hosts) if call else 0

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records import attempts, checkpoints, failure
+from trainjob.records import attempts, checkpoints, failure, progress
 from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.records.files import read_json, read_word
+from trainjob.records.progress import ProgressRecord
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.private import PrivateSlurm
 
@@ -41,7 +40,7 @@ class Scene:
     @property
     def state(self) -> str:
         """The state that the job script wrote."""
-        return read_word(self.paths.state) or "PENDING"
+        return attempts.state(self.paths) or "PENDING"
 
     @property
     def failure(self) -> Failure | None:
@@ -50,11 +49,11 @@ class Scene:
 
     def update(self) -> int | None:
         """Return the last update of the newest attempt; None before it has reported one."""
-        return self._progress().get("update")
+        return self._progress().update
 
-    def _progress(self) -> dict[str, Any]:
-        progress = read_json(self.paths.progress)
-        return progress if isinstance(progress, dict) and progress.get("attempt") == self.attempt else {}
+    def _progress(self) -> ProgressRecord:
+        noted = progress.read(self.paths)
+        return noted if noted.attempt == self.attempt else ProgressRecord()
 
     def checkpoint(self) -> int:
         """Return the update of the newest checkpoint; 0 if there is none."""
@@ -63,7 +62,7 @@ class Scene:
 
     def began_at(self) -> int:
         """Return the update at which the newest attempt resumed; 0 if it started from the beginning."""
-        return int(self._progress().get("began_at", 0))
+        return self._progress().began_at or 0
 
     def is_at_work(self) -> bool:
         """Return whether every rank trains; for a command, whether every rank has started."""

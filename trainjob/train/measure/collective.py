@@ -13,14 +13,13 @@ import os
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
-from trainjob.records.files import write_json
-from trainjob.records.measures import MEASUREMENT
+from trainjob.contract.paths import RunPaths
+from trainjob.records.measures import write_measurement
 from trainjob.train import stopping
 from trainjob.train import world as worlds
 from trainjob.train.world import World
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         for way, bucket_mb in ways
     ]
     if world.rank == 0:
-        write_json(Path(options.run_dir) / MEASUREMENT, {"world_size": world.size, "rows": rows})
+        write_measurement(RunPaths(options.run_dir), {"world_size": world.size, "rows": rows})
     world.close()
     return 0
 

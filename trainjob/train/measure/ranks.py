@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
-from trainjob.records.files import write_json
 from trainjob.records.job import TrainSettings
-from trainjob.records.measures import MEASUREMENT
+from trainjob.records.measures import write_measurement
 from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.opening import Run
@@ -32,7 +31,7 @@ def measure(run_dir: str, work: Callable[[Run], Dict[str, Any]], timeout_s: floa
         sys.stderr.write("trainjob: %s\n" % error)
         return 1
     if world.rank == 0:
-        write_json(paths.folder / MEASUREMENT, measured)
+        write_measurement(paths, measured)
     world.close()
     return 0
 

@@ -9,8 +9,6 @@ import torch
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import profile as contract
-from trainjob.records import typed
-from trainjob.records.files import write_json
 from trainjob.records.job import TrainSettings
 from trainjob.records.profile import Operator, RankProfile
 
@@ -69,9 +67,10 @@ class Profiler:
         seconds = time.perf_counter() - self._start
         recording, self._recording = self._recording, None
         recording.stop()
-        contract.folder_of(self._paths).mkdir(exist_ok=True)
-        recording.export_chrome_trace(str(contract.trace_of(self._paths, self._rank)))
-        write_json(contract.summary_of(self._paths, self._rank), typed.to_json(self._summary(recording, seconds)))
+        trace = contract.trace_of(self._paths, self._rank)
+        trace.parent.mkdir(exist_ok=True)
+        recording.export_chrome_trace(str(trace))
+        contract.write(self._paths, self._summary(recording, seconds))
 
     def _synchronise(self) -> None:
         if self._device.type == "cuda":

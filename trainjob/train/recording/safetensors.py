@@ -1,23 +1,21 @@
 """Reads and writes the safetensors layout with torch and the standard library. Loading executes nothing.
 
-`contract.safetensors` describes the layout and parses its header.
+`records.safetensors` describes the layout and has its header.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
-import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.records.files import open_regular
-from trainjob.records.safetensors import BrokenFileError, Piece, Place, pieces, read_header, whole_shape
+from trainjob.records.safetensors import BrokenFileError, Piece, Place, header, pieces, read_header, whole_shape
 from trainjob.train.recording.state import Tensors
 
 # Types that an old torch lacks are left out there.
@@ -41,7 +39,6 @@ _NAMES = {
 }
 DTYPES: Dict[str, torch.dtype] = {word: getattr(torch, name) for word, name in _NAMES.items() if hasattr(torch, name)}
 _WORDS = {dtype: word for word, dtype in DTYPES.items()}
-_ALIGNMENT = 8
 
 
 class Written(NamedTuple):
@@ -75,28 +72,21 @@ def _parts(tensors: Tensors, metadata: Dict[str, str]) -> Iterator[Union[bytes, 
     """Yield the bytes of a file that holds `tensors`, in order."""
     # Large types first, so that every tensor starts at a multiple of its own size.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header = _header([(name, tensors[name]) for name in names], metadata)
-    yield struct.pack("<Q", len(header)) + header
+    listed = [(name, _word(name, tensors[name]), list(tensors[name].shape)) for name in names]
+    yield header(listed, metadata)
     for name in names:
         tensor = tensors[name].detach().cpu().contiguous()
         yield _bytes(tensor)
 
 
-def _header(tensors: List[Tuple[str, torch.Tensor]], metadata: Dict[str, str]) -> bytes:
-    entries: Dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-    start = 0
-    for name, tensor in tensors:
-        end = start + tensor.numel() * tensor.element_size()
-        word = _WORDS.get(tensor.dtype)
-        if word is None:
-            raise UserError(
-                "tensor %s is of type %s, which the safetensors layout does not have" % (name, tensor.dtype),
-                "keep it in the model as another type",
-            )
-        entries[name] = {"dtype": word, "shape": list(tensor.shape), "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
-    return text + b" " * (-len(text) % _ALIGNMENT)
+def _word(name: str, tensor: torch.Tensor) -> str:
+    """Return the layout's name of a tensor's type. Raises UserError."""
+    if tensor.dtype not in _WORDS:
+        raise UserError(
+            "tensor %s is of type %s, which the safetensors layout does not have" % (name, tensor.dtype),
+            "keep it in the model as another type",
+        )
+    return _WORDS[tensor.dtype]
 
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
@@ -108,7 +98,7 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
 def load(path: Path) -> Tensors:
     """Return the tensors in `path` by name, on the CPU. Raises BrokenFileError."""
     with open_regular(path) as stream:
-        places = read_header(stream, path)
+        places, _ = read_header(stream, path)
         for place in places.values():
             _refuse_unknown(path, place)
         return {name: _read_tensor(stream, place) for name, place in places.items()}

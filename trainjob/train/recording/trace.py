@@ -9,7 +9,6 @@ from typing import Any, Dict, Iterator, List, Tuple
 import torch
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import append_json_line, write_json
 from trainjob.records.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
 from trainjob.train.recording import safetensors
 from trainjob.train.recording.sharded import whole
@@ -51,7 +50,7 @@ class Trace:
                 "reads_buffers": reads_buffers,
                 "stream": self._stream,
             }
-            write_json(self._files.model, content)
+            self._files.write_facts(content)
 
     def micro_batch(self, number: int, inputs: Nested, targets: Nested) -> None:
         """Record the samples of micro batch `number` of the global batch, as the loader delivers them."""
@@ -71,7 +70,7 @@ class Trace:
         parameters = {name: _copy(weight) for name, weight in model.named_parameters()} if self._full else {}
         if self._full:
             line.update(gradients=_digest(self._gradients), parameters=_digest(parameters))
-        append_json_line(self._files.rank(self._rank), line)
+        self._files.append(self._rank, line)
         if self._full and self._rank == 0:
             safetensors.save(self._files.update(update), dict(self._tensors(parameters, model)))
         self._samples = {}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.lifecycle.trackers.history import Exported, History, Point, plain_id
+from trainjob.lifecycle.history import Exported, History, Point, plain_id
 
 _RUN, _LINES = "trainjob.run", "trainjob.lines"
 # The most that one request to a tracking server takes.
