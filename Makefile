@@ -5,7 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: stats matrix help install demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
+
+.PHONY: stats matrix help install wheel demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -32,6 +33,9 @@ help: ## List the targets
 	@touch $@
 
 install: .venv/installed-train ## Install trainjob, with what training needs, into .venv
+
+wheel: ## Build the wheel, one file for every platform, in dist/
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow

@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from trainjob.cli import main as entry
-from trainjob.cluster.schema import cluster_schema, settings_page
 from trainjob.contract import environment
+from trainjob.kinds.schema import cluster_schema, settings_page
 from trainjob.records import causes
 
 

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from tests.support.waiting import until
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import SlurmCluster
+from trainjob.kinds.lookup import find
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, cluster_of
+from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
 from trainjob.planning.values import Plan, Refusal
 

@@ -7,8 +7,8 @@ import shlex
 from typing import Any
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import cluster_of
+from trainjob.kinds.lookup import find
+from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
 

@@ -10,10 +10,11 @@ from hypothesis import strategies
 
 from tests.support import ROOT
 from tests.support.pod_cases import pod_requests, slurm_ipu_requests
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import Cluster, LocalCluster, cluster_of
 from trainjob.cluster.sweep import Variation
+from trainjob.kinds.lookup import find
+from trainjob.kinds.table import KINDS, cluster_of
 from trainjob.planning.build import plan
 from trainjob.render.elements import Elements
 from trainjob.render.rendered import Rendered, explained, render
@@ -106,7 +107,7 @@ def request(place: Cluster | None = None, origins: Mapping[str, str] | None = No
 
 
 def rendered(asked: Request, *site: Path) -> Rendered:
-    return render(asked, OURS, site)
+    return render(asked, KINDS[asked.cluster.kind].job_page(), OURS, site)
 
 
 def script(asked: Request, *site: Path) -> str:
@@ -115,7 +116,7 @@ def script(asked: Request, *site: Path) -> str:
 
 
 def explained_script(asked: Request, *site: Path) -> str:
-    return explained(asked, OURS, site)
+    return explained(asked, KINDS[asked.cluster.kind].job_page(), OURS, site)
 
 
 def site_template(folder: Path, text: str, name: str = "jobs/local.sh.j2") -> Path:
@@ -162,7 +163,7 @@ def _digits(name: str) -> Request:
 
 
 def _horovod(place: Cluster) -> Request:
-    hosts: dict[str, Any] = {} if isinstance(place, LocalCluster) else {"hosts": 2}
+    hosts: dict[str, Any] = {} if place.trains_here else {"hosts": 2}
     job = Job(instances=4, engine="horovod", **hosts)
     origins = {"instances": "flag --instances", "engine": "flag --engine"}
     return Request(place, "cluster file full.yaml", job, origins, plan("full", place, job))

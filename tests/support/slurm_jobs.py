@@ -11,9 +11,10 @@ from typing import Any
 
 from tests.support.local_runs import Here, Run
 from tests.support.waiting import until
-from trainjob.cluster.models import SlurmCluster, cluster_of
 from trainjob.contract.environment import REDIRECTS
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.kinds.table import cluster_of
 from trainjob.machines import process
 from trainjob.records import checkpoints
 from trainjob.rehearse.slurm import faults

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainjob.backends.base import NotSubmittedError, place_of
-from trainjob.cluster import recorded
 from trainjob.cluster.common import Container
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.machines import process
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
@@ -49,7 +49,7 @@ def identity(engine: str, image: str, machine: Machine = HERE) -> str:
 def find(request: Request) -> Container | None:
     """Return the container settings of a job on this machine; None if it runs without."""
     container = request.cluster.container
-    return container if request.cluster.kind == "local" and container.runtime in RUNTIMES else None
+    return container if request.cluster.trains_here and container.runtime in RUNTIMES else None
 
 
 def has_image(container: Container) -> bool:

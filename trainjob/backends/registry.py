@@ -12,20 +12,18 @@ from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
     from trainjob.backends.base import BackEnd
-    from trainjob.cluster.models import Cluster
+    from trainjob.cluster.base import Cluster
     from trainjob.contract.paths import RunPaths
     from trainjob.records.submission import Native, Submission
 
 # The type checker proves that every module fits the Protocol. Run directories of earlier versions name the detached
 # back end "local" or "poprun".
 BACK_ENDS: dict[str, BackEnd] = {"detached": detached, "slurm": slurm, "local": detached, "poprun": detached}
-# The back end of each kind of cluster.
-_OF_KIND = {"local": "detached", "ipu-pod": "detached", "hosts": "detached", "slurm": "slurm"}
 
 
 def name_for(cluster: Cluster) -> str:
     """Return the name of the back end that takes runs for `cluster`."""
-    return _OF_KIND[cluster.kind]
+    return cluster.back_end
 
 
 def of_cluster(cluster: Cluster) -> BackEnd:

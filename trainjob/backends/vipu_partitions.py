@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from trainjob.backends.base import place_of
-from trainjob.cluster import recorded
-from trainjob.cluster.models import ipu_place
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.records import job as jobs
 
 
@@ -15,7 +14,7 @@ def remove(paths: RunPaths) -> None:
     """Remove the partitions that the run has noted as its own, and no other. Raises UserError if that fails."""
     if not paths.job.is_file():
         return  # an element of an array that has not begun
-    cluster = ipu_place(recorded.cluster(jobs.read(paths.job)))
+    cluster = recorded.cluster(jobs.read(paths.job)).ipu_keys
     if cluster is None:
         return
     machine, folder = place_of(paths)

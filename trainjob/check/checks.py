@@ -9,7 +9,6 @@ from typing import NamedTuple
 from trainjob.backends import containers
 from trainjob.check import memory, pod, project, requirements, slurm, software, storage
 from trainjob.check.context import Context, Depth
-from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines.ssh.failures import SshError
 
@@ -32,8 +31,20 @@ class Check(NamedTuple):
     before_submit: bool = True
 
 
-def _is(kind: type[HostsCluster | LocalCluster | PodCluster | SlurmCluster]) -> Callable[[Context], bool]:
-    return lambda context: isinstance(context.request.cluster, kind)
+def _is_pod(context: Context) -> bool:
+    return context.request.cluster.hosts_are_named and context.request.cluster.ranks_by == "poprun"
+
+
+def _has_scheduler(context: Context) -> bool:
+    return context.request.cluster.has_scheduler
+
+
+def _trains_here(context: Context) -> bool:
+    return context.request.cluster.trains_here
+
+
+def _starts_by_mpirun(context: Context) -> bool:
+    return context.request.cluster.ranks_by == "mpirun"
 
 
 def _is_command(context: Context) -> bool:
@@ -44,22 +55,22 @@ def _is_command(context: Context) -> bool:
 CHECKS = (
     Check("facts", project.missing_facts, Where.FILES),
     Check("directives", project.refused, Where.FILES),
-    Check("limits", slurm.limits, Where.FILES, _is(SlurmCluster)),
+    Check("limits", slurm.limits, Where.FILES, _has_scheduler),
     Check("arguments", project.too_long, Where.FILES, _is_command),
     Check("script", project.missing_script, Where.FILES, _is_command),
     Check("own-program", project.own_program, Where.FILES, _is_command),
     Check("left-behind", project.left_behind, Where.FILES, _is_command),
     Check("syntax", project.syntax, Where.FILES),
     Check("memory", memory.too_little, Where.FILES),
-    Check("port", storage.port, Where.FILES, _is(LocalCluster)),
+    Check("port", storage.port, Where.FILES, _trains_here),
     Check("container", software.container, Where.FILES, lambda context: containers.find(context.request) is not None),
     Check("unreachable", software.unreachable, Where.HOSTS),
     Check("ssh", software.ssh_between_hosts, Where.HOSTS),
-    Check("sdk", pod.sdk, Where.HOSTS, _is(PodCluster)),
+    Check("sdk", pod.sdk, Where.HOSTS, _is_pod),
     Check("image", software.image_file, Where.HOSTS),
     Check("interpreter", software.interpreter, Where.HOSTS),
     Check("torch", software.torch, Where.HOSTS),
-    Check("poptorch", pod.poptorch, Where.HOSTS, _is(PodCluster)),
+    Check("poptorch", pod.poptorch, Where.HOSTS, _is_pod),
     Check("task", software.task, Where.HOSTS),
     Check("units", software.units, Where.HOSTS),
     Check("optimizer", software.optimizer, Where.HOSTS),
@@ -75,13 +86,13 @@ CHECKS = (
     Check("stage", storage.staging_disk, Where.HOSTS),
     Check("init-from", storage.first_weights, Where.HOSTS),
     Check("secrets", storage.secrets, Where.HOSTS),
-    Check("cache", pod.cache, Where.HOSTS, _is(PodCluster)),
+    Check("cache", pod.cache, Where.HOSTS, _is_pod),
     # Nobody can tell in advance whether a limit matters, and no limit keeps a run from starting.
-    Check("memlock", pod.memlock, Where.HOSTS, _is(PodCluster), before_submit=False),
-    Check("limits", software.limits, Where.HOSTS, _is(HostsCluster), before_submit=False),
+    Check("memlock", pod.memlock, Where.HOSTS, _is_pod, before_submit=False),
+    Check("limits", software.limits, Where.HOSTS, _starts_by_mpirun, before_submit=False),
     Check("different", software.different, Where.HOSTS),
-    Check("vipu", pod.partition, Where.HOSTS, _is(PodCluster)),
-    Check("slurm", slurm.live, Where.SCHEDULER, _is(SlurmCluster)),
+    Check("vipu", pod.partition, Where.HOSTS, _is_pod),
+    Check("slurm", slurm.live, Where.SCHEDULER, _has_scheduler),
 )
 
 

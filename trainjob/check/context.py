@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from trainjob.backends import containers
 from trainjob.check import probe
-from trainjob.cluster.models import LocalCluster, PodCluster, SlurmCluster
 from trainjob.contract.errors import Problem
 from trainjob.machines import container_engines
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from trainjob.check.probe import Answer
     from trainjob.machines.machine import Machine
     from trainjob.render.request import Request
-
-_Kind = TypeVar("_Kind", LocalCluster, PodCluster, SlurmCluster)
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,11 @@ class Context:
     machine: Machine
     script: bytes | None = None
     refused: Problem | None = None
+
+    @property
+    def interpreter_key(self) -> str:
+        """The key of the cluster file that names the interpreter, for messages."""
+        return self.request.cluster.interpreter_key
 
     @functools.cached_property
     def answers(self) -> tuple[Answer, ...]:
@@ -88,8 +90,3 @@ class Context:
         values = dict.fromkeys(answer.facts[fact] for answer in answers if fact in answer.facts)
         for value in values:
             yield value, probe.listed([answer for answer in answers if answer.facts.get(fact) == value])
-
-    def cluster(self, kind: type[_Kind]) -> _Kind:
-        """Return the cluster, which is of this kind according to the check's row."""
-        assert isinstance(self.request.cluster, kind)  # noqa: S101 - see the table of checks
-        return self.request.cluster

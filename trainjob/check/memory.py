@@ -11,7 +11,6 @@ from trainjob.check.context import Context
 from trainjob.contract.errors import Problem, UserError
 from trainjob.machines import process
 from trainjob.planning.memory import GB, Layout, memory, what_fits
-from trainjob.planning.sites import site
 from trainjob.planning.words import size
 from trainjob.records import typed
 from trainjob.records.measures import MemoryFigures
@@ -64,7 +63,7 @@ def too_little(context: Context) -> Iterator[Problem]:
     how = layout(request)
     held = memory(figures, how.micro_batch, how)
     if held.total > limit_gb * GB:
-        capacity = site(request.cluster)
+        capacity = request.cluster.capacity
         most = (capacity.slots or how.instances) * capacity.most_hosts
         offers = what_fits(figures, how, most, limit_gb)
         yield Problem(

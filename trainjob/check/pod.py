@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainjob.check import probe
 from trainjob.check.context import Context
-from trainjob.cluster.models import PodCluster
+from trainjob.cluster.base import IpuCluster
 from trainjob.contract.errors import Problem, UserError
 from trainjob.planning import sdk as releases
 
@@ -18,7 +18,7 @@ _SIZE = re.compile(r"\bsize\b\W*(\d+)", re.IGNORECASE)
 
 def sdk(context: Context) -> Iterator[Problem]:
     """Yield hosts without the SDK, with a different release, or with an SDK that lacks poprun."""
-    stated = context.cluster(PodCluster).sdk
+    stated = IpuCluster.of(context.request.cluster).sdk
     if stated is None:
         return
     where = context.where(lambda facts: "sdk" not in facts) if stated.path else None
@@ -39,7 +39,7 @@ def sdk(context: Context) -> Iterator[Problem]:
 
 def poptorch(context: Context) -> Iterator[Problem]:
     """Yield virtualenvs without poptorch, or with a torch that their poptorch does not support."""
-    stated = context.cluster(PodCluster).sdk
+    stated = IpuCluster.of(context.request.cluster).sdk
     if stated is None or not stated.venv or context.request.job.command:
         return
     where = context.where(lambda facts: "torch" in facts and "poptorch" not in facts)
@@ -59,7 +59,7 @@ def poptorch(context: Context) -> Iterator[Problem]:
 
 def cache(context: Context) -> Iterator[Problem]:
     """Yield hosts whose folder of compiled executables is nearly full."""
-    folder = context.cluster(PodCluster).poprun.executable_cache
+    folder = IpuCluster.of(context.request.cluster).poprun.executable_cache
     for free_mb, where in context.by_value("cache-mb"):
         if free_mb.isdigit() and int(free_mb) < LEAST_CACHE_MB:
             text = f"{free_mb} MB are left for executables in {folder} on {where}"
@@ -76,7 +76,7 @@ def memlock(context: Context) -> Iterator[Problem]:
 
 def partition(context: Context) -> Iterator[Problem]:
     """Yield the problems that keep the job from its partition on the V-IPU server."""
-    vipu = context.cluster(PodCluster).vipu
+    vipu = IpuCluster.of(context.request.cluster).vipu
     if vipu.server is None:
         return
     try:
@@ -103,7 +103,7 @@ def _unanswered(server: str, why: str) -> Problem:
 
 
 def _named_partition(context: Context, name: str) -> Iterator[Problem]:
-    vipu, topology = context.cluster(PodCluster).vipu, context.request.plan.topology
+    vipu, topology = IpuCluster.of(context.request.cluster).vipu, context.request.plan.topology
     ended = context.machine.run(
         ["env", f"VIPU_CLI_API_HOST={vipu.server}", "vipu", "get", "partition", name], check=False
     )

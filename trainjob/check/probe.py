@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from trainjob.backends import containers
 from trainjob.check import requirements
-from trainjob.cluster.models import LocalCluster, PodCluster
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.machines.process import path_of_ranks
@@ -63,10 +62,9 @@ def targets(request: Request, machine: Machine) -> list[Target]:
     """Return the hosts that the cluster file names; else the machine on which jobs are submitted."""
     names = requirements.host_names(request)
     # The only host of a pod is the machine on which jobs are submitted.
-    if not names or (len(names) == 1 and isinstance(request.cluster, PodCluster)):
-        is_local = isinstance(request.cluster, LocalCluster)
+    if not names or (len(names) == 1 and request.cluster.ranks_by == "poprun"):
         path = f"PATH={path_of_ranks(is_command=bool(request.job.command))}"
-        prefix = ("env", path, "bash") if is_local else ("bash",)
+        prefix = ("env", path, "bash") if request.cluster.trains_here else ("bash",)
         return [Target(f"host {names[0]}" if names else machine.name, machine, prefix=prefix)]
     return [Target(name, machine, hop=True) for name in names]
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 from trainjob.check.context import Context
-from trainjob.cluster.site import refuse_missing_facts
+from trainjob.cluster.base import refuse_missing_facts
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines import process
 

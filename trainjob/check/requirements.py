@@ -8,8 +8,6 @@ import re
 from typing import Any
 
 from trainjob.backends import containers
-from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster, interpreter
-from trainjob.cluster.site import missing_facts
 from trainjob.contract import package, tasks
 from trainjob.contract.optimizers import is_own
 from trainjob.data import manifest
@@ -22,20 +20,20 @@ _PYTHON = re.compile(r"python[0-9.]*")
 
 def host_names(request: Request) -> tuple[str, ...]:
     """Return the job's hosts if the cluster file names them; empty if a scheduler chooses them."""
-    if getattr(request.cluster, "host_names", None) is None:
+    if request.cluster.host_names is None:
         return ()
     return tuple(host.name for host in request.plan.topology.hosts)
 
 
 def is_reachable(request: Request) -> bool:
     """Return whether the cluster file says which machines to ask; files of the catalog leave their names out."""
-    return not isinstance(request.cluster, PodCluster | HostsCluster) or not missing_facts(request.cluster)
+    return not request.cluster.hosts_are_named or not request.cluster.missing_facts
 
 
 def of_machine(request: Request) -> dict[str, str]:
     """Return the questions to every host, by the names in probe.sh; the SDK comes before the programs it provides."""
     cluster, runs_dir = request.cluster, request.cluster.runs_dir
-    if isinstance(cluster, LocalCluster) and runs_dir is not None:
+    if cluster.trains_here and runs_dir is not None:
         # On this machine the path may be relative to the working folder.
         runs_dir = os.path.abspath(os.path.expanduser(runs_dir))
     questions = {
@@ -48,10 +46,11 @@ def of_machine(request: Request) -> dict[str, str]:
         "runs-dir": runs_dir,
         "secrets": cluster.secrets_file,
     }
-    if isinstance(cluster, PodCluster):
-        questions = {"sdk": cluster.sdk.path if cluster.sdk else None, "poprun": "yes", **questions}
-        questions |= {"network": cluster.network.interface, "cache": cluster.poprun.executable_cache, "memlock": "yes"}
-    if isinstance(cluster, HostsCluster):
+    ipus = cluster.ipu_keys
+    if cluster.hosts_are_named and ipus is not None:
+        questions = {"sdk": ipus.sdk.path if ipus.sdk else None, "poprun": "yes", **questions}
+        questions |= {"network": cluster.network.interface, "cache": ipus.poprun.executable_cache, "memlock": "yes"}
+    elif cluster.hosts_are_named:
         questions |= {"network": cluster.network.interface, "memlock": "yes", "nofile": "yes"}
     if starts_by_mpirun(request):
         questions["mpirun"] = "yes"
@@ -82,12 +81,12 @@ def interpreter_of(request: Request) -> str | None:
     cluster = request.cluster
     if cluster.container.runtime != "none" and containers.find(request) is None:
         return None  # the machine on which jobs are submitted can't start the ranks' container
-    named = interpreter(cluster)
-    if named is None and (isinstance(cluster, PodCluster) or cluster.prologue):
+    named = cluster.interpreter
+    if named is None and (cluster.ranks_by == "poprun" or cluster.prologue):
         return None
     if named is None:
         first = request.job.command[0] if request.job.command else ""
-        return first if isinstance(cluster, LocalCluster) and _PYTHON.fullmatch(first) else "python3"
+        return first if cluster.trains_here and _PYTHON.fullmatch(first) else "python3"
     return None if _is_brought(request, named) else named
 
 
@@ -146,22 +145,22 @@ def manifest_path(request: Request) -> str | None:
 def _disk(request: Request) -> str | None:
     """Return the folder in which data is staged, if ranks run directly on the machines that the probe asks."""
     cluster, job = request.cluster, request.job
-    is_elsewhere = isinstance(cluster, SlurmCluster) or cluster.container.runtime != "none"
+    is_elsewhere = cluster.has_scheduler or cluster.container.runtime != "none"
     return None if is_elsewhere or job.command else job.stage
 
 
 def image_file(request: Request) -> str | None:
     """Return the path of the image file on the submitting machine; None for an image of a registry or an engine."""
     image = request.cluster.container.image or ""
-    is_file = isinstance(request.cluster, SlurmCluster) and image.startswith(("/", "~/"))
+    is_file = request.cluster.has_scheduler and image.startswith(("/", "~/"))
     return image if is_file and request.cluster.container.runtime != "none" else None
 
 
 def starts_by_mpirun(request: Request) -> bool:
     """Return whether mpirun on the hosts starts the ranks."""
-    return isinstance(request.cluster, HostsCluster) or needs_horovod(request)
+    return request.cluster.ranks_by == "mpirun" or needs_horovod(request)
 
 
 def needs_horovod(request: Request) -> bool:
     """Return whether the hosts must have Horovod. Slurm's nodes can't be asked before the job runs."""
-    return needs_mpirun(request.plan.engine) and not isinstance(request.cluster, SlurmCluster)
+    return needs_mpirun(request.plan.engine) and not request.cluster.has_scheduler

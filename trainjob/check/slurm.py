@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainjob.check.context import Context
-from trainjob.cluster.models import SlurmCluster
 from trainjob.cluster.times import seconds
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.contract.suggest import nearest
+from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Partition
-from trainjob.planning.slurm import cpus_per_task, threads_left_idle
-from trainjob.render.groups import of_each_group
 from trainjob.render.request import Request
 
 # sbatch reads a number without a unit as megabytes.
@@ -30,7 +29,7 @@ _START = re.compile(r"to start at (\S+)")
 
 def limits(context: Context) -> Iterator[Problem]:
     """Yield requests that exceed the node's memory or accelerators in the cluster file."""
-    for request, cluster in of_each_group(context.request, context.cluster(SlurmCluster)):
+    for request, cluster in of_each_group(context.request, SlurmCluster.of(context.request.cluster)):
         yield from _limits(request, cluster)
 
 
@@ -58,7 +57,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
     ranks = request.plan.topology.instances_per_host
     factors = {
         "mem": 1,
-        "mem-per-cpu": ranks * cpus_per_task(cluster, ranks),
+        "mem-per-cpu": ranks * cluster.cpus_per_task(ranks),
         "mem-per-gpu": max(1, request.plan.topology.devices // len(request.plan.topology.hosts)),
     }
     for option, factor in factors.items():
@@ -76,7 +75,7 @@ def live(context: Context) -> Iterator[Problem]:
     machine = context.machine
     by_name = {partition.name: partition for partition in partitions.partitions(machine)}
     yield from _array(machine, context.request)
-    for request, cluster in of_each_group(context.request, context.cluster(SlurmCluster)):
+    for request, cluster in of_each_group(context.request, SlurmCluster.of(context.request.cluster)):
         yield from _of_partitions(by_name, machine, request, cluster)
 
 
@@ -111,7 +110,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     where = f"partition {partition.name}"
     if not partition.is_up:
         yield Problem("partition", f"{where} is down or takes no jobs now", "Wait, or take another partition")
-    time = request.job.time_limit or cluster.time_limit
+    time = cluster.time_limit_of(request.job)
     time_s, most_s = seconds(time) if time else 0, seconds(partition.max_time)
     if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
@@ -136,7 +135,7 @@ def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmC
         text = f"directives.{memory[0]} amounts to {memory[1]:.0f} MB a node, and a node of {where} has {most_mb}"
         yield Problem("memory", text, f"Nearest that works: directives.mem {most_mb}")
     yield from _of_cores(partition, where, cluster)
-    taken = cpus_per_task(cluster, topology.instances_per_host) * threads_left_idle(cluster)
+    taken = cluster.cpus_per_task(topology.instances_per_host) * cluster.threads_left_idle
     cpus = taken * topology.instances_per_host
     most_cpus = max((node.cpus for node in partition.nodes), default=0)
     if cpus > most_cpus:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from trainjob.check import probe, requirements
 from trainjob.check.context import Context
-from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, ipu_place
 from trainjob.contract import tasks
 from trainjob.contract.environment import TRY_ON_CPUS
 from trainjob.contract.errors import Problem
@@ -93,7 +92,7 @@ def interpreter(context: Context) -> Iterator[Problem]:
         yield Problem(
             "interpreter",
             f"{python} is not an interpreter that can be started on {where}",
-            f"Give the path of one that has torch ({_key(context)} in the cluster file)",
+            f"Give the path of one that has torch ({context.interpreter_key} in the cluster file)",
         )
 
 
@@ -129,7 +128,7 @@ def torch(context: Context) -> Iterator[Problem]:
     if context.request.job.command:
         return
     python = requirements.interpreter_of(context.request)
-    cure = f"Install it there (pip install 'trainjob[train]'), or name another interpreter ({_key(context)})"
+    cure = f"Install it there (pip install 'trainjob[train]'), or name another interpreter ({context.interpreter_key})"
     where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
     if where:
         yield Problem("torch", f"{python} on {where} has no torch, which a task needs", cure)
@@ -142,10 +141,11 @@ def torch(context: Context) -> Iterator[Problem]:
         return
     where = context.where(lambda facts: facts.get("torch-built-for") == "cpu", interpreter=True)
     if where:
+        key = context.interpreter_key
         yield Problem(
             "torch-without-gpu",
             f"the job trains on GPUs, and {python} on {where} has a torch built for CPUs only",
-            f"Install a torch for CUDA or ROCm there, or name another interpreter ({_key(context)}). {TRY_ON_CPUS}",
+            f"Install a torch for CUDA or ROCm there, or name another interpreter ({key}). {TRY_ON_CPUS}",
         )
 
 
@@ -155,7 +155,7 @@ def _too_old(context: Context, python: str | None, what: str, oldest: str, other
             yield Problem(
                 "torch-too-old",
                 f"{what} needs torch {oldest} or newer, and {python} on {where} has torch {version}",
-                f"Install a newer torch there, name another interpreter ({_key(context)}), or {other}",
+                f"Install a newer torch there, name another interpreter ({context.interpreter_key}), or {other}",
             )
 
 
@@ -247,7 +247,7 @@ def mpirun(context: Context) -> Iterator[Problem]:
             f"engine {context.request.plan.engine}" if is_engines else f"a cluster of kind {context.request.plan.kind}"
         )
         text = f"{why} needs Open MPI's mpirun, which is not on the PATH of {where}"
-        other = ", or take --engine ddp" if is_engines and not isinstance(context.request.cluster, HostsCluster) else ""
+        other = ", or take --engine ddp" if is_engines and context.request.cluster.ranks_by != "mpirun" else ""
         yield Problem("mpirun", text, f"Install it (Debian: apt install openmpi-bin){other}")
 
 
@@ -262,14 +262,6 @@ def horovod(context: Context) -> Iterator[Problem]:
             "Build it there with HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_MPI=1 pip install horovod, name an interpreter "
             "that has it (python: in the cluster file), or take --engine ddp",
         )
-
-
-def _key(context: Context) -> str:
-    """Return the key of the cluster file that names the interpreter."""
-    cluster = context.request.cluster
-    if isinstance(cluster, PodCluster):
-        return "sdk.venv:"
-    return "python:" if isinstance(cluster, LocalCluster) or ipu_place(cluster) is None else "python: or sdk.venv:"
 
 
 def limits(context: Context) -> Iterator[Problem]:

@@ -26,7 +26,7 @@ def runs(incomplete: str) -> list[str]:
 
 def clusters(incomplete: str) -> list[str]:
     """Return the cluster names that begin with what was typed."""
-    from trainjob.cluster import lookup
+    from trainjob.kinds import lookup
 
     return _fitting((known.name for known in lookup.candidates()), incomplete)
 

@@ -1,20 +1,21 @@
-"""The accelerators, CPUs and memory of a cluster's machines: all alike, or in groups."""
+"""The accelerators, CPUs and memory of a cluster's machines, all alike or in groups, and what jobs may use of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from trainjob.cluster.common import Count, DirectiveName, Line, Number, Word
 from trainjob.cluster.strict import BreachError, Strict, key, required
 
+Accelerator = Literal["gpu", "ipu", "cpu"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node(Strict):
     """One of several equal machines."""
 
-    accelerator: Literal["gpu", "ipu", "cpu"] = key("cpu", "The device that a rank trains on.")
+    accelerator: Accelerator = key("cpu", "The device that a rank trains on.")
     accelerators: Number = key(0, "Accelerators of one node.")
     type: Word | None = key(None, "Type name in the GRES (a100). Absent: the site has no type names.")
     cpus: Count | None = key(None, "CPUs of one node.")
@@ -54,25 +55,18 @@ class Nodes(Node):
             )
 
 
-def enforce_rules_of_groups(nodes: Nodes | Sequence[Nodes]) -> None:
-    """Raise BreachError for groups that one job can't use, and for keys that only groups have."""
-    if isinstance(nodes, Nodes):
-        stated = next((name for name in ("name", "directives") if name in nodes.stated), None)
-        if stated is not None:
-            raise BreachError("nodes", f"has {stated}, and is not a list of groups", f"take {stated} out")
-        return
-    if len(nodes) < 2:
-        raise BreachError("nodes", f"lists {len(nodes)} group, and there are at least 2", _ALL_ALIKE)
-    names = [group.name for group in nodes]
-    if None in names or len(set(names)) < len(names):
-        shown = ", ".join(name or "(no name)" for name in names)
-        raise BreachError("nodes", f"has groups called {shown}", "give each group a different name")
-    kinds = {group.accelerator: group.name for group in nodes}
-    if len(kinds) > 1:
-        shown = " and ".join(f"{name} has accelerator: {kind}" for kind, name in kinds.items())
-        raise BreachError("nodes", f"differ in what a rank trains on: {shown}", "give all groups the same")
-    if "ipu" in kinds:
-        raise BreachError("nodes", "have IPUs, and poprun starts the same number of instances on each host", _ALL_ALIKE)
+@dataclass(frozen=True)
+class Capacity:
+    """What jobs may use. `slots` is the number of `device_word`s on one host; None if the host sets no limit."""
 
-
-_ALL_ALIKE = "give the nodes without the dash, as one group of equal nodes"
+    device_word: str  # "IPU" | "GPU" | "CPU"
+    host_word: str
+    hosts: int
+    most_hosts: int  # hosts one job may have
+    slots: int | None
+    default_instances: int  # of one host
+    ipus: int | None = None  # IPUs that a job may have; None if the cluster has no IPUs
+    ilds: int | None = None  # IPU-Link domains, if the cluster file states them
+    default_hosts: int = 1  # of a job that names neither hosts nor instances
+    spreads: bool = False  # instances are spread over hosts instead of filling one host after the other
+    groups: tuple[Nodes, ...] = ()  # if hosts differ: a job takes all groups

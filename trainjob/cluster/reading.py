@@ -1,4 +1,4 @@
-"""Cluster files and job files, from YAML to checked values. Every error has file and line, and all come at once."""
+"""Files from YAML to checked values. Every error has file and line, and all come at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainjob.cluster.document import Document, Mistake, load, load_list
-from trainjob.cluster.errors import ClusterError, JobError
+from trainjob.cluster.errors import JobError
 from trainjob.cluster.faults import Fault, dotted
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import KINDS, Cluster
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict
 from trainjob.cluster.validation import InvalidError, validated
 from trainjob.contract.errors import Problem, UserError
-from trainjob.contract.suggest import nearest
 from trainjob.records.files import DamagedError, read_small
 
 # More than a sweep of thousands of elements needs. Reading checks each key, which is slow.
@@ -25,16 +23,10 @@ Value = TypeVar("Value", bound=Strict)
 SomeJob = TypeVar("SomeJob", bound=Job)
 
 
-def read_cluster(path: Path, shown: str | None = None) -> Cluster:
-    """Return the cluster in the file `path`, which errors call `shown`. Raises ClusterError."""
-    where = shown or str(path)
-    return cluster_from_text(_text_of(path, where, ClusterError), where)
-
-
 def read_job(path: Path, shown: str | None = None) -> Job:
     """Return the job in the file `path`, which errors call `shown`. Raises JobError."""
     where = shown or str(path)
-    return job_from_text(_text_of(path, where, JobError), where)
+    return job_from_text(text_of(path, where, JobError), where)
 
 
 def read_preferences() -> Preferences:
@@ -42,10 +34,10 @@ def read_preferences() -> Preferences:
     path = file()
     if not path.exists():
         return Preferences()
-    content = load(_text_of(path, str(path), UserError))
+    content = load(text_of(path, str(path), UserError))
     if content.root is None:
-        raise UserError.of_all(_problems(UserError, str(path), content.problems))
-    preferences = _checked(content, Preferences, str(path), UserError)
+        raise UserError.of_all(problems_of(UserError, str(path), content.problems))
+    preferences = checked(content, Preferences, str(path), UserError)
     if preferences.notify is not None and preferences.notify.webhook is not None and path.stat().st_mode & 0o077:
         raise UserError(
             f"{path} has mode {path.stat().st_mode & 0o777:04o}: others may read the webhook's address, which is a "
@@ -53,15 +45,6 @@ def read_preferences() -> Preferences:
             f"Run: chmod 600 {path}",
         )
     return preferences
-
-
-def cluster_from_text(text: str, where: str) -> Cluster:
-    """Return the cluster that `text` describes. Raises ClusterError, whose lines begin with `where`:LINE."""
-    content = load(text)
-    kind = content.values.get("kind")
-    if content.root is None or not isinstance(kind, str) or kind not in KINDS:
-        raise ClusterError.of_all(_problems(ClusterError, where, [*content.problems, *_kind_problem(content)]))
-    return _checked(content, KINDS[kind], where, ClusterError)
 
 
 def job_from_text(text: str, where: str) -> Job:
@@ -83,12 +66,8 @@ def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]
     return items
 
 
-def text_of(path: Path, where: str) -> str:
-    """Return a job's file as text. Raises JobError."""
-    return _text_of(path, where, JobError)
-
-
-def _text_of(path: Path, where: str, error: type[UserError]) -> str:
+def text_of(path: Path, where: str, error: type[UserError]) -> str:
+    """Return the file `path`, which errors call `where`, as text. Raises `error`."""
     try:
         return read_small(path, _MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as reason:
@@ -103,11 +82,12 @@ def _text_of(path: Path, where: str, error: type[UserError]) -> str:
 
 def _checked_job(content: Document, kind: type[SomeJob], where: str) -> SomeJob:
     if content.root is None:
-        raise JobError.of_all(_problems(JobError, where, content.problems))
-    return _checked(content, kind, where, JobError)
+        raise JobError.of_all(problems_of(JobError, where, content.problems))
+    return checked(content, kind, where, JobError)
 
 
-def _checked(content: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
+def checked(content: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
+    """Return the document as a value of `kind`. Raises `error`, whose lines begin with `where`:LINE."""
     faults: list[Fault] = []
     try:
         value = validated(kind, content.values, content.written)
@@ -121,23 +101,12 @@ def _checked(content: Document, kind: type[Value], where: str, error: type[UserE
     )
     problems = [*content.problems, *mistakes]
     if problems:
-        raise error.of_all(_problems(error, where, problems))
+        raise error.of_all(problems_of(error, where, problems))
     return value
 
 
-def _kind_problem(content: Document) -> list[Mistake]:
-    if content.root is None or any(problem.path == ("kind",) for problem in content.problems):
-        return []
-    kinds = ", ".join(KINDS)
-    if "kind" not in content.values:
-        return [Mistake(content.line(()), 0, ("kind",), "is missing", f"give one of {kinds}")]
-    value = content.values["kind"]
-    close = nearest(value, KINDS) if isinstance(value, str) else None
-    meant = f"is {close} meant?" if close else ""
-    return [Mistake(content.line(("kind",)), 0, ("kind",), f"read {value!r}, expected one of {kinds}", meant)]
-
-
-def _problems(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:
+def problems_of(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:
+    """Return the mistakes as problems, sorted by line."""
     return [_problem(error.code, where, each) for each in sorted(mistakes, key=lambda each: each.line)]
 
 

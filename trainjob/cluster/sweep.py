@@ -38,7 +38,7 @@ class Variation(Job):
 
 def read(path: Path, shown: str) -> list[Variation]:
     """Return the items of the sweep in `path`, which errors call `shown`. Raises JobError."""
-    return reading.items_from_text(reading.text_of(path, shown), Variation, shown)
+    return reading.items_from_text(reading.text_of(path, shown, JobError), Variation, shown)
 
 
 def job_of_element(job: Job, variation: Variation, where: str) -> Job:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob.backends import mirror, registry
-from trainjob.cluster import recorded
 from trainjob.cluster.job import Job
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.lifecycle.start import hand_over, hand_over_elements
 from trainjob.observe import arrays
 from trainjob.observe.status import Snapshot

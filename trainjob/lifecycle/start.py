@@ -15,12 +15,13 @@ from pathlib import Path
 from trainjob.backends import folder, mirror, registry
 from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
 from trainjob.backends.project import Project, Selection
-from trainjob.cluster import array, recorded
+from trainjob.cluster import array
 from trainjob.cluster.array import Array
 from trainjob.contract import states
 from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
 from trainjob.observe.status import Snapshot, statuses

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from trainjob.cluster.models import Cluster
+from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.machine import ANSWER_S, Machine

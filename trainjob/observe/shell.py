@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from trainjob.backends import registry
 from trainjob.backends.base import place_of
-from trainjob.cluster import recorded
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds import recorded
 from trainjob.machines.processes import entering
 from trainjob.observe.status import status
 from trainjob.records import job as jobs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, SlurmCluster
+from trainjob.cluster.nodes import Capacity
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import Problem
 from trainjob.contract.tasks import TaskFacts
@@ -26,7 +27,6 @@ from trainjob.planning import (
 )
 from trainjob.planning.counts import Counts, count, not_too_many, place
 from trainjob.planning.rules import Broken, counts_are_positive, refusal
-from trainjob.planning.sites import Site, host_names, site
 from trainjob.planning.values import LearningRateEffect, Plan
 
 
@@ -39,18 +39,18 @@ class _Numbers(NamedTuple):
 
 def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     """Return the plan of `job` on `cluster`. Raises Refusal if the job can't run there."""
-    capacity = site(cluster)
+    capacity = cluster.capacity
     try:
         poprun.check(cluster, job)
         slurm.check(cluster, job)
-        groups.check(cluster, job)
+        groups.check(capacity.groups, job)
         checkpoints.check(cluster, job)
         numbers = _numbers(capacity, job)
     except Broken as broken:
         raise refusal(broken, job, lambda changed: _numbers(capacity, changed)) from None
-    topology = place(numbers.counts, host_names(cluster, numbers.counts.hosts))
+    topology = place(numbers.counts, cluster.names_of_hosts(numbers.counts.hosts))
+    own_cpus = cluster.cpus_of_instances([part.instances_per_host for part in topology.of_each_group()])
     learning = _learning(job, numbers)
-    time_limit = job.time_limit or cluster.time_limit if isinstance(cluster, SlurmCluster) else None
     return Plan(
         cluster=cluster_name,
         kind=cluster.kind,
@@ -63,8 +63,8 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         facts=(
             *learning.scaling,
             *rows.facts(topology, numbers.batch, job.workers),
-            rows.threads(topology, slurm.own_cpus(cluster, topology), {**cluster.env, **job.env}),
-            *rows.cost(topology, time_limit, cluster.price_per_device_hour),
+            rows.threads(topology, own_cpus, {**cluster.env, **job.env}),
+            *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
             *checkpoints.facts(cluster, job, len(topology.hosts)),
             *slurm.facts(job),
             *host_range.facts(job, numbers.counts, numbers.batch),
@@ -73,7 +73,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     )
 
 
-def _numbers(capacity: Site, job: Job) -> _Numbers:
+def _numbers(capacity: Capacity, job: Job) -> _Numbers:
     """Return the numbers of the plan, after checking every rule. Raises Broken.
 
     A refusal calls this for each setting that it tries, so its cost must not grow with the cluster.

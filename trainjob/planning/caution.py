@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, HostsCluster, SlurmCluster
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import Problem, warning
 from trainjob.contract.tasks import TaskFacts
@@ -34,20 +34,13 @@ def about_hosts(cluster: Cluster, job: Job, topology: Topology) -> Iterator[Prob
             "set network.interface to the fastest interface, or accumulate so that they reduce less often",
         )
     processes = per_host * (1 + job.workers)
-    cpus = _cpus_per_host(cluster)
+    cpus = cluster.cpus_per_host
     if cpus is not None and processes > cpus:
         yield warning(
             "more-processes-than-cpus",
             f"{per_host} instances × (1 + {job.workers} workers) = {processes} processes on {cpus} CPUs",
             "use fewer workers, or fewer instances per node",
         )
-
-
-def _cpus_per_host(cluster: Cluster) -> int | None:
-    """Return the CPUs of one host; None if they are unknown or differ between hosts."""
-    if isinstance(cluster, SlurmCluster):
-        return None if cluster.has_groups else cluster.node.cpus
-    return cluster.nodes.cpus if isinstance(cluster, HostsCluster) else None
 
 
 def about_batch(batch: Batch, task: TaskFacts) -> Iterator[Problem]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, SlurmCluster
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
 
@@ -30,9 +30,7 @@ def failure_every_s(cluster: Cluster, hosts: int) -> float | None:
 
 def limit_margin_s(cluster: Cluster, job: Job) -> float | None:
     """Return the seconds between the request to stop and the time limit; None without a time limit."""
-    if not isinstance(cluster, SlurmCluster) or (job.time_limit or cluster.time_limit) is None:
-        return None
-    return float(cluster.time_limit_signal.margin_s)
+    return None if cluster.time_limit_of(job) is None else float(cluster.stop_margin_s)
 
 
 def facts(cluster: Cluster, job: Job, hosts: int) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from trainjob.cluster.job import Job
+from trainjob.cluster.nodes import Capacity
 from trainjob.planning.rules import Knob, refuse
-from trainjob.planning.sites import Site
 from trainjob.planning.values import Host, HostGroup, Instance, Replica, Topology
 from trainjob.planning.words import quantity
 
@@ -51,7 +51,7 @@ def not_too_many(counts: Counts) -> None:
         refuse(NOT_TOO_MANY, values, otherwise="Ask for fewer instances.")
 
 
-def hosts_fit(site: Site, hosts: int, instances: int) -> None:
+def hosts_fit(site: Capacity, hosts: int, instances: int) -> None:
     """Raise Broken if the job asks for more hosts than the cluster has, or than one job may have."""
     most_instances = () if site.slots is None else (site.slots * site.most_hosts,)
     knobs = (Knob("hosts", hosts, (site.most_hosts,)), Knob("instances", instances, most_instances))
@@ -62,7 +62,7 @@ def hosts_fit(site: Site, hosts: int, instances: int) -> None:
         refuse(HOSTS_ALLOWED, f"{quantity(hosts, site.host_word)} needed, max_nodes is {site.most_hosts}", *knobs)
 
 
-def instances_divide_over_hosts(site: Site, hosts: int, instances: int) -> None:
+def instances_divide_over_hosts(site: Capacity, hosts: int, instances: int) -> None:
     """Raise Broken if hosts would have different numbers of instances: poprun and --ntasks-per-node take only one."""
     if instances % hosts:
         refuse(
@@ -73,7 +73,7 @@ def instances_divide_over_hosts(site: Site, hosts: int, instances: int) -> None:
         )
 
 
-def count(site: Site, job: Job) -> Counts:
+def count(site: Capacity, job: Job) -> Counts:
     """Return the numbers of hosts, instances and replicas of `job`. Raises Broken."""
     instances = (
         job.instances if job.instances is not None else (job.hosts or site.default_hosts) * site.default_instances
@@ -88,13 +88,13 @@ def count(site: Site, job: Job) -> Counts:
     return Counts(hosts, instances, instances, 0 if site.device_word == "CPU" else 1, site.device_word)
 
 
-def _default_hosts(site: Site, instances: int) -> int:
+def _default_hosts(site: Capacity, instances: int) -> int:
     if site.spreads:
         return next(hosts for hosts in range(site.most_hosts, 0, -1) if instances % hosts == 0)
     return 1 if site.slots is None else -(-instances // site.slots)
 
 
-def replicas_are_instances(site: Site, job: Job, instances: int) -> None:
+def replicas_are_instances(site: Capacity, job: Job, instances: int) -> None:
     """Raise Broken if the job asks for replicas that don't match its instances: on GPUs and CPUs each rank is one."""
     if job.ipus_per_replica not in (None, 1):
         values = f"ipus_per_replica is {job.ipus_per_replica} and this cluster has {site.device_word}s"
@@ -109,7 +109,7 @@ def replicas_are_instances(site: Site, job: Job, instances: int) -> None:
         )
 
 
-def _hosts_suffice(site: Site, hosts: int, instances: int) -> None:
+def _hosts_suffice(site: Capacity, hosts: int, instances: int) -> None:
     if site.slots is None or instances <= hosts * site.slots:
         return
     slot = "instance" if site.host_word == "machine" and site.device_word == "CPU" else site.device_word

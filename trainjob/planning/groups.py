@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, Nodes, SlurmCluster
+from trainjob.cluster.nodes import Capacity, Nodes
 from trainjob.planning.counts import Counts, replicas_are_instances
 from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.rules import Knob, refuse
-from trainjob.planning.sites import Site
 from trainjob.planning.values import HostGroup
 from trainjob.planning.words import quantity
 
@@ -23,22 +22,22 @@ BY_SRUN = "srun starts the ranks of several groups of nodes"
 ALIKE = "a task's instances wait for each other at every update, so all train on the same kind of GPU"
 
 
-def check(cluster: Cluster, job: Job) -> None:
-    """Raise Broken if Slurm can't run the job on several groups of nodes."""
-    if not isinstance(cluster, SlurmCluster) or not cluster.has_groups:
+def check(groups: Sequence[Nodes], job: Job) -> None:
+    """Raise Broken if Slurm can't run the job on these groups of nodes."""
+    if not groups:
         return
     for setting in ("array", "sweep"):
         if getattr(job, setting) is not None:
             refuse(
                 ONE_SIZE,
-                f"{setting} is given, and nodes has {_named(cluster.groups)}: Slurm makes no array of such jobs",
+                f"{setting} is given, and nodes has {_named(groups)}: Slurm makes no array of such jobs",
                 otherwise=f"Leave --{setting} out and submit each by itself, or take a cluster file with one group.",
             )
     if job.least_hosts is not None:
-        refuse(ONE_SIZE, f"a range of hosts, and nodes has {_named(cluster.groups)}", otherwise="Leave --hosts out.")
+        refuse(ONE_SIZE, f"a range of hosts, and nodes has {_named(groups)}", otherwise="Leave --hosts out.")
     if job.engine is not None and needs_mpirun(job.engine):
         refuse(BY_SRUN, f"engine {job.engine} is started by mpirun", otherwise="Take --engine ddp, or one group.")
-    types = {group.type: group.name for group in cluster.groups}
+    types = {group.type: group.name for group in groups}
     if job.command is None and len(types) > 1:
         values = " and ".join(f"{name} has type {kind or '(none)'}" for kind, name in types.items())
         refuse(
@@ -48,7 +47,7 @@ def check(cluster: Cluster, job: Job) -> None:
         )
 
 
-def count(site: Site, job: Job) -> Counts:
+def count(site: Capacity, job: Job) -> Counts:
     """Return the numbers of nodes and instances over all groups. Raises Broken."""
     if job.hosts not in (None, site.hosts):
         refuse(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from trainjob.cluster.job import Job
+from trainjob.cluster.nodes import Capacity
 from trainjob.planning.counts import Counts, hosts_fit, instances_divide_over_hosts
 from trainjob.planning.rules import Knob, refuse
-from trainjob.planning.sites import IPUS_PER_ILD, Site
 from trainjob.planning.words import quantity
 
+IPUS_PER_ILD = 64  # One rack is one IPU-Link domain: POD128 has 2, POD256 has 4 (MLPerf submissions' notes).
 IPUS_PER_REPLICA = (1, 2, 4, 8, 16)  # the sizes that collectives support (GCL user guide)
 
 COLLECTIVES = "ipus_per_replica is 1, 2, 4, 8 or 16"
@@ -21,7 +22,7 @@ HOSTS_HOLD = "hosts have IPUs for every replica"
 ILD_HAS_INSTANCE = "every IPU-Link domain has at least one instance"
 
 
-def count(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> Counts:
+def count(site: Capacity, job: Job, task_stages: tuple[int, ...] | None) -> Counts:
     """Return the numbers of hosts, instances, replicas and IPUs. Raises Broken.
 
     `task_stages` are the numbers of IPUs that the model can be split over; None if only the task itself knows them.
@@ -41,7 +42,7 @@ def count(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> Counts:
     return counts
 
 
-def _available_ipus(site: Site, job: Job, per_replica: int) -> int:
+def _available_ipus(site: Capacity, job: Job, per_replica: int) -> int:
     if site.slots is None:
         return site.ipus or 0
     # Slurm allocates whole nodes: take as few as hold the instances, and use all their IPUs.
@@ -49,7 +50,7 @@ def _available_ipus(site: Site, job: Job, per_replica: int) -> int:
     return site.slots * (job.hosts or -(-needed // site.slots))
 
 
-def _default_hosts(site: Site, job: Job, ipus: int, replicas: int) -> int:
+def _default_hosts(site: Capacity, job: Job, ipus: int, replicas: int) -> int:
     if site.slots is not None:
         return max(1, -(-ipus // site.slots))
     # All of a pod's hosts if the instances divide evenly over them, else the largest number of hosts that does.
@@ -57,7 +58,7 @@ def _default_hosts(site: Site, job: Job, ipus: int, replicas: int) -> int:
     return next(hosts for hosts in range(site.most_hosts, 0, -1) if spread % hosts == 0)
 
 
-def _ipus_per_replica(site: Site, job: Job, task_stages: tuple[int, ...] | None) -> int:
+def _ipus_per_replica(site: Capacity, job: Job, task_stages: tuple[int, ...] | None) -> int:
     possible = task_stages or (1,)
     per_replica = job.ipus_per_replica if job.ipus_per_replica is not None else possible[0]
     knob = Knob("ipus_per_replica", per_replica, possible)
@@ -72,7 +73,7 @@ def _ipus_per_replica(site: Site, job: Job, task_stages: tuple[int, ...] | None)
     return per_replica
 
 
-def _check(site: Site, counts: Counts) -> None:
+def _check(site: Capacity, counts: Counts) -> None:
     ipus = site.ipus or 0
     if site.slots is None and not _is_power_of_two(ipus):
         below = 1 << (ipus.bit_length() - 1)
@@ -94,7 +95,7 @@ def _replicas_divide(counts: Counts) -> None:
         refuse(EVEN_OVER_INSTANCES, values, *knobs)
 
 
-def _partition_holds(site: Site, counts: Counts) -> None:
+def _partition_holds(site: Capacity, counts: Counts) -> None:
     ipus = counts.replicas * counts.devices_per_replica
     knob = Knob("replicas", counts.replicas, ((site.ipus or 0) // counts.devices_per_replica,))
     product = f"{quantity(counts.replicas, 'replica')} × {quantity(counts.devices_per_replica, 'IPU')} = {ipus}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, ipu_place
-from trainjob.cluster.place import IpuPlace
 from trainjob.planning import sdk
 from trainjob.planning.rules import refuse
 
@@ -45,13 +44,13 @@ OURS = {
 
 def check(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the cluster or its SDK release does not support the job's options of poprun."""
-    place = ipu_place(cluster)
-    if place is None:
+    with_ipus = cluster.ipu_keys
+    if with_ipus is None:
         _refuse_without_ipus(cluster, job)
         return
-    if place.sdk is not None:
-        _check_release(place.sdk.version, place.poprun.host_list)
-    _options({**place.poprun.options, **job.poprun}, place)
+    if with_ipus.sdk is not None:
+        _check_release(with_ipus.sdk.version, with_ipus.poprun.host_list)
+    _options({**with_ipus.poprun.options, **job.poprun}, with_ipus)
     if job.compile_first and job.command is not None:
         values = f"--compile-first and the command {job.command[0]}"
         refuse(TASK_COMPILES, values, otherwise="Leave it out, or use --compile-only with a script that only compiles.")
@@ -74,7 +73,7 @@ def _check_release(version: str, host_list: str) -> None:
         refuse(RANGES, values, otherwise="Write host_list: comma, or leave it out.")
 
 
-def _options(names: Iterable[str], cluster: IpuPlace) -> None:
+def _options(names: Iterable[str], cluster: IpuCluster) -> None:
     release = sdk.release(cluster.sdk.version) if cluster.sdk else None
     for name in names:
         if name in OURS:

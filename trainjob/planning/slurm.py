@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainjob.cluster import array
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster, SlurmCluster, ipu_place
 from trainjob.cluster.times import seconds, written
 from trainjob.planning.rules import refuse
-from trainjob.planning.values import Topology
 from trainjob.planning.words import quantity
 
 ONLY_SLURM = "only Slurm starts the elements of an array"
@@ -21,22 +20,25 @@ BELOW_LIMIT = "the shortest time limit is below the time limit and above the mar
 
 def check(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the job needs Slurm, or its time limit exceeds the site's or is within the signal's margin."""
-    if job.least_hosts is not None:
-        _refuse_range(cluster)
-    if not isinstance(cluster, SlurmCluster):
-        if job.array is not None:
-            refuse(
-                ONLY_SLURM,
-                f"array is {job.array}, and the cluster is of kind {cluster.kind}",
-                otherwise="Leave --array and --sweep out and submit each setting by itself, "
-                "or choose a cluster of kind slurm.",
-            )
-        return
-    limit = job.time_limit or cluster.time_limit
+    if job.least_hosts is not None and cluster.ranks_by != "srun":
+        kind = f"kind {cluster.kind}" if cluster.ipu_keys is None else "IPUs"
+        refuse(
+            SLURM_CHOOSES,
+            f"a range of hosts on a cluster of {kind}",
+            otherwise="Give one number of hosts, or leave --hosts out.",
+        )
+    if job.array is not None and not cluster.has_scheduler:
+        refuse(
+            ONLY_SLURM,
+            f"array is {job.array}, and the cluster is of kind {cluster.kind}",
+            otherwise="Leave --array and --sweep out and submit each setting by itself, "
+            "or choose a cluster of kind slurm.",
+        )
+    limit = cluster.time_limit_of(job)
     if limit is not None:
-        _check_limit(limit, cluster.limits.max_time, cluster.time_limit_signal.margin_s)
-    if job.time_min is not None:
-        _below_limit(job.time_min, limit, cluster.time_limit_signal.margin_s)
+        _check_limit(limit, cluster.longest_time, cluster.stop_margin_s)
+    if job.time_min is not None and cluster.has_scheduler:
+        _below_limit(job.time_min, limit, cluster.stop_margin_s)
 
 
 def facts(job: Job) -> Iterator[tuple[str, str]]:
@@ -45,43 +47,6 @@ def facts(job: Job) -> Iterator[tuple[str, str]]:
         elements = array.parse(job.array)
         at_once = "" if elements.at_once is None else f", {elements.at_once} at once"
         yield "array", f"{quantity(len(elements.numbers), 'element')} ({array.ranges(elements.numbers)}){at_once}"
-
-
-def cpus_per_task(cluster: SlurmCluster, instances_per_host: int) -> int:
-    """Return one rank's share of a node's CPUs, at least 1; whole cores if there are enough."""
-    directive = cluster.directives.get("cpus-per-task")
-    if isinstance(directive, int) and directive > 0:
-        return int(directive)
-    nodes = cluster.node
-    share = nodes.cpus // threads_left_idle(cluster) // instances_per_host
-    in_a_core = nodes.threads_per_core // threads_left_idle(cluster)
-    return max(1, share // in_a_core * in_a_core or share)
-
-
-def own_cpus(cluster: Cluster, topology: Topology) -> tuple[int, ...]:
-    """Return the CPUs that Slurm gives an instance of each group; empty without Slurm, when only the host knows."""
-    if not isinstance(cluster, SlurmCluster):
-        return ()
-    parts = zip(cluster.groups, topology.of_each_group(), strict=True)
-    numbers = (cpus_per_task(cluster.of_group(group), part.instances_per_host) for group, part in parts)
-    return tuple(dict.fromkeys(numbers))
-
-
-def threads_left_idle(cluster: SlurmCluster) -> int:
-    """Return the CPUs that a rank occupies for each one it uses: all threads of a core if only one may run on it."""
-    options = cluster.directives
-    has_core = options.get("hint") == "nomultithread" or str(options.get("threads-per-core")) == "1"
-    return cluster.node.threads_per_core if has_core else 1
-
-
-def _refuse_range(cluster: Cluster) -> None:
-    kind = "IPUs" if ipu_place(cluster) is not None else f"kind {cluster.kind}"
-    if not isinstance(cluster, SlurmCluster) or kind == "IPUs":
-        refuse(
-            SLURM_CHOOSES,
-            f"a range of hosts on a cluster of {kind}",
-            otherwise="Give one number of hosts, or leave --hosts out.",
-        )
 
 
 def _check_limit(limit: str, most: str | None, margin_s: int) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from trainjob.cluster import hostlist
-from trainjob.cluster.lookup import NamedCluster
-from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, PodCluster, SlurmCluster
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.provisioning import Provision, Venv
 from trainjob.contract.errors import UserError
+from trainjob.kinds.lookup import NamedCluster
 
 THIS_MACHINE = "localhost"
 _HERE = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
@@ -67,21 +67,14 @@ def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, Any]]:
     named = cluster.provision.hosts if cluster.provision else None
     if named is not None:
         return {host: _reached(cluster) for host in hostlist.expand(named)}
-    match cluster:
-        case PodCluster() | HostsCluster():
-            return {host: _reached(cluster) for host in _named(name, cluster)}
-        case SlurmCluster() if cluster.ssh is not None:
-            # What all nodes share is made once, where jobs are submitted.
-            return {cluster.ssh.host: _reached(cluster)}
-        case SlurmCluster() | LocalCluster():
-            return {THIS_MACHINE: dict(_HERE)}
-
-
-def _named(name: str, cluster: PodCluster | HostsCluster) -> tuple[str, ...]:
-    names = cluster.host_names
-    if names is None:
-        raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")
-    return names
+    if cluster.hosts_are_named:
+        if cluster.host_names is None:
+            raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")
+        return {host: _reached(cluster) for host in cluster.host_names}
+    if cluster.ssh is None:
+        return {THIS_MACHINE: dict(_HERE)}
+    # What all nodes share is made once, where jobs are submitted.
+    return {cluster.ssh.host: _reached(cluster)}
 
 
 def _reached(cluster: Cluster) -> dict[str, Any]:
@@ -115,27 +108,18 @@ def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, Any]:
 
 
 def _venv_path(source: NamedCluster) -> str:
-    match source.cluster:
-        case PodCluster(sdk=sdk):
-            path = sdk and sdk.venv
-            key = "sdk: {venv: /shared/venvs/NAME}"
-        case SlurmCluster(python=python) | HostsCluster(python=python) | LocalCluster(python=python):
-            path = python and _venv_of(python)
-            key = "python: /shared/venvs/NAME/bin/python"
+    path, sdk = source.cluster.venv, "sdk: {venv: /shared/venvs/NAME}"
     if not path:
+        key = sdk if source.cluster.interpreter_key == "sdk.venv:" else "python: /shared/venvs/NAME/bin/python"
         raise UserError(f"cluster {source.name} does not say where the virtualenv of its jobs is", f"give {key}")
     return path
-
-
-def _venv_of(python: str) -> str | None:
-    path = PurePosixPath(python)
-    return str(path.parent.parent) if path.is_absolute() and path.parent.name == "bin" else None
 
 
 def _sdk_path(source: NamedCluster, venv: Venv) -> str | None:
     if venv.kind != "poplar":
         return None
-    path = source.cluster.sdk.path if isinstance(source.cluster, PodCluster) and source.cluster.sdk else None
+    keys = source.cluster.ipu_keys
+    path = keys.sdk.path if keys and keys.sdk else None
     if path is None:
         raise UserError(f"cluster {source.name} does not say where the SDK is", "give sdk: {path: /opt/poplar_sdk}")
     return path

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.backends.project import Project, Selection
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import Cluster, interpreter
+from trainjob.cluster.base import Cluster
 from trainjob.contract.environment import set_redirects
+from trainjob.kinds.lookup import find
 from trainjob.observe import index
 from trainjob.render.rendered import Rendered
 from trainjob.render.request import Request
@@ -167,7 +167,7 @@ def python_of(cluster: Cluster, command: Sequence[str] = ()) -> str:
 
     Otherwise it is what PATH names for a user's own `command`, and for a task our own, unless that has no torch.
     """
-    named = os.path.expanduser(interpreter(cluster) or "")
+    named = os.path.expanduser(cluster.interpreter or "")
     if os.path.isabs(named) and os.access(named, os.X_OK):
         return named
     if not command and importlib.util.find_spec("torch") is not None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import logs
@@ -26,13 +27,14 @@ KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse, "ip
 
 def rehearse(rehearsal: Rehearsal) -> Verdict:
     """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
-    kind = rehearsal.request.cluster.kind
-    if kind not in KINDS:
-        raise _refusal(rehearsal.request.plan.cluster, kind)
+    cluster = rehearsal.request.cluster
+    if cluster.kind not in KINDS:
+        raise _refusal(rehearsal.request.plan.cluster, cluster)
     if rehearsal.slurm != INSTALLED:
-        if kind != "slurm":
+        if not cluster.has_scheduler:
             raise UserError(
-                f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {kind}", "Leave it out"
+                f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {cluster.kind}",
+                "Leave it out",
             )
         releases.refuse_unknown(rehearsal.slurm)
     if data_dir := rehearsal.redirects.get("TRAINJOB_DATA_DIR"):
@@ -42,7 +44,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
     if rehearsal.launch_only:
         return scale.rehearse(rehearsal)
     with _output_shown(rehearsal):
-        return KINDS[kind](rehearsal)
+        return KINDS[cluster.kind](rehearsal)
 
 
 def progress(rehearsal: Rehearsal) -> str:
@@ -84,8 +86,8 @@ def _output_shown(rehearsal: Rehearsal) -> Iterator[None]:
         reader.join()
 
 
-def _refusal(name: str, kind: str) -> UserError:
-    if kind == "local":
+def _refusal(name: str, cluster: Cluster) -> UserError:
+    if cluster.trains_here:
         return UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
     kinds = ", ".join(KINDS)
-    return UserError(f"cluster {name} is of kind {kind}", f"the kinds that can be rehearsed are {kinds}")
+    return UserError(f"cluster {name} is of kind {cluster.kind}", f"the kinds that can be rehearsed are {kinds}")

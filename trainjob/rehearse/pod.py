@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob.backends import folder
-from trainjob.cluster.models import PodCluster
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.pod.model import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.records import attempts, failure, progress
@@ -26,9 +26,7 @@ _EXPECTED = "the job is COMPLETED"
 
 def rehearse(rehearsal: Rehearsal) -> Verdict:
     """Return how the job ended; none of its processes is left. Raises UserError for --inject, which needs Slurm."""
-    cluster = rehearsal.request.cluster
-    if not isinstance(cluster, PodCluster):
-        raise TypeError(cluster.kind)
+    cluster = PodCluster.of(rehearsal.request.cluster)
     if rehearsal.inject is not None:
         raise UserError(
             f"--inject {rehearsal.inject} works on Slurm clusters only", "Leave it out, or kill a rank yourself"

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster.models import Cluster, PodCluster, SlurmCluster
-from trainjob.cluster.place import IpuPlace, Vipu
+from trainjob.cluster.base import Cluster, IpuCluster
+from trainjob.cluster.ipus import Vipu
 from trainjob.contract import package
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
@@ -28,7 +28,7 @@ _RC_FILE = Path(__file__).with_name("bashrc.sh")
 PROGRAMS = ("poprun", "vipu", "vipu-admin", "gc-monitor", "gc-info", "gc-inventory")
 
 
-def environment(place: Path, cluster: IpuPlace, ipus: int, redirects: Mapping[str, str]) -> dict[str, str]:
+def environment(place: Path, cluster: IpuCluster, ipus: int, redirects: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a pod of `ipus` IPUs, whose programs and state are written to the folder `place`."""
     write_programs(place / "bin", sys.executable)
     _write_site(place / "vipu", cluster.vipu, ipus)
@@ -103,7 +103,7 @@ def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
 
     Raises UserError for a cluster that has neither.
     """
-    if isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu":
+    if cluster.has_scheduler and cluster.accelerator == "gpu":
         return _gpu_shell(name, cluster, redirects["TRAINJOB_PYTHON"])
     with _pod(name, cluster, redirects) as environ:
         return _shell(name, environ)
@@ -118,8 +118,8 @@ def _shell(name: str, environ: Mapping[str, str]) -> int:
     return process.show([program, "--rcfile", str(_RC_FILE)], environment={**environ, **told})
 
 
-def _gpu_shell(name: str, cluster: SlurmCluster, python: str) -> int:
-    with gpus.visible_here(python, cluster.most_accelerators, cluster.node.type) as place:
+def _gpu_shell(name: str, cluster: Cluster, python: str) -> int:
+    with gpus.visible_here(python, cluster.accelerators_per_host or 0, cluster.accelerator_type) as place:
         code = _shell(name, os.environ)
         for line in gpus.Usage.read(place).lines():
             sys.stdout.write(line + "\n")
@@ -128,11 +128,12 @@ def _gpu_shell(name: str, cluster: SlurmCluster, python: str) -> int:
 
 @contextmanager
 def _pod(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    if not isinstance(cluster, PodCluster):
+    pod = cluster.ipu_keys if cluster.hosts_are_named else None
+    if pod is None:
         raise UserError(
             f"cluster {name} is of kind {cluster.kind}, and there are stand-ins for a pod's programs, or a Slurm "
             "cluster's GPUs, only",
             "Name a pod or such a cluster, as in --cluster pod16",
         )
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
-        yield environment(Path(place), cluster, cluster.ipus, redirects)
+        yield environment(Path(place), pod, pod.capacity.ipus or 0, redirects)

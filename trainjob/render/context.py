@@ -1,61 +1,48 @@
-"""The context of a job template: finished values, each with its origin. Templates never compute."""
+"""What the job scripts of all kinds print: finished values, each with its origin. Templates never compute."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.models import HostsCluster, LocalCluster, PodCluster, SlurmCluster, interpreter
 from trainjob.contract import quoting
 from trainjob.contract.quoting import Shell
-from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.words import quantity
-from trainjob.render import hosts, library, poprun, slurm
-from trainjob.render.container import container
-from trainjob.render.directives import starter_of
+from trainjob.render import library
 from trainjob.render.record import environment
 from trainjob.render.request import DEFAULT, Request
 from trainjob.render.sourced import Sourced, SourcedShell, naming_its_option
 
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
-# kind of cluster -> the file of the shell library that its job scripts source, and how to start a script by hand
-_ENTRIES = {
-    "local": ("local", "bash job.sh"),
-    "ipu-pod": ("pod", "on the pod's launch host, bash job.sh"),
-    "slurm": ("slurm", "in this folder, sbatch job.sbatch"),
-    "hosts": ("hosts", "on the host that starts jobs, bash job.sh"),
-}
 _LONGEST_COMMAND = 160
 
 
-def context(request: Request) -> dict[str, Any]:
-    """Return the names a template may use: CONTRIBUTING.md lists them."""
-    cluster, origin = request.cluster, request.cluster_origin
-    entry, _ = _ENTRIES[cluster.kind]
+def common(request: Request, entry: str, by_hand: str, *, has_token: bool = False) -> dict[str, Any]:
+    """Return the names that templates of all kinds may use: CONTRIBUTING.md lists them.
+
+    `entry` is the file of the shell library that the script sources, and `by_hand` how people start the script.
+    """
+    cluster, options = request.cluster, list(_launch_options(request, has_token=has_token))
     return {
         "kind": cluster.kind,
         "title": Sourced(quoting.visible(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
-        "about": list(_about(request)),
+        "about": list(_about(request, by_hand)),
         "entry": Shell(entry),
         "library": library.digest(),
         "is_group": False,
         "is_task": not request.job.command,
         "environment": list(_environment(request)),
         "data_dir": None if cluster.data_dir is None else request.path("data_dir", cluster.data_dir),
-        "prologue": [SourcedShell(Shell(line), origin) for line in cluster.prologue],
+        "prologue": [SourcedShell(Shell(line), request.cluster_origin) for line in cluster.prologue],
         "python": _python(request),
         "mpirun": _mpirun(request),
-        "launch_options": list(_launch_options(request)),
-        "starter_options": [pair for pair in _launch_options(request) if pair[0] == "--grace-s"],
+        "launch_options": options,
+        "starter_options": [pair for pair in options if pair[0] == "--grace-s"],
         "command": _command(request),
-        **(slurm.context(request, cluster) if isinstance(cluster, SlurmCluster) else {}),
-        **(_of_this_machine(request, cluster) if isinstance(cluster, LocalCluster) else {}),
-        **(poprun.context(request, cluster) if isinstance(cluster, PodCluster) else {}),
-        **(hosts.context(request, cluster) if isinstance(cluster, HostsCluster) else {}),
     }
 
 
-def _about(request: Request) -> Iterator[SourcedShell]:
+def _about(request: Request, by_hand: str) -> Iterator[SourcedShell]:
     """Yield comments: what the job is, the user's command if there is one, and how to start the job by hand.
 
     They are finished shell, because comments are not quoted, and contain nothing that could end the line.
@@ -71,26 +58,11 @@ def _about(request: Request) -> Iterator[SourcedShell]:
         if len(words) > _LONGEST_COMMAND:
             words = f"{words[:_LONGEST_COMMAND]}… ({len(words)} characters)"
         yield _comment(f"Ranks run, as job.json has it{more}: {words}", request.origin("command"))
-    yield _comment(f"By hand: {_ENTRIES[request.cluster.kind][1]}", "every job of this kind")
+    yield _comment(f"By hand: {by_hand}", "every job of this kind")
 
 
 def _comment(text: str, origin: str) -> SourcedShell:
     return SourcedShell(Shell(f"# {quoting.visible(text)}"), origin)
-
-
-def _of_this_machine(request: Request, cluster: LocalCluster) -> dict[str, Any]:
-    secrets = None if cluster.secrets_file is None else request.path("secrets_file", cluster.secrets_file)
-    options = list(_launch_options(request))
-    return {
-        "container": container(request),
-        "secrets_file": secrets,
-        # The launcher outside decides where ranks meet. Secrets stay inside, where `docker inspect` can't show them.
-        "options_outside": [pair for pair in options if pair[0] not in _INSIDE],
-        "options_inside": [pair for pair in options if pair[0] in (*_INSIDE, "--accelerator")],
-    }
-
-
-_INSIDE = ("--working-folder", "--secrets-file")
 
 
 def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
@@ -100,7 +72,7 @@ def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
 
 
 def _python(request: Request) -> SourcedShell:
-    program = interpreter(request.cluster)
+    program = request.cluster.interpreter
     if program is None:
         return SourcedShell(Shell("python3"), DEFAULT)
     if "/" not in program:
@@ -110,26 +82,26 @@ def _python(request: Request) -> SourcedShell:
 
 def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:
     """Return mpirun's options; None if the launcher starts the ranks itself."""
-    if not needs_mpirun(request.plan.engine):
+    if request.starter != "mpirun":
         return None
     return [(Shell("-np"), Sourced(request.plan.topology.instances, request.origin("instances")))]
 
 
-def _launch_options(request: Request) -> Iterator[tuple[Shell, object]]:
-    for flag, value in _given_to_launch(request):
+def _launch_options(request: Request, *, has_token: bool) -> Iterator[tuple[Shell, object]]:
+    for flag, value in _given_to_launch(request, has_token=has_token):
         yield Shell(flag), naming_its_option(flag, value)
 
 
-def _given_to_launch(request: Request) -> Iterator[tuple[str, Sourced | SourcedShell]]:
+def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str, Sourced | SourcedShell]]:
     cluster, plan = request.cluster, request.plan
-    if isinstance(cluster, LocalCluster) and not needs_mpirun(plan.engine):
+    if request.starter == "launcher":
         yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
         yield "--parent", SourcedShell(Shell('"$$"'), "this script")
     yield "--accelerator", Sourced(plan.topology.device_word.lower(), request.cluster_origin)
     if request.job.command:
         below = "" if request.project_folder == "." else f"/{request.project_folder}"
         yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")
-    if cluster.network.port and isinstance(cluster, LocalCluster):
+    if cluster.network.port and cluster.trains_here:
         yield "--port", Sourced(cluster.network.port, request.cluster_origin)
     if cluster.network.interface and "/" not in cluster.network.interface:  # gloo and NCCL know no CIDR
         yield "--interface", Sourced(cluster.network.interface, request.cluster_origin)
@@ -139,9 +111,7 @@ def _given_to_launch(request: Request) -> Iterator[tuple[str, Sourced | SourcedS
     names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
     if names:
         yield "--environment-of-job", Sourced(",".join(names), request.origin("sweep"))
-    if isinstance(cluster, HostsCluster) or (
-        isinstance(cluster, SlurmCluster) and starter_of(request, cluster) != "srun"
-    ):
+    if has_token:
         yield "--token", SourcedShell(Shell('"$TRAINJOB_TOKEN"'), "this script")
     if cluster.secrets_file:
         yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)

@@ -6,24 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, Protocol
 
 from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS
 from trainjob.render import environment
-from trainjob.render.context import context
 from trainjob.render.environment import TemplateError, refuse_unknown_blocks
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
-# kind of cluster -> template, and the name of the script that it renders
-JOBS = {
-    "local": ("jobs/local.sh.j2", "job.sh"),
-    "slurm": ("jobs/sbatch.sh.j2", "job.sbatch"),
-    "hosts": ("jobs/hosts.sh.j2", "job.sh"),
-    "ipu-pod": ("jobs/poprun.sh.j2", "job.sh"),
-}
+
+class Page(Protocol):
+    """What a kind of cluster gives its job script. Modules fit this Protocol."""
+
+    TEMPLATE: str
+    SCRIPT: str  # the name of the rendered file
+
+    def context(self, request: Request) -> dict[str, Any]:
+        """Return the names that the template may use. Raises UserError for what the kind does not support."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +52,19 @@ class Rendered:
         return total.hexdigest()
 
 
-def render(request: Request, ours: Path, site: Sequence[Path] = ()) -> Rendered:
+def render(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) -> Rendered:
     """Return the job script and job.json of `request`.
 
     Raises TemplateError if a template is faulty, and QuotingError if a script can't hold a value.
     """
-    template, name = JOBS[request.cluster.kind]
-    script = _script(request, template, ours, site)
+    script = _script(request, page, ours, site)
     return Rendered(
         files={
-            name: File(script.encode(), 0o755),
+            page.SCRIPT: File(script.encode(), 0o755),
             "job.json": _record(request),
             **{f"{ELEMENTS}/{number}/job.json": _record(element) for number, element in request.elements.items()},
         },
-        script=name,
+        script=page.SCRIPT,
     )
 
 
@@ -71,13 +72,13 @@ def _record(request: Request) -> File:
     return File(job_record(request).to_json().encode(), 0o644)
 
 
-def explained(request: Request, ours: Path, site: Sequence[Path] = ()) -> str:
+def explained(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) -> str:
     """Return the job script with the notes that `sourced.beside` splits off."""
-    return _script(request, JOBS[request.cluster.kind][0], ours, site, explain=True)
+    return _script(request, page, ours, site, explain=True)
 
 
-def _script(request: Request, template: str, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
-    values = context(request)
+def _script(request: Request, page: Page, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
+    values, template = page.context(request), page.TEMPLATE
     try:
         made = environment.make(ours, site, explain=explain)
         if site:

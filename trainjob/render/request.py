@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainjob.cluster.base import Cluster, Starter
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
+from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.values import Plan
 from trainjob.render.sourced import SourcedShell
 
@@ -20,6 +21,12 @@ MARGIN = "time_limit_signal.margin_s"
 
 class PlaceError(UserError):
     """A path that would mean another place where the script runs."""
+
+
+class DirectiveError(UserError):
+    """A directive of the cluster file that contradicts the plan."""
+
+    code = "directive"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,11 @@ class Request:
     def cluster_key(self, key: str) -> str:
         """Return where the cluster's `key` came from: its file, or a default if the file does not state it."""
         return self.cluster_origin if key in self.cluster.stated else DEFAULT
+
+    @property
+    def starter(self) -> Starter:
+        """The program that starts the ranks."""
+        return "mpirun" if needs_mpirun(self.plan.engine) else self.cluster.ranks_by
 
     @property
     def hosts_origin(self) -> str:

@@ -14,14 +14,15 @@ import platformdirs
 
 from trainjob.backends import project as projects
 from trainjob.backends.project import Project, Selection
+from trainjob.cluster.base import with_directives
 from trainjob.cluster.job import Job
-from trainjob.cluster.lookup import NamedCluster, find
 from trainjob.cluster.merging import merge_job
-from trainjob.cluster.site import with_directives
 from trainjob.contract import package, tasks
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import expanded
 from trainjob.data import manifest
+from trainjob.kinds.lookup import NamedCluster, find
+from trainjob.kinds.table import KINDS
 from trainjob.observe import index
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
@@ -83,7 +84,8 @@ class Prepared:
         """Return the job script with notes about origins and reasons."""
         from trainjob.render import rendered as rendering
 
-        return rendering.explained(self.request, package.companion("templates"), site_templates())
+        page = KINDS[self.request.cluster.kind].job_page()
+        return rendering.explained(self.request, page, package.companion("templates"), site_templates())
 
     def changed(self, **settings: Any) -> Prepared:
         """Return the same request with these settings of the job changed, planned again. Raises Refusal."""
@@ -128,7 +130,7 @@ def rendered(request: Request) -> Rendered:
     """Return the files of a planned request, rendered from our templates and the site's."""
     from trainjob.render.rendered import render
 
-    return render(request, package.companion("templates"), site_templates())
+    return render(request, KINDS[request.cluster.kind].job_page(), package.companion("templates"), site_templates())
 
 
 def _with_absolute_paths(named_cluster: NamedCluster, job: Job) -> Job:

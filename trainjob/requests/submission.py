@@ -11,13 +11,12 @@ from trainjob.backends import registry
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
-from trainjob.cluster import recorded
-from trainjob.cluster.models import SlurmCluster
-from trainjob.cluster.site import refuse_missing_facts
+from trainjob.cluster.base import refuse_missing_facts
 from trainjob.contract import secrets
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
+from trainjob.kinds import recorded
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
@@ -29,8 +28,7 @@ from trainjob.planning.values import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.records.submission import Remote
-from trainjob.render.directives import DirectiveError
-from trainjob.render.request import MARGIN, Request
+from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests.prepared import Prepared, rendered
 
 
@@ -129,7 +127,7 @@ def refuse_secrets(prepared: Prepared) -> None:
 def _refuse_no_job(prepared: Prepared) -> None:
     """Raise UserError if no job is given: the default task is only for a first try on the user's own machine."""
     job = prepared.request.job
-    if job.task is None and job.command is None and prepared.named_cluster.cluster.kind != "local":
+    if job.task is None and job.command is None and prepared.named_cluster.cluster.is_shared:
         raise UserError(
             f"no job is given, and cluster {prepared.named_cluster.name} is shared with others",
             "give --task digits-cnn for a first run, --task module:attribute or --job FILE for your own task, or a "
@@ -183,7 +181,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
     """
     record = jobs.read(paths.job)
     cluster = recorded.cluster(record)
-    if record.train is None or not isinstance(cluster, SlurmCluster):
+    if record.train is None:
         return request
     if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array
         return request
@@ -197,7 +195,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
         f"a checkpoint of this run took up to {durable_s:.0f} s until it was on disk, and the stop signal comes only "
         f"{margin_s:.0f} s before the time limit"
     )
-    if MARGIN not in record.request.origins and "margin_s" in cluster.time_limit_signal.stated:
+    if MARGIN not in record.request.origins and cluster.states_margin:
         say(
             f"{observation}, as its cluster file says. "
             f"Submit it again with time_limit_signal.margin_s: {needed_s} there"
@@ -214,9 +212,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
 
 def _with_margin(request: Request, margin_s: int, durable_s: float) -> Request:
     """Return the request with this margin, planned again. Raises Refusal if the time limit has no room for it."""
-    cluster = request.cluster
-    assert isinstance(cluster, SlurmCluster)  # noqa: S101 - the caller has checked
-    longer = cluster.changed(time_limit_signal=cluster.time_limit_signal.changed(margin_s=margin_s))
+    longer = request.cluster.with_margin(margin_s)
     origin = f"measured: a checkpoint of this run took up to {durable_s:.0f} s"
     return dataclasses.replace(
         request,

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.backends import registry
-from trainjob.cluster.lookup import find
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded
+from trainjob.kinds.lookup import find
 from trainjob.lifecycle import start
 from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
@@ -146,7 +146,7 @@ def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbe
 
 def refuse_unfit(prepared: Prepared) -> None:
     """Raise UserError for a cluster of another kind than local, and for every problem that `check` would find."""
-    if prepared.named_cluster.cluster.kind != "local":
+    if not prepared.named_cluster.cluster.trains_here:
         raise UserError(
             f"this trains on the CPUs of this machine, and cluster {prepared.named_cluster.name} is of kind "
             f"{prepared.named_cluster.cluster.kind}",

@@ -7,7 +7,8 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 
-from trainjob.cluster.models import Cluster, LocalCluster, SlurmCluster
+from trainjob.cluster.base import Cluster
+from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
 from trainjob.rehearse import gpus
 from trainjob.requests.prepared import Prepared
@@ -17,20 +18,20 @@ _SLURM_ONLY = ("hosts",)
 
 def are_of(cluster: Cluster) -> bool:
     """Return whether the cluster has GPUs that this machine can simulate."""
-    return isinstance(cluster, SlurmCluster) and cluster.node.accelerator == "gpu"
+    return cluster.has_scheduler and cluster.accelerator == "gpu"
 
 
 @contextlib.contextmanager
 def standing_in(prepared: Prepared) -> Iterator[Prepared]:
     """Yield the job as it trains on this machine, with a stand-in GPU for each instance; any other job as it is."""
     cluster = prepared.named_cluster.cluster
-    if not isinstance(cluster, SlurmCluster) or not are_of(cluster):
+    if not are_of(cluster):
         yield prepared
         return
-    count = max(prepared.request.plan.topology.instances, cluster.most_accelerators)
-    here = LocalCluster(kind="local", accelerator="gpu", accelerators=count)
+    count = max(prepared.request.plan.topology.instances, cluster.accelerators_per_host or 0)
+    here = cluster_of({"kind": "local", "accelerator": "gpu", "accelerators": count})
     job = prepared.request.job.changed(**dict.fromkeys(_SLURM_ONLY))
     found = dataclasses.replace(prepared.named_cluster, cluster=here)
     request = dataclasses.replace(prepared.request, cluster=here, job=job, plan=plan(found.name, here, job))
-    with gpus.visible_here(sys.executable, count, cluster.node.type):
+    with gpus.visible_here(sys.executable, count, cluster.accelerator_type):
         yield dataclasses.replace(prepared, named_cluster=found, request=request)

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainjob.cluster.base import IpuCluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import PodCluster
 from trainjob.contract import states
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.tasks import DEFAULT_TASK
+from trainjob.kinds.lookup import find
 from trainjob.planning.build import plan
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import Rehearsal, redirects, rehearsal
@@ -131,12 +131,10 @@ def _rehearsed(trial: Rehearsal) -> RunPaths:
 @contextlib.contextmanager
 def standing_in(prepared: Prepared) -> Iterator[None]:
     """While this lasts, processes started on this machine find stand-ins for a pod's programs on their paths."""
-    cluster, before = prepared.named_cluster.cluster, dict(os.environ)
-    if not isinstance(cluster, PodCluster):
-        raise TypeError(cluster.kind)
+    cluster, before = IpuCluster.of(prepared.named_cluster.cluster), dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
         redirected = redirects(cluster, before, None, data_dir(find("local")))
-        os.environ.update(environment(Path(place), cluster, cluster.ipus, redirected))
+        os.environ.update(environment(Path(place), cluster, cluster.capacity.ipus or 0, redirected))
         try:
             yield
         finally:

@@ -16,8 +16,8 @@ from trainjob.backends.project import find
 from trainjob.check.checks import problems
 from trainjob.check.context import Context
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import cluster_of
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.table import cluster_of
 from trainjob.machines.access import HERE
 from trainjob.planning.build import plan
 from trainjob.records.job import ClusterRecord, RequestRecord

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.cluster.lookup import find
 from trainjob.contract.paths import expanded
 from trainjob.contract.quoting import path
+from trainjob.kinds.lookup import find
 from trainjob.observe import index
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import data_dir, prepare

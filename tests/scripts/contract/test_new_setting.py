@@ -21,7 +21,7 @@ from pathlib import Path
 from trainjob.records import job
 print(job.read(Path(sys.argv[1])).train.sharpness)
 """
-PAGE = "from trainjob.cluster.schema import settings_page; print(settings_page())"
+PAGE = "from trainjob.kinds.schema import settings_page; print(settings_page())"
 
 
 @pytest.fixture(scope="module")

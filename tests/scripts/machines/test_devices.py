@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.gc_monitor_tables import BOARDS, PROCESSES
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import cluster_of
 from trainjob.contract.errors import UserError
+from trainjob.kinds.lookup import find
+from trainjob.kinds.table import cluster_of
 from trainjob.machines.devices import asking
 
 GPUS = cluster_of({"kind": "local", "accelerator": "gpu", "accelerators": 2})

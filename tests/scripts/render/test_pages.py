@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.render_cases import HOSTILE, cluster, rendered, request, script
 from trainjob.backends import folder
-from trainjob.cluster.models import Cluster
+from trainjob.cluster.base import Cluster
 from trainjob.contract.paths import RunPaths
 from trainjob.render import library
 from trainjob.render.request import Request

@@ -20,6 +20,7 @@ from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
+from trainjob.kinds.table import KINDS
 from trainjob.planning.build import plan
 from trainjob.rehearse.slurm.description import Description
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
@@ -54,7 +55,8 @@ def request(job: dict[str, Any], **values: Any) -> Request:
 
 
 def rendered(job: dict[str, Any], **values: Any) -> Rendered:
-    return render(request(job, **values), package.companion("templates"))
+    asked = request(job, **values)
+    return render(asked, KINDS[asked.cluster.kind].job_page(), package.companion("templates"))
 
 
 def run_folder(target: Path, files: Rendered) -> RunPaths:

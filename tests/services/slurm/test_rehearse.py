@@ -12,8 +12,9 @@ import pytest
 
 from tests.support.slurm_jobs import POLL_S, is_over
 from tests.support.waiting import until
-from trainjob.cluster.models import SlurmCluster, cluster_of
 from trainjob.contract.errors import UserError
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.kinds.table import cluster_of
 from trainjob.machines.process import CommandError
 from trainjob.rehearse.slurm import faults, folders, private, root
 from trainjob.rehearse.slurm.description import Description, twin_of

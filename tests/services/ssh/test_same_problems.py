@@ -18,9 +18,9 @@ from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import cluster_of
 from trainjob.contract.errors import Problem
 from trainjob.data.manifest import SHIPPED
+from trainjob.kinds.table import cluster_of
 from trainjob.machines.access import HERE
 from trainjob.machines.ssh.machine import SshMachine
 from trainjob.planning.build import plan

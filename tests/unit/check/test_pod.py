@@ -13,9 +13,9 @@ from trainjob.backends.project import Project
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import cluster_of
 from trainjob.contract.errors import Problem
 from trainjob.data.manifest import SHIPPED
+from trainjob.kinds.table import cluster_of
 from trainjob.machines.process import Completed
 from trainjob.machines.ssh.failures import SshError
 from trainjob.planning.build import plan

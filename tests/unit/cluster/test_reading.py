@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.cluster.errors import ClusterError, JobError
-from trainjob.cluster.reading import cluster_from_text, job_from_text, read_cluster, read_job
+from trainjob.cluster.reading import job_from_text, read_job
 from trainjob.contract.errors import UserError
 from trainjob.contract.secrets import SecretsError
+from trainjob.kinds.reading import cluster_from_text, read_cluster
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.values import Refusal
 from trainjob.records.job import ContractError
 
@@ -267,7 +269,8 @@ def test_an_exponent_needs_no_dot() -> None:
 
 def test_anchors_and_merged_keys_are_read() -> None:
     merged = "kind: slurm\nenv: &shared {A: x, B: y}\nnodes: {<<: &n {count: 2, cpus: 4}, count: 3}"
-    assert cluster_from_text(merged, "c").nodes.as_values(stated_only=True) == {"count": 3, "cpus": 4}
+    cluster = SlurmCluster.of(cluster_from_text(merged, "c"))
+    assert cluster.node.as_values(stated_only=True) == {"count": 3, "cpus": 4}
 
 
 def test_a_key_over_a_merged_one_is_reported_at_its_own_line() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cluster.test_models import ALL_MODELS
+from tests.unit.kinds.test_models import ALL_MODELS
 from trainjob.cluster import validation
-from trainjob.cluster.lookup import catalog
 from trainjob.cluster.strict import Strict, build, key, keys_of
 from trainjob.cluster.validation import model_of
+from trainjob.kinds.lookup import catalog
 
 # What must be given beside the key that is tried.
 BESIDE: dict[str, dict[str, Any]] = {

@@ -10,9 +10,9 @@ import pytest
 from trainjob.cli import failures
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
-from trainjob.cluster.reading import cluster_from_text
 from trainjob.contract.errors import Problem, ProblemsError, UserError, joined, of_error
 from trainjob.contract.suggest import did_you_mean, nearest
+from trainjob.kinds.reading import cluster_from_text
 from trainjob.planning.values import Refusal
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster import draft
-from trainjob.cluster.models import SlurmCluster
-from trainjob.cluster.reading import read_cluster
 from trainjob.contract.errors import UserError
+from trainjob.kinds import draft
+from trainjob.kinds.reading import read_cluster
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.access import ThisMachine
 from trainjob.machines.process import Completed
 from trainjob.machines.slurm import drafted

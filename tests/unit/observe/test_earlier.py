@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from tests.support.render_cases import request
 from trainjob.backends import project
 from trainjob.cli.plan import plan
-from trainjob.cluster.lookup import find
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.lookup import find
 from trainjob.observe import index
 from trainjob.observe.predictions import earlier
 from trainjob.observe.report.report import report

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import planned, refused
-from trainjob.cluster.models import Cluster, cluster_of
+from trainjob.cluster.base import Cluster
+from trainjob.kinds.table import cluster_of
 from trainjob.observe.report import placement
 from trainjob.planning.picture import picture
 from trainjob.planning.record import as_record

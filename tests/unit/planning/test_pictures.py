@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.support.plan_cases import OWN, local, planned, pod, slurm
-from trainjob.cluster.models import Cluster
+from trainjob.cluster.base import Cluster
 from trainjob.planning.picture import picture
 from trainjob.planning.record import as_record
 from trainjob.planning.rows import arithmetic

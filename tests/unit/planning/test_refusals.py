@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import OWN, label, local, planned, pod, refused, slurm
-from trainjob.cluster.models import cluster_of
 from trainjob.contract import tasks
 from trainjob.contract.errors import UserError
+from trainjob.kinds.table import cluster_of
 
 SITE: dict[str, Any] = {"limits": {"max_nodes": 4, "max_time": "24:00:00"}}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import local, planned, pod, slurm
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import Cluster
 from trainjob.planning.picture import steps
 from trainjob.planning.rows import arithmetic
 from trainjob.planning.values import Refusal

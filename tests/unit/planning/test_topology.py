@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import OWN, hosts, label, local, planned, pod, slurm
-from trainjob.cluster.models import cluster_of
+from trainjob.kinds.table import cluster_of
 from trainjob.planning.rows import auto_select_ipus
 
 

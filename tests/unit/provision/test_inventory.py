@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster.lookup import NamedCluster
-from trainjob.cluster.reading import cluster_from_text
 from trainjob.contract.errors import UserError
 from trainjob.contract.package import companion
+from trainjob.kinds.lookup import NamedCluster
+from trainjob.kinds.reading import cluster_from_text
 from trainjob.provision.drive import hosts_of
 from trainjob.provision.inventory import as_file, inventory
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster.models import SlurmCluster, cluster_of
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.kinds.table import cluster_of
 from trainjob.rehearse.base import redirects
 from trainjob.rehearse.slurm.configuration import files, gres_conf, slurm_conf
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, twin_of

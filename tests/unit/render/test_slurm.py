@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.render_cases import cluster, explained_script, request, script, site_template
+from trainjob.cluster.base import with_directives
 from trainjob.cluster.job import Job
-from trainjob.cluster.site import with_directives
 from trainjob.contract.errors import UserError
 from trainjob.render.sourced import beside
 

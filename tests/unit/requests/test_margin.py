@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.render_cases import explained_script, request, script
-from trainjob.cluster.lookup import find
-from trainjob.cluster.models import cluster_of
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.lookup import find
+from trainjob.kinds.table import cluster_of
 from trainjob.records import job as jobs
 from trainjob.render.record import job_record
 from trainjob.render.request import Request

@@ -59,7 +59,7 @@ def _start(prepared: Prepared, script: bytes) -> tuple[str | None, list[Problem]
     from trainjob.check import slurm
     from trainjob.contract.errors import Problem, UserError
 
-    if prepared.named_cluster.cluster.kind != "slurm":
+    if not prepared.named_cluster.cluster.has_scheduler:
         raise UserError(
             f"--ask-controller asks Slurm, and cluster {prepared.named_cluster.name} has none", "leave it out"
         )

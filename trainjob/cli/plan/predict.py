@@ -103,7 +103,7 @@ def _measured(prepared: Prepared, jobs: Sequence[Prepared]) -> list[Observation]
     from trainjob.requests.profiling import profile
     from trainjob.requests.workbench import refuse_unfit, workbench
 
-    if prepared.named_cluster.cluster.kind != "local":
+    if not prepared.named_cluster.cluster.trains_here:
         name = prepared.named_cluster.name
         raise UserError(
             f"no earlier run of this job on cluster {name} tells how long it takes, and training here says nothing "

@@ -201,12 +201,13 @@ def loader(
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench.loader import Loading, loading, measured_appetite, verdict
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
 
     def line(row: Loading) -> tuple[str, ...]:
         return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
 
-    if find(flags.cluster).cluster.kind == "ipu-pod":
+    cluster = find(flags.cluster).cluster
+    if cluster.hosts_are_named and cluster.ranks_by == "poprun":
         bench_pods.print_loading(flags, loaders or [0], seconds, output, as_json=as_json)
         return
     _check_targets(plot, output)

@@ -114,8 +114,8 @@ def rehearse(
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
     import os
 
-    from trainjob.cluster.lookup import find
     from trainjob.contract.paths import expanded
+    from trainjob.kinds.lookup import find
     from trainjob.rehearse import pod_environment
     from trainjob.rehearse.base import redirects
 

@@ -107,7 +107,6 @@ def _print(verdict: Verdict | ResumeVerdict | BitwiseVerdict, *, kept: bool) -> 
 
 
 def _prepared(flags: JobOptions, dtype: str) -> Prepared:
-    from trainjob.cluster.models import ipu_place
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit
     from trainjob.verify import gpus
@@ -116,17 +115,16 @@ def _prepared(flags: JobOptions, dtype: str) -> Prepared:
     if dtype not in PRECISION:
         raise typer.BadParameter(f"--dtype {dtype}: expected {' or '.join(PRECISION)}")
     prepared = prepare(flags)
-    if ipu_place(prepared.named_cluster.cluster) is None and not gpus.are_of(prepared.named_cluster.cluster):
+    if prepared.named_cluster.cluster.ipu_keys is None and not gpus.are_of(prepared.named_cluster.cluster):
         refuse_unfit(prepared)
     return prepared
 
 
 def _compared(prepared: Prepared, flags: JobOptions, bench: Workbench, dtype: str) -> Verdict:
-    from trainjob.cluster.models import ipu_place
     from trainjob.verify import instances, pod
 
     updates = flags.values.get("updates", _UPDATES)
-    if ipu_place(prepared.named_cluster.cluster) is None:
+    if prepared.named_cluster.cluster.ipu_keys is None:
         count = bench.request.job.instances or _INSTANCES
         return instances.verify(bench, instances=count, updates=updates, dtype=dtype)
     if dtype != "float64":
@@ -165,7 +163,8 @@ def _resumed(
         dtype=dtype,
         seed=flags.values.get("seed", 0),
     )
-    if prepared.named_cluster.cluster.kind == "ipu-pod":
+    cluster = prepared.named_cluster.cluster
+    if cluster.hosts_are_named and cluster.ranks_by == "poprun":
         return _resumed_on_a_pod(prepared, bench, ordeal)
     return verify_resume(bench, ordeal)
 

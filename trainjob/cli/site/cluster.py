@@ -26,7 +26,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A name or a path.", a
 )
 def list_clusters(as_json: show.AsJson = False) -> None:
     """List the names that --cluster accepts here, and the file behind each."""
-    from trainjob.cluster.lookup import candidates
+    from trainjob.kinds.lookup import candidates
 
     known = candidates()
     if as_json:
@@ -44,7 +44,7 @@ def list_clusters(as_json: show.AsJson = False) -> None:
 )
 def show_cluster(name: Name, as_json: show.AsJson = False) -> None:
     """Print a cluster file; with --json as it was read, with defaults filled in."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
 
     found = find(name)
     if as_json:
@@ -78,7 +78,7 @@ def init(
     as_json: show.AsJson = False,
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
-    from trainjob.cluster import draft
+    from trainjob.kinds import draft
 
     if not from_slurm and (ssh or partition):
         raise typer.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
@@ -100,7 +100,7 @@ def _of_the_live_cluster(name: str, ssh: str | None, partition: str | None) -> s
 
 
 def _say_what_to_fill_in(name: str, path: Path, text: str, *, as_json: bool) -> None:
-    from trainjob.cluster import draft
+    from trainjob.kinds import draft
 
     places = draft.places_to_fill_in(text)
     if as_json:
@@ -120,11 +120,10 @@ def _say_what_to_fill_in(name: str, path: Path, text: str, *, as_json: bool) -> 
 )
 def check(name: Name, as_json: show.AsJson = False) -> None:
     """Check a cluster file, and show what it still needs before you can submit."""
-    from trainjob.cluster.lookup import find
-    from trainjob.cluster.site import missing_facts
+    from trainjob.kinds.lookup import find
 
     found = find(name)
-    missing = missing_facts(found.cluster)
+    missing = found.cluster.missing_facts
     if as_json:
         show.as_json({"name": found.name, "from": found.origin_word, "ok": True, "missing": list(missing)})
         return
@@ -144,7 +143,7 @@ def schema(
     as_json: show.AsJson = False,  # noqa: ARG001 - the schema is JSON in any case
 ) -> None:
     """Print the JSON Schema of cluster files, for completion and checks in an editor."""
-    from trainjob.cluster.schema import cluster_schema, job_schema
+    from trainjob.kinds.schema import cluster_schema, job_schema
 
     typer.echo(json.dumps(job_schema() if job else cluster_schema(), indent=1, ensure_ascii=False))
 
@@ -157,7 +156,7 @@ def schema(
 )
 def inventory(name: Name, as_json: show.AsJson = False) -> None:  # noqa: ARG001 - Ansible's inventories are JSON
     """Print the hosts, and what is installed on them, as a dynamic inventory for Ansible."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
     from trainjob.provision.inventory import inventory as made
 
     show.as_json(made(find(name)))

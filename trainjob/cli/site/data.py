@@ -169,9 +169,9 @@ def check(
 
 
 def _folder(cluster: str, folder: Path | None) -> Path:
-    from trainjob.cluster.lookup import find
     from trainjob.contract.errors import UserError
     from trainjob.contract.paths import expanded
+    from trainjob.kinds.lookup import find
 
     if folder is not None:
         return folder

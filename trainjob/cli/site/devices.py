@@ -24,7 +24,7 @@ def devices(
     as_json: show.AsJson = False,
 ) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
 
     found = find(cluster)
     while True:
@@ -38,7 +38,7 @@ def devices(
 def _show(name: str, cluster: object, *, as_json: bool) -> None:
     from typing import cast
 
-    from trainjob.cluster.models import Cluster
+    from trainjob.cluster.base import Cluster
     from trainjob.machines.devices.asking import devices as ask
 
     listed = ask(name, cast(Cluster, cluster))

@@ -45,7 +45,7 @@ def provision(
     as_json: show.AsJson = False,
 ) -> None:
     """Install virtualenvs and data sets on a cluster's hosts, and check them with a tiny job."""
-    from trainjob.cluster.lookup import find
+    from trainjob.kinds.lookup import find
     from trainjob.provision.drive import Request
     from trainjob.provision.drive import provision as driven
     from trainjob.provision.inventory import inventory

@@ -6,8 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from trainjob.cluster.models import Cluster, HostsCluster, LocalCluster, SlurmCluster, ipu_place
-from trainjob.cluster.place import IpuPlace
+from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.contract import package
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
@@ -28,31 +27,27 @@ def devices(name: str, cluster: Cluster) -> list[Device]:
     # A rehearsed pod is on this machine, wherever the real one is.
     is_rehearsed = STANDIN_VIPU in os.environ
     machine = machine_at(cluster.ssh.host, cluster.ssh.user) if cluster.ssh and not is_rehearsed else HERE
-    place = ipu_place(cluster)
-    if place is not None:
-        return _ipus(name, place, machine)
-    key = "accelerator" if isinstance(cluster, LocalCluster) else "nodes.accelerator"
-    if _accelerators(cluster) == 0:
+    if cluster.ipu_keys is not None:
+        return _ipus(name, cluster.ipu_keys, machine)
+    if cluster.accelerators_per_host == 0:
         raise UserError(
-            f"cluster {name} has no devices: {key} is cpu, so its ranks train on CPUs",
-            f"Name another cluster, or give {key} in its file",
+            f"cluster {name} has no devices: {cluster.accelerator_key} is cpu, so its ranks train on CPUs",
+            f"Name another cluster, or give {cluster.accelerator_key} in its file",
         )
-    if isinstance(cluster, SlurmCluster):
-        return _allocated(name, cluster, machine)
-    if not isinstance(cluster, HostsCluster):
+    if cluster.has_scheduler:
+        return _allocated(name, cluster.partition, machine)
+    if not cluster.hosts_are_named:
         return _gpus(name, machine)
     with ThreadPoolExecutor(max_workers=8) as pool:
         listed = pool.map(lambda host: (host, _gpus(name, machine, host)), cluster.host_names or ())
         return [replace(device, where=f"{host} · {device.where}") for host, devices in listed for device in devices]
 
 
-def _allocated(name: str, cluster: SlurmCluster, machine: Machine) -> list[Device]:
+def _allocated(name: str, partition: str | None, machine: Machine) -> list[Device]:
     """Return the GPUs of the partition's nodes. The login node may have none."""
-    partition = cluster.directives.get("partition")
-    named = partition if isinstance(partition, str) else None
-    listed = allocated.devices(machine, named)
+    listed = allocated.devices(machine, partition)
     if not listed:
-        where = f"partition {named}" if named else "any partition"
+        where = f"partition {partition}" if partition else "any partition"
         raise UserError(
             f"sinfo on {machine.name} lists no GPUs on the nodes of {where}, which cluster {name} says there are",
             "check nodes.accelerator in the cluster file against: sinfo -N -O NodeHost,Gres",
@@ -60,18 +55,7 @@ def _allocated(name: str, cluster: SlurmCluster, machine: Machine) -> list[Devic
     return listed
 
 
-def _accelerators(cluster: Cluster) -> int | None:
-    match cluster:
-        case LocalCluster():
-            return cluster.accelerators
-        case SlurmCluster():
-            return cluster.most_accelerators
-        case HostsCluster():
-            return cluster.nodes.accelerators
-    return None
-
-
-def _ipus(name: str, cluster: IpuPlace, machine: Machine) -> list[Device]:
+def _ipus(name: str, cluster: IpuCluster, machine: Machine) -> list[Device]:
     partition = cluster.vipu.partition or ""
     sdk_path = (cluster.sdk.path if cluster.sdk else None) or ""
     # A partition that a job has made is of no use to other jobs.

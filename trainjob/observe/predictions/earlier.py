@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.cluster.times import seconds
 from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
@@ -55,13 +54,9 @@ def target_of(request: Request) -> model.Target | None:
     batch, topology = request.plan.batch, request.plan.topology
     if batch is None or batch.total_updates is None or request.elements:
         return None
-    limit = margin = None
-    if isinstance(request.cluster, SlurmCluster):
-        text = request.job.time_limit or request.cluster.time_limit
-        limit = None if text is None else seconds(text)
-        margin = request.cluster.time_limit_signal.margin_s
+    limit = request.cluster.time_limit_of(request.job)
     # Only this machine's cores are known; all instances share them.
-    is_here = request.plan.kind == "local" and topology.device_word == "CPU"
+    is_here = request.cluster.trains_here and topology.device_word == "CPU"
     return model.Target(
         instances=topology.instances,
         accumulation=batch.accumulation,
@@ -70,8 +65,8 @@ def target_of(request: Request) -> model.Target | None:
         # With `auto` they take next to no time.
         checkpoint_every=0 if request.job.checkpoint_every == "auto" else request.job.checkpoint_every,
         cores=len(os.sched_getaffinity(0)) if is_here and hasattr(os, "sched_getaffinity") else None,
-        time_limit_s=limit,
-        margin_s=float(margin or 0.0),
+        time_limit_s=None if limit is None else seconds(limit),
+        margin_s=float(request.cluster.stop_margin_s),
     )
 
 

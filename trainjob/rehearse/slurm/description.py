@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from trainjob.cluster.models import Nodes, SlurmCluster
+from trainjob.cluster.nodes import Nodes
+from trainjob.kinds.slurm.model import SlurmCluster
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB

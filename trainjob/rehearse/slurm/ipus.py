@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import quoting
 from trainjob.contract.environment import STANDIN_HOSTS, STANDIN_USER, STANDIN_VIPU
 from trainjob.contract.errors import UserError
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.rehearse import pod_environment
 from trainjob.rehearse.slurm import root

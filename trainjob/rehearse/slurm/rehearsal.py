@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainjob.backends import folder
-from trainjob.cluster.models import SlurmCluster, ipu_place
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
@@ -35,9 +35,7 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
 
     Raises UserError if the machine can't run one, or if the job ends before the fault is injected.
     """
-    cluster = rehearsal.request.cluster
-    if not isinstance(cluster, SlurmCluster):
-        raise TypeError(cluster.kind)
+    cluster = SlurmCluster.of(rehearsal.request.cluster)
     if rehearsal.inject == "node-failure" and cluster.has_groups:
         raise UserError(
             "--inject node-failure needs a node to spare, and a job on groups of nodes takes all of them",
@@ -83,7 +81,7 @@ def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
     description = twin_of(cluster, len(topology.hosts), release=release, accounting=accounting)
-    if ipu_place(cluster) is not None:
+    if cluster.ipu_keys is not None:
         with folders.new_folder() as place:
             environment = ipus.environment(place, cluster, rehearsal.redirects)
             settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
@@ -92,7 +90,9 @@ def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
         torch = gpus.make_ready(rehearsal.redirects["TRAINJOB_PYTHON"])
         with folders.new_folder() as place:
             python = rehearsal.redirects["TRAINJOB_PYTHON"]
-            environment = gpus.environment(place, cluster.most_accelerators, cluster.node.type, python, torch)
+            environment = gpus.environment(
+                place, cluster.accelerators_per_host, cluster.accelerator_type, python, torch
+            )
             yield Stage(description, {**environment, **ipus.LOOPBACK}, place)
     else:
         path = process.search_path(rehearsal.redirects["TRAINJOB_PYTHON"])
@@ -124,7 +124,7 @@ def _say_what_differs(rehearsal: Rehearsal, cluster: SlurmCluster, description: 
 
 
 def _say_what_is_simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> None:
-    if ipu_place(cluster) is not None:
+    if cluster.ipu_keys is not None:
         rehearsal.say("stand-ins replace poprun, vipu, poptorch and popdist: instances train on the CPU")
     elif cluster.node.accelerator != "cpu":
         rehearsal.say(f"its {cluster.node.accelerator}s are allocated by count only: ranks train on the CPU, over gloo")

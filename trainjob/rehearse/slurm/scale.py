@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.words import quantity
 from trainjob.records import typed
 from trainjob.records.files import DamagedError
@@ -21,7 +21,6 @@ from trainjob.rehearse.slurm import configuration, root
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 from trainjob.rehearse.slurm.rehearsal import NOT_THE_SAME, Stage, holds_the_same_bytes, stage, submit
 from trainjob.rehearse.slurm.watching import Scene, last_words, wait_for
-from trainjob.render.directives import starter_of
 
 MOST_NODES = 256
 # Measured before the plan's own number of nodes, to see what grows with it.
@@ -61,12 +60,13 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
 
 def _cluster(rehearsal: Rehearsal) -> SlurmCluster:
     request = rehearsal.request
-    cluster, hosts = request.cluster, len(request.plan.topology.hosts)
-    if not isinstance(cluster, SlurmCluster) or starter_of(request, cluster) != "srun":
+    hosts = len(request.plan.topology.hosts)
+    if request.starter != "srun":
         raise UserError(
             "--launch-only is for Slurm jobs whose ranks srun starts, and this job's are started otherwise",
             "leave --launch-only out",
         )
+    cluster = SlurmCluster.of(request.cluster)
     if cluster.has_groups:
         raise UserError(
             "--launch-only starts a job on fewer nodes as well, and a job on groups of nodes takes all of them",

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import states
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.watching import Scene, wait_for
 

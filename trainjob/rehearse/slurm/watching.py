@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.records import attempts, checkpoints, failure, progress
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.records.progress import ProgressRecord

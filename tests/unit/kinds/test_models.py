@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import KINDS, LocalCluster, PodCluster, SlurmCluster, cluster_of
-from trainjob.cluster.reading import cluster_from_text
 from trainjob.cluster.strict import Strict, keys_of
 from trainjob.cluster.validation import InvalidError
 from trainjob.contract.environment import RANK_NAMES, REDIRECTS
+from trainjob.kinds.hosts.model import HostsCluster
+from trainjob.kinds.local.model import LocalCluster
+from trainjob.kinds.pod.model import PodCluster
+from trainjob.kinds.reading import cluster_from_text
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.kinds.table import KINDS, cluster_of
 
 # The two examples of the design, section 5, word for word.
 POD_EXAMPLE = """\
@@ -72,7 +76,9 @@ def _kinds(annotation: object) -> list[type[Strict]]:
     return [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, Strict)]
 
 
-ALL_MODELS = {name: found for kind in (*KINDS.values(), Job) for name, found in _models(kind).items()}
+ALL_MODELS = {
+    name: found for kind in (*(kind.MODEL for kind in KINDS.values()), Job) for name, found in _models(kind).items()
+}
 
 
 def test_the_walk_over_models_finds_the_nested_ones() -> None:
@@ -159,7 +165,7 @@ def test_what_no_process_can_be_given_is_no_value(value: Any) -> None:
 @pytest.mark.parametrize("time", ["04:00:00", "90", "90:30", "1-12", "1-12:30", "1-12:30:00", "UNLIMITED"])
 def test_times_that_slurm_reads(time: str) -> None:
     nodes = {"count": 1, "cpus": 1}
-    assert cluster_of({"kind": "slurm", "nodes": nodes, "time_limit": time}).time_limit == time
+    assert SlurmCluster.of(cluster_of({"kind": "slurm", "nodes": nodes, "time_limit": time})).time_limit == time
 
 
 def test_another_machine_is_not_of_kind_local() -> None:
@@ -168,9 +174,9 @@ def test_another_machine_is_not_of_kind_local() -> None:
 
 
 def test_hosts_without_a_scheduler_have_names_or_a_number() -> None:
-    hosts = cluster_of({"kind": "hosts", "hosts": "gpu-[1-3]", "nodes": {"accelerator": "cpu"}})
+    hosts = HostsCluster.of(cluster_of({"kind": "hosts", "hosts": "gpu-[1-3]", "nodes": {"accelerator": "cpu"}}))
     assert (hosts.host_names, hosts.number_of_hosts, hosts.nodes.cpus) == (("gpu-1", "gpu-2", "gpu-3"), 3, None)
-    assert cluster_of({"kind": "hosts", "host_count": 2}).number_of_hosts == 2
+    assert cluster_of({"kind": "hosts", "host_count": 2}).capacity.hosts == 2
     with pytest.raises(InvalidError, match=r"is missing: give hosts: pod-host"):
         cluster_of({"kind": "hosts"})
     with pytest.raises(InvalidError, match="hosts with IPUs are of kind ipu-pod"):

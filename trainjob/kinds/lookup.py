@@ -8,10 +8,10 @@ from pathlib import Path
 
 import platformdirs
 
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.models import Cluster
-from trainjob.cluster.reading import read_cluster
 from trainjob.contract.suggest import nearest
+from trainjob.kinds.reading import read_cluster
 
 CATALOG = Path(__file__).parent / "catalog"
 HERE = Path("clusters")

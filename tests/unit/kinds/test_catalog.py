@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster.draft import SOURCES, draft, places_to_fill_in, source_of_kind, write_draft
+from trainjob.cluster.base import refuse_missing_facts
 from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.lookup import catalog
-from trainjob.cluster.models import cluster_of
-from trainjob.cluster.reading import cluster_from_text
-from trainjob.cluster.site import missing_facts, refuse_missing_facts
+from trainjob.kinds.draft import draft, places_to_fill_in, source_of_kind, write_draft
+from trainjob.kinds.lookup import catalog
+from trainjob.kinds.pod.model import PodCluster
+from trainjob.kinds.reading import cluster_from_text
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.kinds.table import KINDS, cluster_of
 
 CATALOG = {known.name: known for known in catalog()}
 POD_FACTS = ("hosts", "vipu.server", "vipu.partition", "sdk.path", "sdk.venv")
@@ -23,19 +25,19 @@ SLURM = {"kind": "slurm", "nodes": {"count": 1, "cpus": 1}, "runs_dir": "/r"}
     [("pod4", 4, 1, 1), ("pod16", 16, 1, 1), ("pod64", 64, 4, 1), ("pod128", 128, 8, 2), ("pod256", 256, 16, 4)],
 )
 def test_pods_are_as_the_vendor_builds_them(name: str, ipus: int, hosts: int, ilds: int) -> None:
-    pod = CATALOG[name].read().cluster
+    pod = PodCluster.of(CATALOG[name].read().cluster)
     assert (pod.ipus, pod.host_count, pod.ilds, pod.host_names) == (ipus, hosts, ilds, None)
     assert (pod.ssh, pod.runs_dir, pod.data_dir) == (None, "/shared/runs", "/localdata")
 
 
 def test_the_slurm_cluster_is_the_designs_without_the_sites_facts() -> None:
-    slurm = CATALOG["slurm-gpu"].read().cluster
+    slurm = SlurmCluster.of(CATALOG["slurm-gpu"].read().cluster)
     assert (slurm.node.count, slurm.node.accelerator, slurm.node.accelerators) == (8, "gpu", 4)
     assert (slurm.directives, slurm.required_directives) == ({"exclusive": True}, ["partition", "account"])
 
 
 def test_the_catalog_lacks_what_only_a_site_knows() -> None:
-    lacking = {name: missing_facts(known.read().cluster) for name, known in CATALOG.items()}
+    lacking = {name: known.read().cluster.missing_facts for name, known in CATALOG.items()}
     pods = dict.fromkeys(("pod4", "pod16", "pod64", "pod128", "pod256"), POD_FACTS)
     slurm = {
         "slurm-gpu": ("directives.partition", "directives.account"),
@@ -57,17 +59,17 @@ def test_ipus_under_slurm_need_an_sdk_and_a_server_that_makes_their_partitions(
 ) -> None:
     nodes = {"count": 1, "accelerator": "ipu", "accelerators": 4, "cpus": 8}
     asked = {"kind": "slurm", "nodes": nodes, "directives": {"partition": "ipu"}, "runs_dir": "/r", **keys}
-    assert missing_facts(cluster_of(asked)) == lacking
+    assert cluster_of(asked).missing_facts == lacking
 
 
 def test_a_pod_without_sdk_and_runs_dir_lacks_those_too() -> None:
     bare = cluster_of({"kind": "ipu-pod", "ipus": 4, "hosts": "a"})
-    assert missing_facts(bare) == ("vipu.server", "vipu.partition", "sdk.path", "sdk.venv", "runs_dir")
+    assert bare.missing_facts == ("vipu.server", "vipu.partition", "sdk.path", "sdk.venv", "runs_dir")
 
 
 def test_an_allocation_stands_for_a_partition() -> None:
     asked = {"kind": "ipu-pod", "ipus": 4, "hosts": "a", "vipu": {"server": "v", "allocation": "c"}}
-    assert "vipu.partition" not in missing_facts(cluster_of(asked))
+    assert "vipu.partition" not in cluster_of(asked).missing_facts
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_required_directives_are_facts(
     directives: dict[str, Any], required: list[str], lacking: tuple[Any, ...]
 ) -> None:
     cluster = cluster_of({**SLURM, "directives": directives, "required_directives": required})
-    assert missing_facts(cluster) == lacking
+    assert cluster.missing_facts == lacking
 
 
 def test_the_refusal_names_what_is_missing_and_the_command_that_helps() -> None:
@@ -113,9 +115,9 @@ def test_a_draft_is_the_catalogs_file_with_its_comments(name: Any) -> None:
 def test_filling_in_the_marked_places_is_all_that_submitting_needs(name: Any) -> None:
     text = draft("mine", name)
     filled = re.sub(r"(?m)^( *)# (?=\S+:.*# fill in)", r"\1", text)
-    assert missing_facts(cluster_from_text(filled, "mine.yaml")) == ()
+    assert cluster_from_text(filled, "mine.yaml").missing_facts == ()
     marked = [key for _, key in places_to_fill_in(text)]
-    assert marked == [fact.split(".")[-1] for fact in missing_facts(CATALOG[name].read().cluster)]
+    assert marked == [fact.split(".")[-1] for fact in CATALOG[name].read().cluster.missing_facts]
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -131,7 +133,7 @@ def test_a_place_to_fill_in_is_told_with_its_line() -> None:
     assert text.split("\n")[line - 1].startswith("# hosts: pod-host[1-4]")
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_draft_of_that_kind(kind: Any) -> None:
     assert cluster_from_text(draft("mine", source_of_kind(kind)), "mine.yaml").kind == kind
 

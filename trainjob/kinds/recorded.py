@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import KINDS, Cluster, cluster_of
 from trainjob.cluster.validation import InvalidError
+from trainjob.kinds.table import KINDS, cluster_of
 from trainjob.records.job import ContractError, JobRecord
 
 

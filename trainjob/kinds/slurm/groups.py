@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from trainjob.cluster.models import Nodes, SlurmCluster
+from trainjob.cluster.nodes import Nodes
 from trainjob.contract.errors import UserError
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.values import Topology
 from trainjob.render.record import environment
 from trainjob.render.request import Request

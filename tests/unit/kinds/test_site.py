@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from trainjob.cluster.base import with_directives
 from trainjob.cluster.errors import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.merging import merge_job
-from trainjob.cluster.models import SlurmCluster, cluster_of
-from trainjob.cluster.site import missing_facts, with_directives
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.kinds.table import cluster_of
 
 SLURM = cluster_of(
     {
@@ -29,8 +30,8 @@ def test_a_jobs_directives_override_the_cluster_files() -> None:
 
 
 def test_a_directive_of_the_job_is_a_fact_that_the_file_need_not_have() -> None:
-    assert missing_facts(SLURM) == ("directives.account",)
-    assert missing_facts(with_directives("hpc", SLURM, Job.of({"directives": {"account": "abc"}}))) == ()
+    assert SLURM.missing_facts == ("directives.account",)
+    assert with_directives("hpc", SLURM, Job.of({"directives": {"account": "abc"}})).missing_facts == ()
 
 
 def test_settings_that_are_options_of_sbatch_override_the_cluster_file() -> None:

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.lookup import catalog
 from trainjob.contract.suggest import nearest
-
-# The catalog's file from which `cluster init --kind` drafts.
-SOURCES = {"ipu-pod": "pod64", "slurm": "slurm-gpu", "hosts": "hosts-gpu", "local": "local"}
+from trainjob.kinds.lookup import catalog
+from trainjob.kinds.table import KINDS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
@@ -33,9 +31,9 @@ def refuse_name(name: str) -> None:
 
 def source_of_kind(kind: str) -> str:
     """Return the name of the catalog's file for `kind`. Raises ClusterError, which lists the kinds."""
-    if kind not in SOURCES:
-        raise ClusterError(f'read --kind "{kind}", expected one of {", ".join(SOURCES)}', _meant(kind, SOURCES))
-    return SOURCES[kind]
+    if kind not in KINDS:
+        raise ClusterError(f'read --kind "{kind}", expected one of {", ".join(KINDS)}', _meant(kind, KINDS))
+    return KINDS[kind].DRAFT
 
 
 def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:

@@ -7,17 +7,17 @@ from typing import Annotated, Any, Union
 from pydantic import Field, TypeAdapter
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import KINDS
 from trainjob.cluster.validation import model_of
 from trainjob.contract import setting_row, settings
 from trainjob.contract.setting_row import Row
+from trainjob.kinds.table import KINDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def cluster_schema() -> dict[str, Any]:
     """Return the schema of a cluster file, whose key `kind` decides the other keys."""
-    kinds: Any = Union[tuple(model_of(kind) for kind in KINDS.values())]  # noqa: UP007 - made from a tuple
+    kinds: Any = Union[tuple(model_of(kind.MODEL) for kind in KINDS.values())]  # noqa: UP007 - made from a tuple
     of_its_kind: TypeAdapter[Any] = TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
     return {"$schema": _DIALECT, "title": "trainjob cluster file", **of_its_kind.json_schema()}
 

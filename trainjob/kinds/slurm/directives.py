@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainjob.cluster import array
-from trainjob.cluster.models import SlurmCluster, ipu_place
-from trainjob.cluster.site import OF_SETTINGS
+from trainjob.cluster.base import OF_SETTINGS
 from trainjob.contract import quoting
-from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.contract.suggest import did_you_mean
-from trainjob.planning.engines import needs_mpirun
-from trainjob.planning.slurm import cpus_per_task, threads_left_idle
-from trainjob.render.groups import of_each_group
-from trainjob.render.request import MARGIN, Request
+from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.render.sourced import SourcedShell
 
 Value = str | int | bool
@@ -59,12 +56,6 @@ _OPTIONS = frozenset(_NAMES.split())
 _MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
 
 
-class DirectiveError(UserError):
-    """A directive of the cluster file that contradicts the plan."""
-
-    code = "directive"
-
-
 def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
     """Return the finished `#SBATCH` lines. Raises DirectiveError, and QuotingError if a line can't hold a value."""
     first, *others = of_each_group(request, cluster)
@@ -99,13 +90,6 @@ def origin(request: Request, name: str) -> str:
     return request.origin(f"directives.{name}") if name in request.job.directives else request.cluster_origin
 
 
-def starter_of(request: Request, cluster: SlurmCluster) -> str:
-    """Return the program that starts the ranks: srun, poprun or mpirun."""
-    if ipu_place(cluster) is not None:
-        return "poprun"
-    return "mpirun" if needs_mpirun(request.plan.engine) else "srun"
-
-
 def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     topology = request.plan.topology
     yield "job-name", request.plan.name, request.origin("name")
@@ -114,10 +98,10 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
     if topology.instances_per_host > 1 or request.job.least_hosts is None:
         yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
-    yield "cpus-per-task", cpus_per_task(cluster, topology.instances_per_host), request.cluster_origin
+    yield "cpus-per-task", cluster.cpus_per_task(topology.instances_per_host), request.cluster_origin
     yield from _memory(request, cluster)
     yield from _accelerators(request, cluster)
-    time_limit = request.job.time_limit or cluster.time_limit
+    time_limit = cluster.time_limit_of(request.job)
     if time_limit is not None:
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
@@ -139,7 +123,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
     if cluster.directives.get("exclusive") is True:
         yield "mem", 0, origin(request, "exclusive")  # all of the node's memory
     elif nodes.memory_gb is not None:
-        cpus = min(nodes.cpus, cpus_per_task(cluster, ranks) * ranks * threads_left_idle(cluster))
+        cpus = min(nodes.cpus, cluster.cpus_per_task(ranks) * ranks * cluster.threads_left_idle)
         share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
         yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
 
@@ -147,7 +131,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
 def _signal(request: Request, cluster: SlurmCluster) -> str:
     settings = cluster.time_limit_signal
     # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
-    to_batch = settings.to == "batch" or starter_of(request, cluster) != "srun"
+    to_batch = settings.to == "batch" or request.starter != "srun"
     return f"{'B:' if to_batch else ''}USR1@{settings.margin_s}"
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.errors import ClusterError
-from trainjob.cluster.lookup import candidates, catalog, find, user_folder
-from trainjob.cluster.models import LocalCluster
+from trainjob.kinds.local.model import LocalCluster
+from trainjob.kinds.lookup import candidates, catalog, find, user_folder
 
 MINE = "kind: local\nmax_instances: 3\n"
 
@@ -32,16 +32,16 @@ def test_the_catalog_is_found_everywhere() -> None:
     found = find("local")
     assert (found.name, found.origin_word) == ("local", "catalog local")
     assert isinstance(found.cluster, LocalCluster)
-    assert (found.cluster.accelerator, found.cluster.max_instances) == ("cpu", None)
+    assert (found.cluster.accelerator, LocalCluster.of(found.cluster).max_instances) == ("cpu", None)
 
 
 def test_the_users_folder_comes_before_the_catalog_and_the_working_folder_before_both(folder: Path) -> None:
     write(user_folder() / "local.yaml")
     found = find("local")
-    assert (found.origin_word, found.cluster.max_instances) == ("user's cluster file local.yaml", 3)
+    assert (found.origin_word, LocalCluster.of(found.cluster).max_instances) == ("user's cluster file local.yaml", 3)
     write(folder / "clusters" / "local.yaml", "kind: local\nmax_instances: 4\n")
     found = find("local")
-    assert (found.origin_word, found.cluster.max_instances) == ("cluster file clusters/local.yaml", 4)
+    assert (found.origin_word, LocalCluster.of(found.cluster).max_instances) == ("cluster file clusters/local.yaml", 4)
 
 
 def test_a_value_with_a_slash_or_ending_in_yaml_is_a_path(folder: Path) -> None:
@@ -56,7 +56,7 @@ def test_an_absolute_path_is_not_told_to_what_is_rendered(folder: Path) -> None:
     write(folder / "mine.yaml")
     found = find(str(folder / "mine.yaml"))
     assert found.origin_word == "cluster file mine.yaml"
-    assert found.cluster.max_instances == 3
+    assert LocalCluster.of(found.cluster).max_instances == 3
 
 
 def test_an_unknown_name_lists_the_nearest_and_all_with_where_they_come_from(folder: Path) -> None:

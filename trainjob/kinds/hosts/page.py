@@ -1,26 +1,31 @@
-"""The template context of a job on hosts without a scheduler: one mpirun over all hosts."""
+"""What the job script of kind hosts prints: one mpirun over all hosts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainjob.cluster.models import HostsCluster
+from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.render.container import ContainerError
+from trainjob.render.context import common
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced
 
+TEMPLATE, SCRIPT = "jobs/hosts.sh.j2", "job.sh"
 
-def context(request: Request, cluster: HostsCluster) -> dict[str, Any]:
+
+def context(request: Request) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind hosts. Raises UserError for what mpirun does not support."""
+    cluster = request.cluster
     _refuse_unfit(cluster)
     topology, origin = request.plan.topology, request.cluster_origin
     names = [host.name for host in topology.hosts]
     slots = ",".join(f"{name}:{topology.instances_per_host}" for name in names)
     interface, port = cluster.network.interface, cluster.network.port
     return {
+        **common(request, "hosts", "on the host that starts jobs, bash job.sh", has_token=True),
         "container": None,
         "mpirun": [
             (Shell("-np"), Sourced(topology.instances, request.origin("instances"))),
@@ -34,7 +39,7 @@ def context(request: Request, cluster: HostsCluster) -> dict[str, Any]:
     }
 
 
-def _refuse_unfit(cluster: HostsCluster) -> None:
+def _refuse_unfit(cluster: Cluster) -> None:
     if cluster.container.runtime != "none":
         raise ContainerError(
             f"container.runtime is {cluster.container.runtime}, and on a cluster of kind hosts mpirun starts the "

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.models import KINDS
-from trainjob.cluster.schema import cluster_schema, job_schema
 from trainjob.contract.settings import names
+from trainjob.kinds.schema import cluster_schema, job_schema
+from trainjob.kinds.table import KINDS
 
 
 def objects(schema: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_every_key_is_explained_and_no_other_is_allowed(schema: Any) -> None:
 def test_a_cluster_file_is_one_kind_told_apart_by_kind() -> None:
     schema = cluster_schema()
     names = [branch["$ref"].removeprefix("#/$defs/") for branch in schema["oneOf"]]
-    assert names == [model.__name__ for model in KINDS.values()]
+    assert names == [kind.MODEL.__name__ for kind in KINDS.values()]
     kinds = [schema["$defs"][name]["properties"]["kind"]["const"] for name in names]
     assert kinds == list(KINDS)
     assert all("kind" in schema["$defs"][name]["required"] for name in names)

@@ -1,23 +1,24 @@
-"""The names that only templates of Slurm jobs have."""
+"""What the job script of kind slurm prints."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.cluster.models import SlurmCluster
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
-from trainjob.planning.slurm import cpus_per_task
-from trainjob.render import directives, poprun
+from trainjob.kinds.poprun import Option, PoprunLine, option
+from trainjob.kinds.slurm import directives
+from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.render.container import ContainerError
-from trainjob.render.directives import starter_of
-from trainjob.render.groups import of_each_group
+from trainjob.render.context import common
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
+TEMPLATE, SCRIPT = "jobs/sbatch.sh.j2", "job.sbatch"
 # The update that a task begins with. A user's own command need not count updates.
 _BEGINNING = "update-00000000"
 # These need a daemon or the user's own storage on each host, and can't start containers on other hosts.
@@ -25,13 +26,16 @@ _ONE_HOST = ("docker", "podman")
 # Docker renumbers the GPUs that it passes to a container from 0, so the variables of the host are wrong inside.
 _GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _SPLITS_MOUNTS = ',"\n'
+# All attempts of a run share one Slurm job id, and each element of an array has its own.
+_OWN_PARTITION = "trainjob_%j"
 
 
-def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
+def context(request: Request) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm does not support."""
-    starter, port = starter_of(request, cluster), cluster.network.port
-    origin = request.cluster_origin
+    cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
+    port = cluster.network.port
     return {
+        **common(request, "slurm", "in this folder, sbatch job.sbatch", has_token=starter != "srun"),
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
         "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),
@@ -55,7 +59,7 @@ def context(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
 
 def _step(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return srun's options for one group of nodes, or for all nodes if there are no groups."""
-    cpus = cpus_per_task(cluster, request.plan.topology.instances_per_host)
+    cpus = cluster.cpus_per_task(request.plan.topology.instances_per_host)
     return {"cpus_per_task": Sourced(cpus, request.cluster_origin), "srun_options": _srun_options(request, cluster)}
 
 
@@ -191,10 +195,24 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
             "the SDK's mpirun, which can't start each in its own container",
             "Take runtime: none, and sdk.venv",
         )
-    topology, origin = request.plan.topology, request.cluster_origin
+    topology, origin, vipu = request.plan.topology, request.cluster_origin, cluster.vipu
     allocation = _allocation(request, cluster)
+    partition = None
+    if vipu.partition is not None:
+        partition = SourcedShell(quoting.with_job_id(vipu.partition), origin)
+    elif vipu.allocation is not None:
+        partition = SourcedShell(quoting.with_job_id(_OWN_PARTITION), "a partition of the job's own")
+    hosts = SourcedShell(Shell(f'"$(hosts_of_job {cluster.poprun.host_list})"'), origin)
+    line = PoprunLine(
+        request,
+        cluster,
+        hosts=Option(Shell("--host"), hosts) if len(topology.hosts) > 1 else None,
+        ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
+        partition=partition,
+        allocation=None,  # the job script makes the partition before it starts poprun
+    )
     return {
-        **poprun.of_the_line(request, cluster),
+        **line.context(),
         "allocation": allocation,
         "removes_own_partition": allocation is not None and cluster.vipu.remove_partition is not False,
         "partition_ipus": Sourced(1 << (topology.devices - 1).bit_length(), origin),  # a power of two
