@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from trainjob.backends import containers, vipu_partitions
+from trainjob.backends import containers
 from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.cluster import hostlist
 from trainjob.cluster.array import Array
@@ -253,4 +253,4 @@ def hosts_of(paths: RunPaths) -> tuple[str, ...]:
 
 def clean_up(paths: RunPaths) -> None:
     """Remove the V-IPU partitions that the job script could not remove."""
-    vipu_partitions.remove(paths)
+    containers.remove_partitions(paths)
