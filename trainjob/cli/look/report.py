@@ -110,11 +110,11 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
 
 
 def _print_elements(paths: RunPaths, elements: list[RunPaths], *, as_json: bool) -> None:
-    from trainjob.observe.report.elements import in_words, own
+    from trainjob.observe.arrays import in_words, own_settings
     from trainjob.observe.status import status
 
     states = {one.id: one.state for one in status(paths).elements}
-    reports = [(made(element, states[element.id]), own(element)) for element in elements]
+    reports = [(made(element, states[element.id]), own_settings(element)) for element in elements]
     if as_json:
         rows = [{**report.as_json(), "own": settings} for report, settings in reports]
         show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": rows})

@@ -125,7 +125,7 @@ def _steps(request: Request) -> None:
 
 def _elements(request: Request) -> None:
     """Print what each element of an array has of its own."""
-    from trainjob.observe.report.elements import differing, in_words
+    from trainjob.observe.arrays import differing, in_words
 
     if not request.swept:
         return

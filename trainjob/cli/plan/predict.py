@@ -15,7 +15,7 @@ from trainjob.watch import show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainjob.observe.predictions.observed import Observation
+    from trainjob.observe.predictions.model import Observation
     from trainjob.records.prediction import Prediction, Range
     from trainjob.requests.prepared import Prepared
 
@@ -100,7 +100,6 @@ def _from(jobs: Sequence[Prepared], observations: list[Observation], basis: str 
 def _measured(prepared: Prepared, jobs: Sequence[Prepared]) -> list[Observation]:
     import os
 
-    from trainjob.requests.profiling import profile
     from trainjob.requests.workbench import refuse_unfit, workbench
 
     if not prepared.named_cluster.cluster.trains_here:
@@ -113,7 +112,7 @@ def _measured(prepared: Prepared, jobs: Sequence[Prepared]) -> list[Observation]
     refuse_unfit(prepared)
     numbers = [job.request.plan.topology.instances for job in jobs]
     with workbench(prepared, show.progress) as bench:
-        return list(profile(bench, numbers, os.cpu_count() or 1))
+        return list(bench.observe(numbers, os.cpu_count() or 1))
 
 
 def _print(predicted: Sequence[Prediction]) -> None:
