@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -43,6 +41,8 @@ def of_run(run: Described) -> str:
     curves = run.curves
     record = jobs.read(run.paths.job)
     listed = ranks(run.paths, run.report.instances)
+    settings, origins = by_setting(record.request.job), record.request.origins
+    scripts = (run.paths.job_script, run.paths.batch_script)
     return render(
         "run.html.j2",
         title=f"{run.report.name} · {run.report.state or 'not started'}",
@@ -63,9 +63,9 @@ def of_run(run: Described) -> str:
         predictions=run.report.predictions,
         events=timeline.events(run.paths, curves.marks),
         checkpoints=_checkpoints(run.paths),
-        settings=_settings(record),
+        settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
         warnings=record.plan.warnings,
-        script=_script(run.paths),
+        script=next((path.read_text(encoding="utf-8", errors="replace") for path in scripts if path.is_file()), ""),
     )
 
 
@@ -73,17 +73,18 @@ def of_runs(runs: Sequence[Described]) -> str:
     """Return the page that compares runs: settings that differ, then curves, then figures with their spread."""
     curves = {run.paths.id: run.curves for run in runs}
     requests = {run.paths.id: by_setting(jobs.read(run.paths.job).request.job) for run in runs}
+    speeds = [(name, one.speed()) for name, one in curves.items()]
     return render(
         "runs.html.j2",
         title=f"{len(runs)} runs compared",
         runs=runs,
         differing=_differing(requests),
         drawings=drawings.of_runs(curves),
-        speeds={name: _speed(one, "{1:,.0f} ({0:,.0f} to {2:,.0f})") for name, one in curves.items()},
+        speeds={name: "{1:,.0f} ({0:,.0f} to {2:,.0f})".format(*spread) if spread else "" for name, spread in speeds},
     )
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """Return a page of the folder templates/report."""
     folder = package.companion("templates") / "report"
     environment = Environment(
@@ -103,17 +104,13 @@ def _notes(curves: Series, report: Report) -> list[str]:
         notes.append(f"{curves.repeated_updates} updates were trained again after interruptions")
     if report.damaged_lines:
         notes.append(f"{report.damaged_lines} damaged lines of metrics.jsonl were passed over")
-    speed = _speed(curves, "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}")
-    if speed:
+    spread = curves.speed()
+    if spread is not None:
+        speed = "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}".format(*spread)
         notes.append(f"samples/s per logging interval: {speed}")
     if report.cause is not None:
         notes.append(str(report.cause))
     return notes
-
-
-def _speed(curves: Series, form: str) -> str:
-    spread = curves.speed()
-    return "" if spread is None else form.format(*spread)
 
 
 def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
@@ -131,26 +128,12 @@ def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _settings(record: jobs.JobRecord) -> list[tuple[str, str, str]]:
-    """Return what was requested: setting, value, and where the value came from."""
-    origins = record.request.origins
-    settings = by_setting(record.request.job)
-    return [(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())]
-
-
-def _differing(requests: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+def _differing(requests: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
     """Return each setting that is not the same in all runs, with its value in each."""
     keys = sorted({key for request in requests.values() for key in request})
     rows = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
-def _text(value: Any) -> str:
-    return " ".join(str(one) for one in value) if isinstance(value, list) else str(value)
-
-
-def _script(paths: RunPaths) -> str:
-    for path in (paths.job_script, paths.batch_script):
-        if path.is_file():
-            return Path(path).read_text(encoding="utf-8", errors="replace")
-    return ""
+def _text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
