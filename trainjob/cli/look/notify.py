@@ -23,18 +23,15 @@ def notify(stay: _Stay = False, test: _Test = False) -> None:
     if test:
         _try_each_way()
     elif not notifying.look(typer.echo, stay=stay):
-        typer.echo("a process in the background looks after the runs already")
+        typer.echo("a background process is already watching these runs")
 
 
 def _try_each_way() -> None:
-    from trainjob.cluster import preferences
     from trainjob.contract import states
     from trainjob.observe import delivery
     from trainjob.observe import notify as notifying
 
-    rules = notifying.configured()
-    if rules is None:
-        raise UserError(f"{preferences.file()} does not say who is told", "add `notify:`, as docs/reports.md shows it")
+    rules = notifying.required()
     message = delivery.Message(
         "test", "ended", states.COMPLETED, "local", 1, None, None, "trainjob notify --test", "This is a test."
     )
