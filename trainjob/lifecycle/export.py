@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
 
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
@@ -17,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import to_mlflow, to_tensorboard
 from trainjob.lifecycle.history import Tracker
 from trainjob.records import checkpoints
-from trainjob.records.safetensors import METADATA, SIZES, pieces, whole_shape
+from trainjob.records.safetensors import SIZES, header, pieces, whole_shape
 
 # Name of a tracker for `export` → the function that exports a run to it.
 TRACKERS: dict[str, Tracker] = {
@@ -32,31 +29,22 @@ def _join(parts: list[Path], target: Path, update: int) -> None:
         shutil.copyfile(parts[0], target)
         return
     by_name = pieces(parts)
-    entries: dict[str, Any] = {METADATA: {"update": str(update)}}
+    dtypes = {name: listed[0].place.dtype for name, listed in by_name.items()}
     # The runtime's order: large types first.
-    names = sorted(by_name, key=lambda name: (-SIZES[by_name[name][0].place.dtype], name))
-    end = 0
-    for name in names:
-        start, end = end, end + sum(piece.place.size for piece in by_name[name])
-        kind = by_name[name][0].place.dtype
-        entries[name] = {"dtype": kind, "shape": whole_shape(by_name[name]), "data_offsets": [start, end]}
-    header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
+    names = sorted(by_name, key=lambda name: (-SIZES[dtypes[name]], name))
+    listed = [(name, dtypes[name], whole_shape(by_name[name])) for name in names]
     with target.open("wb") as output:
-        output.write(struct.pack("<Q", len(header)) + header)
+        output.write(header(listed, {"update": str(update)}))
         for piece in (piece for name in names for piece in by_name[name]):
             with piece.path.open("rb") as source:
                 source.seek(piece.place.start)
-                _copy(source, output, piece.place.size)
-
-
-def _copy(source: IO[bytes], output: IO[bytes], count: int) -> None:
-    while count:
-        block = source.read(min(count, 1 << 24))
-        if not block:
-            raise OSError(errno.EIO, "a part of the checkpoint is shorter than its header says")
-        output.write(block)
-        count -= len(block)
+                left = piece.place.size
+                while left:
+                    block = source.read(min(left, 1 << 24))
+                    if not block:
+                        raise OSError(errno.EIO, "a part of the checkpoint is shorter than its header says")
+                    output.write(block)
+                    left -= len(block)
 
 
 def export(

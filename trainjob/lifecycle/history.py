@@ -1,4 +1,4 @@
-"""What a tracker gets of a run, from its folder: its settings, its metrics line by line, and where its files lie."""
+"""A run as a tracker gets it, from its folder: its settings, its metrics line by line, and where its files are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from trainjob.contract.secrets import is_secret_name
 from trainjob.observe.status import status
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records import submission as submissions
 from trainjob.records.metrics import TRAINING, Line
 
 # No tracker draws a larger figure.
@@ -63,7 +62,7 @@ class History:
         }
         lines, elapsed_s = metrics.Reader(self.paths), 0.0
         for line in lines.new():
-            elapsed_s += line.seconds if line.seconds > 0 else 0.0
+            elapsed_s += line.seconds if 0 < line.seconds < _LARGEST else 0.0
             if line.number > after_line and line.update < redone.get(line.attempt, math.inf):
                 figures = _figures(line)
                 if figures:
@@ -88,16 +87,24 @@ Tracker = Callable[[History, str], Exported]
 def history(paths: RunPaths) -> History:
     """Return the run as it is now, with its newest metrics fetched. Raises UserError."""
     mirror.refresh_output(paths)
-    record, submission = jobs.read(paths.job), submissions.read(paths)
+    record, now = jobs.read(paths.job), status(paths)
+    submission, newest = now.submission, checkpoints.newest(paths)
     began = datetime.fromisoformat(submission.submitted_at).timestamp() if submission else paths.job.stat().st_mtime
+    places = {
+        "run directory": paths.folder,
+        "metrics": paths.metrics,
+        "logs": paths.logs,
+        "newest checkpoint": newest,
+        "commit": submission.project.get("commit") if submission else None,
+    }
     return History(
         paths,
         paths.id,
         record.name,
-        status(paths).state,
+        now.state,
         began,
         dict(sorted(_settings(record).items())),
-        dict(_places(paths, submission.project.get("commit") if submission else None)),
+        {name: str(place) for name, place in places.items() if place},
     )
 
 
@@ -129,22 +136,8 @@ def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
         if not (name.startswith("env.") and is_secret_name(name.removeprefix("env.")))
     }
     every = {**stated, **{name: value for name, value in worked_out.items() if value is not None}}
-    return {name: value if isinstance(value, Setting) else _as_text(value) for name, value in every.items()}
-
-
-def _as_text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _places(paths: RunPaths, commit: str | None) -> Iterator[tuple[str, str]]:
-    yield "run directory", str(paths.folder)
-    yield "metrics", str(paths.metrics)
-    yield "logs", str(paths.logs)
-    newest = checkpoints.newest(paths)
-    if newest is not None:
-        yield "newest checkpoint", str(newest)
-    if commit:
-        yield "commit", commit
+    lists = {name: " ".join(map(str, value)) for name, value in every.items() if isinstance(value, list | tuple)}
+    return {name: value if isinstance(value, Setting) else str(value) for name, value in {**every, **lists}.items()}
 
 
 def _figures(line: Line) -> dict[str, float]:
@@ -153,7 +146,8 @@ def _figures(line: Line) -> dict[str, float]:
         return {}
     figures: dict[str, float | None] = {
         **{name: getattr(line, name) for name in ("epoch", *TRAINING, "samples")},
-        **({f"seconds_{phase}": seconds for phase, seconds in line.phases.items()} or {"seconds": line.seconds}),
+        **({"seconds": line.seconds} if line.kind == "evaluation" else {}),
+        **{f"seconds_{phase}": seconds for phase, seconds in line.phases.items()},
         **line.metrics,
     }
     known = {name: float(value) for name, value in figures.items() if value is not None}

@@ -90,9 +90,7 @@ def ids() -> list[str]:
 
 def every_run() -> Iterator[RunPaths]:
     """Yield the runs whose folders exist and belong to this user."""
-    for paths in _existing_runs():
-        if _why_foreign(paths) is None:
-            yield paths
+    return (paths for paths in _existing_runs() if _why_foreign(paths) is None)
 
 
 def foreign_runs() -> list[UserError]:
@@ -162,10 +160,21 @@ def find(run: str) -> RunPaths:
     if "/" in run or run in (".", ".."):
         return _at(Path(run))
     if run == "last":
-        return _last()
+        newest = max(every_run(), key=lambda paths: _indexed_at(paths.id), default=None)
+        if newest is None:
+            raise UserError("there are no runs yet", "`trainjob submit --cluster local` makes one")
+        return newest
     if not run:
         raise UserError("no run is named", "give an id, its first letters, the job's name, `last`, or a path")
-    return _existing(_matching(run))
+    run_id = _matching(run)
+    paths = _target(run_id)
+    if paths is None or not os.path.isdir(paths.folder):
+        where = "" if paths is None else f" {paths.folder}"
+        raise UserError(
+            f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
+        )
+    run_folder.refuse_foreign(paths.folder)
+    return paths
 
 
 def _matching(run: str) -> str:
@@ -190,22 +199,4 @@ def _at(folder: Path) -> RunPaths:
             f"{folder} is not a run directory: it has no {paths.job.name}", "`trainjob list` shows the runs"
         )
     run_folder.refuse_foreign(paths.whole.folder)
-    return paths
-
-
-def _last() -> RunPaths:
-    runs = list(every_run())
-    if not runs:
-        raise UserError("there are no runs yet", "`trainjob submit --cluster local` makes one")
-    return max(runs, key=lambda paths: _indexed_at(paths.id))
-
-
-def _existing(run_id: str) -> RunPaths:
-    paths = _target(run_id)
-    if paths is None or not os.path.isdir(paths.folder):
-        where = "" if paths is None else f" {paths.folder}"
-        raise UserError(
-            f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
-        )
-    run_folder.refuse_foreign(paths.folder)
     return paths

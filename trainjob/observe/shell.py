@@ -13,7 +13,6 @@ from trainjob.kinds import recorded
 from trainjob.machines.processes import entering
 from trainjob.observe.status import status
 from trainjob.records import job as jobs
-from trainjob.records import submission as submissions
 
 _ENGINES = ("docker", "podman")
 
@@ -24,10 +23,9 @@ def command(paths: RunPaths, rank: int, words: Sequence[str], *, terminal: bool)
     `terminal`: it gets one.
     """
     record = jobs.read(paths.job)
-    instances = record.plan.topology.instances
-    if not 0 <= rank < instances:
-        raise UserError(f"run {paths.id} has no rank {rank}", f"it has ranks 0 to {instances - 1}")
-    now, submission = status(paths), submissions.read(paths)
+    record.plan.topology.refuse_unknown_rank(paths.id, rank)
+    now = status(paths)
+    submission = now.submission
     if now.state != states.RUNNING or submission is None or submission.native is None:
         raise UserError(
             f"run {paths.id} is {now.state}: a shell is opened next to a rank that runs",

@@ -59,7 +59,16 @@ def of_run(paths: RunPaths, limit_s: float) -> Answers:
         )
     machine, folder = place_of(paths)
     if now.state == states.RUNNING:
-        return Answers(_ask(paths, machine, folder, limit_s), are_current=True, limit_s=limit_s)
+        word = f"ask-{secrets.token_hex(8)}"
+        request = f"{folder}/{paths.stacks_request.name}"
+        # Moved into place, so that no launcher reads half a word.
+        machine.run(["sh", "-c", 'printf "%s\\n" "$1" >"$2.part" && mv -f -- "$2.part" "$2"', "sh", word, request])
+        deadline = time.monotonic() + limit_s
+        while True:
+            answers = [one for one in _recorded(paths, machine, folder) if one.word == word]
+            if len(answers) == len(_ranks(paths)) or time.monotonic() > deadline:
+                return Answers(answers, are_current=True, limit_s=limit_s)
+            time.sleep(between_looks_s(paths))
     kept = _recorded(paths, machine, folder)
     if not kept:
         raise UserError(
@@ -67,19 +76,6 @@ def of_run(paths: RunPaths, limit_s: float) -> Answers:
             f"see its output: trainjob logs {paths.id}",
         )
     return Answers(kept, are_current=False)
-
-
-def _ask(paths: RunPaths, machine: Machine, folder: str, limit_s: float) -> list[RankStacks]:
-    word = f"ask-{secrets.token_hex(8)}"
-    request = f"{folder}/{paths.stacks_request.name}"
-    # Moved into place, so that no launcher reads half a word.
-    machine.run(["sh", "-c", 'printf "%s\\n" "$1" >"$2.part" && mv -f -- "$2.part" "$2"', "sh", word, request])
-    deadline = time.monotonic() + limit_s
-    while True:
-        answers = [one for one in _recorded(paths, machine, folder) if one.word == word]
-        if len(answers) == len(_ranks(paths)) or time.monotonic() > deadline:
-            return answers
-        time.sleep(between_looks_s(paths))
 
 
 def _recorded(paths: RunPaths, machine: Machine, folder: str) -> list[RankStacks]:

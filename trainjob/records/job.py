@@ -74,6 +74,11 @@ class TopologyRecord:
             return [self.instances_per_host] * self.host_count
         return [group.instances_per_host for group in self.groups for _ in range(group.hosts)]
 
+    def refuse_unknown_rank(self, run_id: str, rank: int) -> None:
+        """Raise UserError unless the run has a rank of this number."""
+        if not 0 <= rank < self.instances:
+            raise UserError("run %s has no rank %d" % (run_id, rank), "it has ranks 0 to %d" % (self.instances - 1))
+
     def group_of_rank(self, rank: int) -> Optional[int]:
         """Return the number of the group that a rank is in; None if all hosts are alike."""
         end = 0
