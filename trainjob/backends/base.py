@@ -18,7 +18,7 @@ from trainjob.records.submission import Native, Remote
 
 
 class Liveness(Enum):
-    """What a back end knows about a run that is active according to its files."""
+    """The knowledge of a back end about a run that is active according to its files."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -37,7 +37,7 @@ class UnknownOutcomeError(UserError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a back end says of one run.
+    """The answer of a back end about one run.
 
     `state` is one of contract.states, where the back end knows it: how a run has ended, or that one that ran waits
     again.

@@ -1,4 +1,4 @@
-"""What a run holds besides its processes: containers of one without a scheduler, and V-IPU partitions."""
+"""The things that a run holds besides its processes: containers of one without a scheduler, and V-IPU partitions."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class History:
 
 
 class Exported(NamedTuple):
-    """What one export has written: where, and how many lines of metrics.jsonl were new there."""
+    """The result of one export: where it is, and how many lines of metrics.jsonl were new there."""
 
     place: str
     lines: int

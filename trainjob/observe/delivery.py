@@ -112,7 +112,15 @@ def _by_mail(mail: Mail, message: Message) -> None:
         letter = EmailMessage()
         letter["Subject"], letter["From"], letter["To"] = message.subject, mail.sender, ", ".join(mail.to)
         letter.set_content(message.body + "\n")
-        with _connection(mail) as connection:
+        context = ssl.create_default_context()
+        connection: smtplib.SMTP
+        if mail.security == "tls":
+            connection = smtplib.SMTP_SSL(mail.server, mail.port, timeout=_LIMIT_S, context=context)
+        else:
+            connection = smtplib.SMTP(mail.server, mail.port, timeout=_LIMIT_S)
+        with connection:
+            if mail.security == "starttls":
+                connection.starttls(context=context)
             if mail.user is not None and mail.secrets_file is not None:
                 connection.login(mail.user, secrets.read(mail.secrets_file)["SMTP_PASSWORD"])
             connection.send_message(letter)
@@ -124,12 +132,3 @@ def _by_mail(mail: Mail, message: Message) -> None:
         raise UserError(
             f"{server} does not take the mail: {type(error).__name__}", "correct server, port or security"
         ) from None
-
-
-def _connection(mail: Mail) -> smtplib.SMTP:
-    if mail.security == "tls":
-        return smtplib.SMTP_SSL(mail.server, mail.port, timeout=_LIMIT_S, context=ssl.create_default_context())
-    connection = smtplib.SMTP(mail.server, mail.port, timeout=_LIMIT_S)
-    if mail.security == "starttls":
-        connection.starttls(context=ssl.create_default_context())
-    return connection

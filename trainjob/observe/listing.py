@@ -20,7 +20,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True)
 class Choice:
-    """Which runs to list. None: no restriction; `name` may contain the wildcards * and ?."""
+    """The runs to list. None: no restriction; `name` may contain the wildcards * and ?."""
 
     state: str | None = None
     cluster: str | None = None

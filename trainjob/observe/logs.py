@@ -1,4 +1,4 @@
-"""What ranks have printed: one rank's output unchanged, or the lines of all ranks with the rank in front."""
+"""The output of ranks: one rank's unchanged, or the lines of all ranks with the rank in front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run should end, from its own pace or at first from its prediction, compared with its time limit."""
+"""The expected end of a run, from its own pace or at first from its prediction, compared with its time limit."""
 
 from __future__ import annotations
 

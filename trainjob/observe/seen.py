@@ -1,4 +1,4 @@
-"""What the files of a run say at one moment, and what they mean together with the answer of its back end.
+"""The files of a run at one moment, and what they mean together with the answer of its back end.
 
 Damage is noted, and never ends a command that shows many runs.
 """

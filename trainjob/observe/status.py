@@ -1,4 +1,4 @@
-"""What has become of a run: files first, the back end second."""
+"""The state of runs: files first, the back end second."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Snapshot:
 
     @property
     def at_risk(self) -> str | None:
-        """What the run's disk refuses, and how many updates would be lost if it ended now; None without trouble."""
+        """The write that the disk refuses, and how many updates would be lost if the run ended now; None without trouble."""
         if self.trouble is None or self.update is None or self.durable_update is None:
             return self.trouble
         unsaved = f"{self.update - self.durable_update} updates since the last durable checkpoint"
@@ -97,7 +97,7 @@ class Snapshot:
 
     @property
     def checkpoint_lines(self) -> list[str]:
-        """What went wrong with checkpoints: those that the attempt passed over, and how many it could not write."""
+        """Lines about checkpoints: those that the attempt passed over, and how many it could not write."""
         count = self.checkpoints_not_written
         lost = f"{count} checkpoint{'s' if count > 1 else ''} NOT written by attempt {self.attempt}"
         return [*self.passed_over, *([lost] if count else [])]

@@ -100,7 +100,7 @@ _BY_SIGNAL = range(129, 193)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a run's end."""
+    """The evidence of a run's end."""
 
     exit_code: Optional[int] = None
     signal: Optional[int] = None  # the signal from outside that ended the rank, where the launcher saw one

@@ -24,7 +24,7 @@ _MOST_LINE_BYTES = 1 << 22
 
 
 class DamagedError(ValueError):
-    """What is under a name can't be used: not a regular file, too large, not JSON, or a field of another type."""
+    """The content under a name can't be used: not a regular file, too large, not JSON, or a field of another type."""
 
 
 def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644, *, durable: bool = True) -> None:

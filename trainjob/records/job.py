@@ -32,7 +32,7 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """What was requested. `job` has the settings as stated; `origins` says of each where it was stated."""
+    """The request. `job` has the settings as stated; `origins` says of each where it was stated."""
 
     cluster: ClusterRecord
     job: Dict[str, Any]
@@ -50,7 +50,7 @@ class GroupRecord:
 
 @dataclass(frozen=True)
 class TopologyRecord:
-    """Where everything runs. Hosts are one text of ranges; what is alike is a count.
+    """The place of every instance. Hosts are one text of ranges; what is alike is a count.
 
     Where hosts are not alike, `groups` are all of them in order, and `instances_per_host` is that of the fullest.
     """
@@ -112,7 +112,7 @@ class BatchRecord:
 
 @dataclass(frozen=True)
 class EffectRecord:
-    """What the reduction does to the learning rate."""
+    """The effect of the reduction on the learning rate."""
 
     factor: int
     because: str
@@ -129,7 +129,7 @@ class WarningRecord:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """What was worked out. `batch` and the effect are None for a command of the user's own."""
+    """The plan that was worked out. `batch` and the effect are None for a command of the user's own."""
 
     cluster: str
     kind: str
@@ -144,7 +144,7 @@ class PlanRecord:
 
 @dataclass(frozen=True)
 class TrainSettings(RuntimeSettings):
-    """What a rank of our runtime needs: the settings it takes as they are, and what was worked out from the others."""
+    """The settings of our runtime: those it takes as they are, and those that were worked out from the others."""
 
     task: str = required()
     task_options: Dict[str, Any] = required()

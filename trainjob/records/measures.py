@@ -63,7 +63,7 @@ def write_measurement(paths: RunPaths, figures: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class MemoryFigures:
-    """What an instance holds that trains the whole model, in bytes, as trainjob.train.measure.memory measures it."""
+    """The memory of an instance that trains the whole model, in bytes, as trainjob.train.measure.memory measures it."""
 
     parameters: int  # their number
     weights: int

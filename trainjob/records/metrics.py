@@ -63,7 +63,7 @@ class Intervals(NamedTuple):
 
 
 class Consumer(Protocol):
-    """What adds up or keeps the lines."""
+    """Something that adds up or keeps the lines."""
 
     def add(self, line: Line, /) -> None:
         """Add one line of any kind."""

@@ -25,7 +25,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one job is expected to take. `run_s` is the allocated time of all its attempts."""
+    """The expected time and size of one job. `run_s` is the allocated time of all its attempts."""
 
     instances: int
     updates: int

@@ -20,7 +20,7 @@ class HostPresent:
 
 @dataclass(frozen=True)
 class RollCall:
-    """What the launcher of rank 0 writes when the launchers of all hosts have met."""
+    """The hosts whose launchers have met, as the launcher of rank 0 writes it down."""
 
     attempt: int
     connections: int  # that the first host accepted

@@ -29,7 +29,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Submission:
-    """How the newest attempt of a run was submitted."""
+    """The submission of a run's newest attempt."""
 
     backend: str
     cluster: str

@@ -1,4 +1,4 @@
-"""What Slurm says of runs: squeue, a second question about jobs it does not list, and the last answer as fallback."""
+"""Questions to Slurm: squeue, a second question about jobs that it does not list, and the last answer as fallback."""
 
 from __future__ import annotations
 

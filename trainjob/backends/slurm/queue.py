@@ -89,7 +89,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What Slurm's commands call this very job: an element of an array by both numbers."""
+        """The name of this very job for Slurm's commands: an element of an array by both numbers."""
         return f"{self.array_id}_{self.index}" if self.index.isdecimal() else self.array_id
 
     @property

@@ -17,7 +17,7 @@ _LEAST_WAIT_S = 2.0  # a submission is recorded in whole seconds, and itself tak
 
 @dataclass(frozen=True)
 class Goodput:
-    """Where the wall-clock time of all attempts went, in seconds. The seven parts add up to `allocated_s`.
+    """The parts of the wall-clock time of all attempts, in seconds. The seven parts add up to `allocated_s`.
 
     Waiting is no part of it: nothing was allocated.
     """
@@ -36,7 +36,7 @@ class Goodput:
 
     @property
     def parts(self) -> list[tuple[str, float]]:
-        """What the allocated time went into, in words, with the seconds of each part that took any."""
+        """The parts of the allocated time in words, with the seconds of each that took any."""
         named = (
             ("training in the final weights", self.final_weights_s),
             ("updates lost", self.lost_updates_s),
@@ -57,7 +57,7 @@ class Goodput:
 
 @dataclass(frozen=True)
 class Trained:
-    """What one attempt recorded: its intervals by their last update, and their seconds without checkpoints."""
+    """The training that one attempt recorded: intervals by their last update, and their seconds without checkpoints."""
 
     attempt: int
     began_at: float
@@ -69,7 +69,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the folder of a run says about its time."""
+    """The facts about time in the folder of a run."""
 
     attempts: Sequence[Attempt]
     trained: Sequence[Trained]

@@ -1,4 +1,4 @@
-"""Where the time of each rank went, and the rank that the others waited for."""
+"""The time of each rank by phase, and the rank that the others waited for."""
 
 from __future__ import annotations
 
