@@ -88,7 +88,7 @@ class Snapshot:
 
     @property
     def at_risk(self) -> str | None:
-        """The write that the disk refuses, and how many updates would be lost if the run ended now; None without trouble."""
+        """The write that the disk refuses, and how many updates an end now would lose; None without trouble."""
         if self.trouble is None or self.update is None or self.durable_update is None:
             return self.trouble
         unsaved = f"{self.update - self.durable_update} updates since the last durable checkpoint"

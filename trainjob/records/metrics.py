@@ -156,10 +156,6 @@ def _number(value: object) -> Optional[float]:
     return float(value) if type(value) is int and abs(value) < _LARGEST else None
 
 
-def _with_gaps(column: Sequence[object]) -> List[float]:
-    return [math.nan if (number := _number(value)) is None else number for value in column]
-
-
 def _whole(value: object) -> Optional[int]:
     return value if type(value) is int else None
 
@@ -194,7 +190,12 @@ def _intervals(lines: Sequence[Mapping[str, Any]]) -> Optional[Intervals]:
     except (LookupError, TypeError, ValueError):  # no lines, or one that lacks something
         return None
     # Most columns hold nothing but floats, and a set of their types is the cheapest way to see it.
-    columns = [column if {*map(type, column)} == {float} else _with_gaps(column) for column in training]
+    columns = [
+        column
+        if {*map(type, column)} == {float}
+        else [math.nan if (number := _number(value)) is None else number for value in column]
+        for column in training
+    ]
     intervals = Intervals(attempts[0], updates, columns, phases, whole, last)
     is_usual = (
         {*map(type, chain(attempts, updates))} == {int}

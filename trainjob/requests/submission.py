@@ -27,7 +27,6 @@ from trainjob.planning.build import plan
 from trainjob.planning.values import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
-from trainjob.records.submission import Remote
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests.prepared import Prepared, rendered
 
@@ -73,6 +72,8 @@ def submit(
     (unless `check` is False), an unreadable configuration of the user, and the same job within a minute (unless
     `again` is true).
     """
+    from trainjob.observe.predictions import earlier
+
     start.refuse_redirects(os.environ)
     notify.configured()
     if not allow_secret_env:
@@ -82,33 +83,28 @@ def submit(
     _refuse_no_job(prepared)
     if check:
         refuse_problems(prepared)
-    remote = prepared.remote()
+    remote, named = prepared.remote(), prepared.named_cluster
+    backend = registry.name_for(named.cluster)
+    wait_for = start.to_wait_for(map(index.find, after), named.name, backend, remote) if after else ()
     handover = start.Handover(
         rendered=files,
         name=prepared.request.plan.name,
-        cluster=prepared.named_cluster.name,
-        backend=registry.name_for(prepared.named_cluster.cluster),
+        cluster=named.name,
+        backend=backend,
         runs_dir=prepared.runs_dir,
-        share=prepared.named_cluster.cluster.share,
+        share=named.cluster.share,
         project=prepared.project,
         selection=prepared.selection,
         remote=remote,
-        after=_to_wait_for(prepared, after, remote),
+        after=wait_for,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
-    _predict(prepared, paths)
-    return paths
-
-
-def _predict(prepared: Prepared, paths: RunPaths) -> None:
-    """Store a prediction from earlier runs. An OSError here does not fail the submission."""
-    from trainjob.observe.predictions import earlier
-
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a prediction that can't be stored does not fail the submission
         predicted = earlier.predict(prepared.request)
         if predicted is not None:
             predicted.write(paths)
+    return paths
 
 
 def refuse_secrets(prepared: Prepared) -> None:
@@ -134,13 +130,6 @@ def _refuse_no_job(prepared: Prepared) -> None:
             "command after --",
             "no-job",
         )
-
-
-def _to_wait_for(prepared: Prepared, runs: Sequence[str], remote: Remote | None) -> tuple[RunPaths, ...]:
-    if not runs:
-        return ()
-    named = prepared.named_cluster
-    return start.to_wait_for([index.find(run) for run in runs], named.name, registry.name_for(named.cluster), remote)
 
 
 def resume(

@@ -169,23 +169,7 @@ def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbe
     Raises UserError if the folder can't be created.
     """
     runs_dir = find("local").cluster.runs_dir
-    with _guarded((expanded(runs_dir) if runs_dir else index.home()) / "experiments") as folder:
-        yield Workbench(prepared, folder, say)
-
-
-def refuse_unfit(prepared: Prepared) -> None:
-    """Raise UserError for a cluster of another kind than local, and for every problem that `check` would find."""
-    if not prepared.named_cluster.cluster.trains_here:
-        raise UserError(
-            f"this trains on the CPUs of this machine, and cluster {prepared.named_cluster.name} is of kind "
-            f"{prepared.named_cluster.cluster.kind}",
-            "leave --cluster out; the job's own settings decide what is trained",
-        )
-    refuse_problems(prepared)
-
-
-@contextlib.contextmanager
-def _guarded(home: Path) -> Iterator[Path]:
+    home = (expanded(runs_dir) if runs_dir else index.home()) / "experiments"
     folder = home.resolve() / index.new_id("experiment")
     try:
         folder.mkdir(parents=True)
@@ -197,6 +181,17 @@ def _guarded(home: Path) -> Iterator[Path]:
         [sys.executable, "-m", "trainjob.requests.guardian", str(folder)], log=folder / "guardian.log"
     )
     try:
-        yield folder
+        yield Workbench(prepared, folder, say)
     finally:
         guardian.end()
+
+
+def refuse_unfit(prepared: Prepared) -> None:
+    """Raise UserError for a cluster of another kind than local, and for every problem that `check` would find."""
+    if not prepared.named_cluster.cluster.trains_here:
+        raise UserError(
+            f"this trains on the CPUs of this machine, and cluster {prepared.named_cluster.name} is of kind "
+            f"{prepared.named_cluster.cluster.kind}",
+            "leave --cluster out; the job's own settings decide what is trained",
+        )
+    refuse_problems(prepared)
