@@ -62,7 +62,7 @@ def start(paths: RunPaths, script: str) -> Native:
     if machine is HERE:
         try:
             job = jobs.read(paths.job)
-            if recorded.cluster(job).kind == "local":
+            if recorded.cluster(job).trains_here:
                 search_path = process.path_of_ranks(is_command=job.train is None)
         except ContractError:
             search_path = process.path_of_ranks(is_command=True)

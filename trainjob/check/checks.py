@@ -14,7 +14,7 @@ from trainjob.machines.ssh.failures import SshError
 
 
 class Where(enum.Enum):
-    """What a check examines."""
+    """The part of a job's surroundings that a check examines."""
 
     FILES = "the job, its project and the cluster file: no machine is contacted"
     HOSTS = "the answer of every host, or of the container that its ranks would run in, to one probe"
@@ -87,7 +87,7 @@ CHECKS = (
     Check("init-from", storage.first_weights, Where.HOSTS),
     Check("secrets", storage.secrets, Where.HOSTS),
     Check("cache", pod.cache, Where.HOSTS, _is_pod),
-    # Nobody can tell in advance whether a limit matters, and no limit keeps a run from starting.
+    # It is not known in advance whether a limit matters, and no limit keeps a run from starting.
     Check("memlock", pod.memlock, Where.HOSTS, _is_pod, before_submit=False),
     Check("limits", software.limits, Where.HOSTS, _starts_by_mpirun, before_submit=False),
     Check("different", software.different, Where.HOSTS),

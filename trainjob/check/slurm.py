@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainjob.check.context import Context
 from trainjob.cluster.times import seconds
-from trainjob.contract.errors import Problem, UserError, of_error
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import Problem, UserError, nearest, of_error
 from trainjob.kinds.slurm.groups import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from trainjob.cluster.common import WORDS_OF_PATTERN
 from trainjob.cluster.strict import BreachError, Strict, keys_of
-from trainjob.contract.errors import RuleError, joined
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import RuleError, joined, nearest
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

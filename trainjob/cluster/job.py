@@ -20,8 +20,7 @@ from trainjob.cluster.common import (
 )
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
 from trainjob.cluster.validation import validated
-from trainjob.contract.setting_row import Row
-from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, names, rows
+from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, names, rows
 from trainjob.records.profile import parse_ranks, parse_updates
 
 # The types behind the names that rows give to forms of text and mappings.

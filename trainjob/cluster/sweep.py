@@ -13,8 +13,7 @@ from trainjob.cluster.merging import by_setting, overridden
 from trainjob.cluster.strict import BreachError
 from trainjob.cluster.validation import InvalidError
 from trainjob.contract.errors import Problem
-from trainjob.contract.setting_row import RUN, setting
-from trainjob.contract.settings import rows
+from trainjob.contract.settings import RUN, rows, setting
 
 # All elements share the script, the copy of the project and the check of the data, which these settings decide.
 SHARED = tuple(row.name for row in rows().values() if row.facts.shared)

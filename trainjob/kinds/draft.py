@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainjob.cluster.errors import ClusterError
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.kinds.lookup import catalog
 from trainjob.kinds.table import KINDS
 

@@ -10,7 +10,7 @@ import platformdirs
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.errors import ClusterError
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.kinds.reading import read_cluster
 
 CATALOG = Path(__file__).parent / "catalog"

@@ -8,7 +8,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.document import Document, Mistake, load
 from trainjob.cluster.errors import ClusterError
 from trainjob.cluster.reading import checked, problems_of, text_of
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS
 
 

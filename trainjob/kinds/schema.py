@@ -8,8 +8,8 @@ from pydantic import Field, TypeAdapter
 
 from trainjob.cluster.job import Job
 from trainjob.cluster.validation import model_of
-from trainjob.contract import setting_row, settings
-from trainjob.contract.setting_row import Row
+from trainjob.contract import settings
+from trainjob.contract.settings import Row
 from trainjob.kinds.table import KINDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,7 +31,7 @@ def settings_page() -> str:
     """Return the reference page of a job's settings, in Markdown: docs/reference/settings.md."""
     lines = ["# Settings of a job", "", "Each is a flag of every command that takes a job, and a key of a job file."]
     listed = list(settings.rows().values())
-    for group in setting_row.GROUPS:
+    for group in settings.GROUPS:
         lines += ["", f"## {group}", "", "| flag | key | type | default | what |", "|---|---|---|---|---|"]
         lines += [_table_row(row) for row in listed if row.facts.group == group]
     return "\n".join([*lines, ""])

@@ -14,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import to_mlflow, to_tensorboard
 from trainjob.lifecycle.history import Tracker
 from trainjob.records import checkpoints
-from trainjob.records.safetensors import SIZES, header, pieces, whole_shape
+from trainjob.records.safetensors import header, pieces, whole_shape
 
 # Name of a tracker for `export` → the function that exports a run to it.
 TRACKERS: dict[str, Tracker] = {
@@ -29,12 +29,10 @@ def _join(parts: list[Path], target: Path, update: int) -> None:
         shutil.copyfile(parts[0], target)
         return
     by_name = pieces(parts)
-    dtypes = {name: listed[0].place.dtype for name, listed in by_name.items()}
-    # The runtime's order: large types first.
-    names = sorted(by_name, key=lambda name: (-SIZES[dtypes[name]], name))
-    listed = [(name, dtypes[name], whole_shape(by_name[name])) for name in names]
+    kinds = {name: (listed[0].place.dtype, whole_shape(listed)) for name, listed in by_name.items()}
+    beginning, names = header(kinds, {"update": str(update)})
     with target.open("wb") as output:
-        output.write(header(listed, {"update": str(update)}))
+        output.write(beginning)
         for piece in (piece for name in names for piece in by_name[name]):
             with piece.path.open("rb") as source:
                 source.seek(piece.place.start)

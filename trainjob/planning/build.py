@@ -18,6 +18,7 @@ from trainjob.planning import (
     groups,
     host_range,
     learning_rate,
+    node_starts,
     optimizer,
     pod,
     poprun,
@@ -62,6 +63,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         learning_rate_effect=learning.effect,
         facts=(
             *learning.scaling,
+            *node_starts.facts(numbers.counts, job),
             *rows.facts(topology, numbers.batch, job.workers),
             rows.threads(topology, own_cpus, {**cluster.env, **job.env}),
             *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
@@ -86,6 +88,7 @@ def _numbers(capacity: Capacity, job: Job) -> _Numbers:
     else:
         counts = groups.count(capacity, job) if capacity.groups else count(capacity, job)
     not_too_many(counts)
+    counts = node_starts.per_node(counts, job)
     engine = engines.engine(job, counts)
     if task is not None:
         optimizer.check(job, task, engine)

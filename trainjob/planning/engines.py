@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainjob.cluster.job import Job
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.planning.counts import Counts
 from trainjob.planning.rules import Knob, refuse
 from trainjob.planning.words import quantity

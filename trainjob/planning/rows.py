@@ -47,6 +47,9 @@ def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, s
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None:
         return "threads", f"{chosen} in each instance: OMP_NUM_THREADS of the job's environment"
+    ranks = 1 if topology.device_word == "IPU" else topology.replicas_per_instance
+    if cpus and ranks > 1:
+        return "threads", f"{' or '.join(number(max(1, count // ranks)) for count in cpus)} in each rank"
     if cpus:
         return "threads", f"{' or '.join(map(number, cpus))} in each instance, one for each CPU of its own"
     if topology.instances_per_host == 1:

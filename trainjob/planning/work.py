@@ -1,4 +1,4 @@
-"""What the job runs: a task and its facts, or the user's own command."""
+"""The work of a job: a task and its facts, or the user's own command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from trainjob.cluster.job import Job
 from trainjob.contract import settings
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.contract.tasks import BUILT_IN, DEFAULT_TASK, TaskFacts, facts
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import number

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import CONTRACT
-from trainjob.contract.runtime_settings import RuntimeSettings
+from trainjob.contract.settings import RuntimeSettings
 from trainjob.records import typed
 from trainjob.records.files import DamagedError, load_json, parse_json, read_small
 from trainjob.records.typed import required

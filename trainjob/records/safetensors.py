@@ -12,7 +12,7 @@ import operator
 import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, NamedTuple, Tuple
+from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from trainjob.contract.errors import UserError
 from trainjob.records.files import DamagedError, open_regular, parse_json
@@ -57,20 +57,22 @@ class Place(NamedTuple):
     size: int  # bytes
 
 
-def header(tensors: Iterable[Tuple[str, str, List[int]]], metadata: Mapping[str, str]) -> bytes:
-    """Return what comes before the tensors' bytes, for tensors (name, dtype, shape) that follow in this order."""
-    entries: Dict[str, object] = {METADATA: dict(metadata)} if metadata else {}
+def header(tensors: Mapping[str, Tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> Tuple[bytes, List[str]]:
+    """Return the beginning of a file that holds `tensors`, and their names in the order in which their bytes follow.
+
+    `tensors` has the type, a key of SIZES, and the shape of each by name.
+    """
+    # Large types first, so that every tensor starts at a multiple of its own size.
+    names = sorted(tensors, key=lambda name: (-SIZES[tensors[name][0]], name))
+    entries: Dict[str, object] = {METADATA: metadata} if metadata else {}
     end = 0
-    for name, dtype, shape in tensors:
-        start, end = end, end + _size(dtype, shape)
-        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    for name in names:
+        dtype, shape = tensors[name]
+        start, end = end, end + functools.reduce(operator.mul, shape, SIZES[dtype])
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    return struct.pack("<Q", len(text)) + text
-
-
-def _size(dtype: str, shape: List[int]) -> int:
-    return functools.reduce(operator.mul, shape, SIZES[dtype])
+    return struct.pack("<Q", len(text)) + text, names
 
 
 def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
@@ -98,7 +100,7 @@ def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
         raise ValueError("type %s is unknown" % dtype)
     if any(type(number) is not int or number < 0 for number in [*shape, begin, end]):
         raise ValueError("shape %s at bytes %s to %s" % (shape, begin, end))
-    size = _size(dtype, shape)
+    size = functools.reduce(operator.mul, shape, SIZES[dtype])
     if end - begin != size or data_start + end > whole:
         raise ValueError("a tensor of %d bytes at bytes %d to %d of %d" % (size, begin, end, whole - data_start))
     return Place(dtype, shape, data_start + begin, size)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainjob.contract import quoting
 from trainjob.contract.quoting import Shell
+from trainjob.planning.node_starts import is_per_node
 from trainjob.planning.words import quantity
 from trainjob.render import library
 from trainjob.render.record import environment
@@ -98,6 +99,9 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
         yield "--parent", SourcedShell(Shell('"$$"'), "this script")
     yield "--accelerator", Sourced(plan.topology.device_word.lower(), request.cluster_origin)
+    topology = plan.topology
+    if is_per_node(request.job, topology.device_word, has_groups=bool(topology.groups)):
+        yield "--ranks-per-node", Sourced(topology.replicas_per_instance, request.origin("instances"))
     if request.job.command:
         below = "" if request.project_folder == "." else f"/{request.project_folder}"
         yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")

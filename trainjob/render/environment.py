@@ -26,9 +26,8 @@ from markupsafe import Markup
 
 import trainjob
 from trainjob.contract import quoting
-from trainjob.contract.errors import UserError
+from trainjob.contract.errors import UserError, nearest
 from trainjob.contract.quoting import Shell
-from trainjob.contract.suggest import nearest
 from trainjob.render import reasons
 from trainjob.render.sourced import marked, origin_of, reason
 

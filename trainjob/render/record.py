@@ -6,8 +6,7 @@ import dataclasses
 
 from trainjob.contract import tasks
 from trainjob.contract.batch import Batch
-from trainjob.contract.runtime_settings import RuntimeSettings
-from trainjob.contract.settings import names
+from trainjob.contract.settings import RuntimeSettings, names
 from trainjob.planning import checkpoints
 from trainjob.planning.record import as_record
 from trainjob.records.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings

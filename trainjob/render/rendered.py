@@ -19,7 +19,7 @@ from trainjob.render.request import Request
 
 
 class Page(Protocol):
-    """What a kind of cluster gives its job script. Modules fit this Protocol."""
+    """The values that a kind of cluster gives its job script. Modules fit this Protocol."""
 
     TEMPLATE: str
     SCRIPT: str  # the name of the rendered file

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,15 @@ from trainjob.lifecycle import start
 from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
 from trainjob.observe import index
-from trainjob.observe.predictions.earlier import observe
-from trainjob.observe.predictions.model import Observation
 from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, poll
 from trainjob.planning.words import quantity
-from trainjob.records import job as jobs
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
 from trainjob.requests.submission import refuse_problems
 
 _POLL_S, _BETWEEN_QUESTIONS_S, _SAY_EVERY_S = 0.02, 0.5, 10.0
-# Runs that are only observed: the first updates warm up, and show how many take a few seconds.
-_FIRST_UPDATES, _MEASURED_S, _MOST_UPDATES = 8, 3.0, 2000
 
 
 @dataclass(frozen=True)
@@ -107,33 +102,6 @@ class Workbench:
     def discard(self, paths: RunPaths) -> None:
         """Remove a run that is no longer needed."""
         remove_run(paths)
-
-    def observe(self, numbers: Sequence[int], cores: int) -> Iterator[Observation]:
-        """Yield observations of short runs, of as few numbers of instances as the model needs to predict `numbers`.
-
-        Raises Refusal for a number that can't be planned, and UserError if a run fails.
-        """
-        self.refuse_command()
-        most = max(numbers)
-        # The model needs two numbers above 1 to separate latency from bandwidth.
-        needed = {min(numbers), *([2, min(most, max(2, cores))] if most > 1 else [])}
-        for number in sorted(needed):
-            first = self._observed(number, _FIRST_UPDATES)
-            accumulation = self.vary(instances=number).job.accumulation or 1
-            updates = int(_MEASURED_S / max(1e-6, first.update_s(accumulation)))
-            is_long = updates > _FIRST_UPDATES
-            yield self._observed(number, min(_MOST_UPDATES, updates)) if is_long else first
-
-    def _observed(self, instances: int, updates: int) -> Observation:
-        once = {"checkpoint_every": 0, "log_every": updates}
-        paths = self.run(self.vary(instances=instances, updates=updates, epochs=None, **once))
-        observation = observe(paths, jobs.read(paths.job))
-        if observation is None:
-            raise UserError(
-                f"run {paths.id} recorded nothing to predict from", f"see why: trainjob logs {paths.folder}"
-            )
-        self.discard(paths)
-        return observation
 
 
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:

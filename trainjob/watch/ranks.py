@@ -1,4 +1,4 @@
-"""What the live view says of a run's ranks: what each uses, and how long it takes for its own samples of an update."""
+"""Rows of the live view about a run's ranks: the use of each, and its time for its own samples of an update."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ class Ranks:
         self._times: dict[int, RankTimes] = {}
 
     def until_now(self) -> list[tuple[str, str]]:
-        """Return a row for each rank that has recorded anything in the newest attempt: its name, and what it uses."""
-        self._fetch()
+        """Return a row for each rank that has recorded anything in the newest attempt: its name, and its use."""
+        if self._fetched_at is None or time.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
+            with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
+                mirror.refresh_usage(self._paths)
+            self._fetched_at = time.monotonic()
         self._usage.update((rank, one) for rank, file in self._usage_lines.items() for one in file.new())
         self._times.update((rank, line) for rank, file in self._times_lines.items() for line in file.new())
         usage, times = self._usage, self._times
@@ -62,12 +65,6 @@ class Ranks:
         further = self._instances - len(self._usage_lines)
         return [*rows, *([("", f"… and {further} more ranks: trainjob usage")] if rows and further else [])]
 
-    def _fetch(self) -> None:
-        if self._fetched_at is None or time.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
-            with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
-                mirror.refresh_usage(self._paths)
-            self._fetched_at = time.monotonic()
-
 
 def _use(one: UsageRecord) -> Iterator[str]:
     yield one.host
@@ -75,9 +72,6 @@ def _use(one: UsageRecord) -> Iterator[str]:
         yield f"{one.cpu_cores:.2f} of {one.cpus} CPUs"
     yield show.size(one.memory_bytes)
     for device in one.devices:
-        figures = (f"{device.use:.0%}" if device.use is not None else "", _size(device.memory_bytes))
-        yield " ".join((device.device, *filter(None, figures)))
-
-
-def _size(count: int | None) -> str:
-    return "" if count is None else show.size(count)
+        use = "" if device.use is None else f" {device.use:.0%}"
+        memory = "" if device.memory_bytes is None else f" {show.size(device.memory_bytes)}"
+        yield f"{device.device}{use}{memory}"

@@ -12,7 +12,11 @@ from tests.support import ROOT
 from tests.support.contract_cases import IMPORTER, run
 
 CONTRACT = [f"trainjob.contract.{path.stem}" for path in (ROOT / "trainjob/contract").glob("[a-z]*.py")]
-LAUNCHER = sorted(f"trainjob.launch.{path.stem}" for path in (ROOT / "trainjob" / "launch").glob("[a-z]*.py"))
+LAUNCHER = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "trainjob" / "launch").rglob("[a-z]*.py")
+    if path.parent.name != "hook"
+)
 
 # The contract's files, written and read back: whatever differs between Python versions shows here.
 ROUND_TRIP = """

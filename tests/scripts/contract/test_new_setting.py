@@ -30,7 +30,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("trainjob", "templates"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    table = folder / "trainjob" / "contract" / "runtime_settings.py"
+    table = folder / "trainjob" / "contract" / "settings.py"
     head = '    """Settings that ranks take as the job states them."""\n'
     before, after = table.read_text(encoding="utf-8").split(head)
     table.write_text(f"{before}{head}\n{ROW}{after}", encoding="utf-8")
@@ -52,7 +52,7 @@ def trainjob(checkout: Path, *arguments: str, code: int = 0) -> str:
 
 def test_a_row_is_a_flag_with_help_and_default(checkout: Path) -> None:
     text = " ".join(trainjob(checkout, "plan", "--help").split())
-    assert "--sharpness <float> How sharp the loss is. Default: 0.5." in text
+    assert "--sharpness FLOAT How sharp the loss is. Default: 0.5." in text
 
 
 @pytest.mark.parametrize("stated", [["--sharpness", "0.25"], ["--job", "job.yaml"]])

@@ -25,7 +25,7 @@ EXCEPTIONS = {
     "cluster/reading.py": "reads cluster and job files, and the user's configuration",
     "data/manifest.py": "reads the manifests of data sets",
     "launch/main.py": "ranks in containers leave their exit codes to the launcher that waits for them",
-    "launch/nodecheck/roll_call.py": "writes roll_call.json for a rehearsal that starts launchers only",
+    "launch/ranks/node_start.py": "launchers of one node hand each other what one of them has found out",
     "lifecycle/lock.py": "takes the lock of a run by a hard link, and names its holder in it",
     "lifecycle/to_tensorboard.py": "notes in the log directory of TensorBoard what was exported",
     "observe/logs.py": "reads logs on as they grow: plain text, with no record in it",
@@ -40,7 +40,7 @@ EXCEPTIONS = {
 # Files of a run directory that have a type, as attributes of RunPaths.
 TYPED = {
     *("job", "submission", "attempt", "state", "exit_code", "prediction", "progress", "failure", "metrics", "events"),
-    *("excluded_nodes", "job_id", "token", "requeue", "bad_node", "step_gone", "stacks_request", "roll_call"),
+    *("excluded_nodes", "job_id", "token", "requeue", "bad_node", "step_gone", "stacks_request"),
     *("rank_usage", "rank_times", "rank_stacks"),
 }
 # What may be done with such a path elsewhere: no content is read or written by it.

@@ -1,4 +1,4 @@
-"""What the job script of kind local prints."""
+"""Values for the job script of kind local."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from trainjob.cluster import array
 from trainjob.cluster.base import OF_SETTINGS
 from trainjob.contract import quoting
+from trainjob.contract.errors import did_you_mean
 from trainjob.contract.quoting import Shell
-from trainjob.contract.suggest import did_you_mean
 from trainjob.kinds.slurm.groups import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.render.request import MARGIN, DirectiveError, Request

@@ -1,7 +1,7 @@
 """A process beside the ranks watches them.
 
-It records what they use, writes down their stacks when somebody asks, and names a rank of a user's own command that
-shows no sign of life. It is a process of its own, so that neither a tool that hangs with its device nor a slow file
+It records what they use, writes down their stacks on request, and names a rank of a user's own command that
+shows no sign of life. It is a separate process, so that neither a tool that hangs with its device nor a slow file
 system delays what the launcher owes its ranks. It takes no more than 0.5 % of a core: where a sample costs more, the
 next one comes later.
 """

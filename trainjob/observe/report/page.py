@@ -10,12 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report import drawings, placement, timeline
+from trainjob.observe.report import drawings, placement, rows, timeline
 from trainjob.observe.report.ranks import ranks
 from trainjob.observe.report.report import Report, measure
 from trainjob.observe.report.series import Series
-from trainjob.records import checkpoints, usage
+from trainjob.records import checkpoints, events, usage
 from trainjob.records import job as jobs
+from trainjob.records import submission as submissions
 from trainjob.records.measures import PHASES
 
 Rows = Sequence[tuple[str, str]]
@@ -34,6 +35,20 @@ class Described:
     figures: Rows
     facts: Rows  # cluster, commit, times: what only the submission knows
     curves: Series
+
+
+def described(paths: RunPaths, report: Report, curves: Series) -> Described:
+    """Return a run as the page needs it."""
+    submission = submissions.read(paths)
+    facts = [("cluster", jobs.read(paths.job).plan.cluster)]
+    if submission is not None:
+        facts.append(("submitted", submission.submitted_at))
+        facts.append(("commit", submission.project.get("commit") or "none: the project is not under git, or has none"))
+        image = events.image(paths) or submission.image_digest
+        if image:
+            facts.append(("image", image))
+    facts += [("attempts", str(report.attempts)), ("run directory", report.folder)]
+    return Described(paths, report, list(rows.figures(report)), facts, curves)
 
 
 def of_run(run: Described) -> str:
@@ -115,24 +130,24 @@ def _notes(curves: Series, report: Report) -> list[str]:
 
 def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
     """Return folder, size and digest of the weights of every checkpoint, from its index. The files are not read."""
-    rows = []
+    listed = []
     for folder in checkpoints.folders(paths.checkpoints):
         files = checkpoints.files_of(folder)
         # The weights of a model in parts: the first part stands for all.
         weights = [name for name in sorted(files or {}) if name.startswith(checkpoints.MODEL.partition(".")[0])]
         if files is None or not weights:
-            rows.append((folder.name, "damaged index", ""))
+            listed.append((folder.name, "damaged index", ""))
         else:
             megabytes = sum(file.bytes for file in files.values()) / 1e6
-            rows.append((folder.name, f"{megabytes:,.1f} MB", files[weights[0]].sha256[:16]))
-    return rows
+            listed.append((folder.name, f"{megabytes:,.1f} MB", files[weights[0]].sha256[:16]))
+    return listed
 
 
 def _differing(requests: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
     """Return each setting that is not the same in all runs, with its value in each."""
     keys = sorted({key for request in requests.values() for key in request})
-    rows = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
-    return [(key, values) for key, values in rows if len(set(values)) > 1]
+    settings = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
+    return [(key, values) for key, values in settings if len(set(values)) > 1]
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import resource
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.measures import PHASES, RankTimes, append_times
@@ -79,7 +79,7 @@ def columns(loss: float, metrics: Dict[str, float]) -> Dict[str, Any]:
 
 
 class Times:
-    """Where the time of this rank went, in a file of its own: a line every few seconds, and one at the end."""
+    """The time of this rank by phase, in a separate file: a line every few seconds, and one at the end."""
 
     def __init__(self, paths: RunPaths, rank: int, attempt: int) -> None:
         self._paths, self._rank, self._attempt = paths, rank, attempt
@@ -190,7 +190,7 @@ class Recorder:
         except OSError as error:
             self._warn("WARNING: a line of this rank's times was not written: %s" % error)
 
-    def _line(self, kind: str, epoch: int, update: int, values: Dict[str, Any]) -> None:
+    def _line(self, kind: str, epoch: int, update: int, values: Mapping[str, object]) -> None:
         if not self._writes:
             return
         try:

@@ -1,6 +1,6 @@
 """Reads and writes the safetensors layout with torch and the standard library. Loading executes nothing.
 
-`records.safetensors` describes the layout and has its header.
+`records.safetensors` describes the layout, and parses and writes its header.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ctypes
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -41,13 +41,6 @@ DTYPES: Dict[str, torch.dtype] = {word: getattr(torch, name) for word, name in _
 _WORDS = {dtype: word for word, dtype in DTYPES.items()}
 
 
-class Written(NamedTuple):
-    """Size and digest of a file as it was written."""
-
-    bytes: int
-    sha256: str
-
-
 def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None) -> None:
     """Write `tensors` to `path`, which is not fsynced. Tensors that share memory are written once each."""
     with open(str(path), "wb") as stream:
@@ -55,8 +48,8 @@ def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None
             stream.write(part)
 
 
-def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Written:
-    """Write `tensors` to `path` and fsync the file, but not its folder. Return its size and digest."""
+def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Dict[str, object]:
+    """Write `tensors` to `path` and fsync the file, but not its folder. Return what an index says of it."""
     # Hashed while writing: reading it again would take CPU time from the training.
     digest = hashlib.sha256()
     with open(str(path), "wb") as stream:
@@ -65,34 +58,26 @@ def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Writ
             stream.write(part)
         stream.flush()
         os.fsync(stream.fileno())
-        return Written(stream.tell(), digest.hexdigest())
+        return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
 
 
 def _parts(tensors: Tensors, metadata: Dict[str, str]) -> Iterator[Union[bytes, memoryview]]:
     """Yield the bytes of a file that holds `tensors`, in order."""
-    # Large types first, so that every tensor starts at a multiple of its own size.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    listed = [(name, _word(name, tensors[name]), list(tensors[name].shape)) for name in names]
-    yield header(listed, metadata)
+    kinds: Dict[str, Tuple[str, Sequence[int]]] = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _WORDS:
+            raise UserError(
+                "tensor %s is of type %s, which the safetensors layout does not have" % (name, tensor.dtype),
+                "keep it in the model as another type",
+            )
+        kinds[name] = _WORDS[tensor.dtype], tensor.shape
+    beginning, names = header(kinds, metadata)
+    yield beginning
     for name in names:
         tensor = tensors[name].detach().cpu().contiguous()
-        yield _bytes(tensor)
-
-
-def _word(name: str, tensor: torch.Tensor) -> str:
-    """Return the layout's name of a tensor's type. Raises UserError."""
-    if tensor.dtype not in _WORDS:
-        raise UserError(
-            "tensor %s is of type %s, which the safetensors layout does not have" % (name, tensor.dtype),
-            "keep it in the model as another type",
-        )
-    return _WORDS[tensor.dtype]
-
-
-def _bytes(tensor: torch.Tensor) -> memoryview:
-    # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
-    size = tensor.numel() * tensor.element_size()
-    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"")
+        # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
+        size = tensor.numel() * tensor.element_size()
+        yield memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"")
 
 
 def load(path: Path) -> Tensors:
@@ -111,11 +96,11 @@ class Stored:
         self._pieces = listed
         self.shape = torch.Size(whole_shape(listed))
 
-    def __getitem__(self, which: Any) -> torch.Tensor:
+    def __getitem__(self, which: object) -> torch.Tensor:
         """Return the rows of a slice without a step, or all of the tensor."""
         if not self.shape:
             return self._rows(self._pieces[0], 0, 1)
-        start, end, _ = (slice(None) if which is Ellipsis else which).indices(self.shape[0])
+        start, end, _ = (which if isinstance(which, slice) else slice(None)).indices(self.shape[0])
         parts = []
         for piece in self._pieces:
             first, last = piece.first_row, piece.first_row + piece.place.shape[0]
