@@ -37,7 +37,6 @@ REDIRECTS: Dict[str, str] = {
     "TRAINJOB_INTERFACE": "the network interface ranks meet on",
     "TRAINJOB_CONTAINER": "none: run without the container",
     "TRAINJOB_MAX_UPDATES": "stop after this many weight updates",
-    "TRAINJOB_LAUNCH_ONLY": "1: launchers check their hosts and meet, and start no ranks",
 }
 
 

@@ -62,7 +62,6 @@ class Launch:
         self.shared = self._shared_environment()
         self.attempt = int(self.shared[environment.ATTEMPT])
         self.restarts = options.launcher in ("slurm", "openmpi") and "SLURM_JOB_ID" in os.environ
-        self.is_launch_only = environment.redirect(self.shared, "TRAINJOB_LAUNCH_ONLY") is not None
 
     def _job(self) -> Optional[JobFacts]:
         """Return the facts in job.json; None for a launcher that was started by hand, without one.
@@ -109,12 +108,7 @@ class Launch:
         if self.first.local_rank == 0 and not options.ranks_in_containers:
             required = self.job is not None and self.job.same_packages == "required"
             host.record_packages(self.paths, self.first.rank, self.attempt, required)
-        if self.is_launch_only:
-            from trainjob.launch.nodecheck import roll_call
-
-            code = roll_call.answer(self.paths, self._rank(self.first))
-        else:
-            code = self._supervise()
+        code = self._supervise()
         # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may still
         # be writing the marker.
         for_a_launcher = exits.DONE if code == exits.CHECKPOINTED else code
@@ -134,7 +128,7 @@ class Launch:
         if node_check.is_refused(self.paths, requirements, self.first, self.attempt, self.restarts):
             return True
         # Ranks in containers may have no torch outside them, and IPUs compile before they reduce.
-        if options.accelerator == "ipu" or options.ranks_in_containers or self.is_launch_only:
+        if options.accelerator == "ipu" or options.ranks_in_containers:
             return False
         from trainjob.launch.nodecheck.meeting import Work
 

@@ -35,7 +35,7 @@ def per_node(counts: Counts, job: Job) -> Counts:
 
 
 def is_per_node(job: Job, device_word: str, *, has_groups: bool) -> bool:
-    """Return whether the job's command starts once per node: the job says so, or begins with such a launcher."""
+    """Return whether the command starts once per node, because the job says so or it begins with such a launcher."""
     if job.command_per is not None or job.command is None:
         return job.command_per == "node"
     found = node_launchers.find(job.command)

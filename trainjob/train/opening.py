@@ -45,7 +45,7 @@ _TOO_CLOSE = (
 
 
 class Run(NamedTuple):
-    """What a rank has before it opens anything."""
+    """A rank of a run, before it opens anything."""
 
     paths: RunPaths
     settings: TrainSettings

@@ -10,7 +10,7 @@ from trainjob.records.job import TrainSettings
 
 
 class Elapsed(NamedTuple):
-    """How far a training has come since its warm-up."""
+    """The progress of a training since its warm-up."""
 
     update: int  # made since the warm-up
     total: int  # updates after the warm-up

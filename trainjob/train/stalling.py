@@ -31,7 +31,7 @@ _GIVEN_TO_LAUNCHERS_S = 5.0
 
 
 class Stalled(NamedTuple):
-    """What a rank without progress is doing. `update` is counted from 1; 0 means before the first."""
+    """A rank without progress, and what it is doing. `update` is counted from 1; 0 means before the first."""
 
     rank: int
     doing: str
@@ -90,7 +90,7 @@ class Watch:
             write_json(_file(self._paths, mine.rank), dict(mine._asdict(), attempt=self._attempt))
         except OSError as error:
             _say("%s; this can't be recorded: %s" % (mine, error))
-        if STACKS in os.environ:  # without our launcher, nobody would answer
+        if STACKS in os.environ:  # without our launcher, none would answer
             self._keep_stacks(mine)
         if mine.waits:
             time.sleep(_GIVEN_TO_OTHERS_S)

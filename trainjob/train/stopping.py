@@ -23,7 +23,7 @@ class StaleAttemptError(Exception):
 
 
 class Flags(NamedTuple):
-    """Whether the run is to stop, and whether a newer attempt has started, as far as this rank knows."""
+    """Requests as far as this rank knows: to stop, and because a newer attempt has started."""
 
     stop: bool = False
     stale: bool = False

@@ -9,13 +9,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # What a terminal acts on instead of showing it: C0 but line feed and tab, DEL, C1, the line separators and direction
 # marks of Unicode; and the halves of characters, which no stream can encode.
@@ -60,14 +64,7 @@ def _cell(text: str) -> str:
     return visible(str(text)).replace("\n", "\\n").replace("\t", "\\t")
 
 
-class Measured(Protocol):
-    """A row of what was measured."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for `--json`."""
-
-
-Row = TypeVar("Row", bound=Measured)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def figures(
@@ -79,7 +76,7 @@ def figures(
     in_json: bool,
 ) -> None:
     """Print what was measured as a table, or as JSON; with `output`, also write it to that file."""
-    values = [row.as_json() for row in measured]
+    values = [asdict(row) for row in measured]
     if output is not None:
         from trainjob.records.files import write_json
 

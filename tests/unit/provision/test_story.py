@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.waiting import until
 from trainjob.cli.site import provision
+from trainjob.provision.drive import ProvisionOutcome
 from trainjob.provision.events import HostDone, Story, TaskBegun, parse
-from trainjob.provision.outcome import Outcome
 from trainjob.watch import show
 
 
@@ -116,7 +116,7 @@ def test_a_difference_is_shown_under_its_host() -> None:
 
 
 def outcome(*events: Any, verdict: Any = None, code: int = 0, expected: bool = True) -> Any:
-    made = Outcome(("a", "b"), code=code, verdict=verdict, verdict_expected=expected)
+    made = ProvisionOutcome(("a", "b"), code=code, verdict=verdict, verdict_expected=expected)
     for event in events:
         made.add(event)
     return made

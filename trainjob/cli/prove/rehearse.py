@@ -1,21 +1,22 @@
-"""trainjob rehearse: the very bytes of a job, here and on CPU, with a fault injected where one is asked for."""
+"""Rehearse: run a job's exact files on this machine, on CPUs; --inject adds a fault."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import command, fail_unless, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import exits
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.rehearse.base import Launch, Rehearsal, Verdict
+    from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
 
 _UPDATES = 5
 _TELL_EVERY_S = 10.0
@@ -24,13 +25,7 @@ _TELL_EVERY_S = 10.0
 @command("trainjob rehearse --cluster hpc --instances 4", "trainjob rehearse --cluster hpc --inject preempt")
 @takes_a_job()
 @click.option("--inject", help="timeout | preempt | node-failure | rank-death | cancel.")
-@click.option(
-    "--launch-only",
-    is_flag=True,
-    help="Start launchers and no ranks, on as many nodes as the plan has (at most 256), and show what grows with "
-    "their number.",
-)
-@click.option("--keep", is_flag=True, help="Keep the run directory, which is removed when all went well.")
+@click.option("--keep", is_flag=True, help="Keep the run directory (default: removed if the rehearsal passes).")
 @click.option(
     "--shell", is_flag=True, help="Open a shell with a pod's poprun, vipu, poptorch, popdist; or with a node's GPUs."
 )
@@ -55,7 +50,6 @@ _TELL_EVERY_S = 10.0
 def rehearse(
     flags: JobOptions,
     inject: str | None,
-    launch_only: bool,
     keep: bool,
     shell: bool,
     slurm: str,
@@ -71,7 +65,7 @@ def rehearse(
         raise click.exceptions.Exit(_by_hand(flags, python, shell=shell))
     if inject not in (None, *INJECTIONS):
         raise click.BadParameter(f"--inject {inject}: expected one of {', '.join(INJECTIONS)}")
-    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm, launch_only=launch_only)
+    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = time.monotonic()
 
     def tell() -> None:
@@ -81,25 +75,22 @@ def rehearse(
         with show.every(_TELL_EVERY_S, tell):
             verdict = kinds.rehearse(asked)
     except KeyboardInterrupt:
-        _remove(asked.folder)
+        shutil.rmtree(asked.folder, ignore_errors=True)
         raise
     kept = keep or not verdict.passed
     if not kept:
-        _remove(asked.folder)
+        shutil.rmtree(asked.folder, ignore_errors=True)
     if as_json:
         show.as_json({**verdict.as_json(), "kept": kept, "redirects": dict(asked.redirects)})
     else:
         _print(verdict, kept=kept)
-    if not verdict.passed:
-        raise click.exceptions.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    fail_unless(verdict.passed)
 
 
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
-    import os
-
     from trainjob.contract.paths import expanded
     from trainjob.kinds.lookup import find
-    from trainjob.rehearse import pod_environment
+    from trainjob.rehearse import pod
     from trainjob.rehearse.base import redirects
 
     if shell and flags.words:
@@ -109,8 +100,8 @@ def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
     redirected = redirects(found.cluster, os.environ, None, expanded(here) if here else None, flags.words)
     redirected |= _chosen(python)
     if shell:
-        return pod_environment.shell(found.name, found.cluster, redirected)
-    return pod_environment.run(found.name, found.cluster, flags.words, redirected)
+        return pod.shell(found.name, found.cluster, redirected)
+    return pod.run(found.name, found.cluster, flags.words, redirected)
 
 
 def _asked(
@@ -120,10 +111,13 @@ def _asked(
     gpus: bool | None,
     python: str | None,
     slurm: str,
-    launch_only: bool,
 ) -> Rehearsal:
     from trainjob.rehearse.base import rehearsal
     from trainjob.requests.prepared import prepare
+
+    def show_line(line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
 
     # --updates is the rehearsal's own: it must not change the bytes.
     values = {name: value for name, value in flags.values.items() if name != "updates"}
@@ -133,23 +127,19 @@ def _asked(
         raise click.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
     return rehearsal(
         prepared,
-        # A fault needs a job that still trains when it strikes.
+        # A fault needs a job that still trains when it is injected.
         updates=flags.values.get("updates") or (None if inject else _UPDATES),
         inject=inject,
         redirected=_chosen(python),
         slurm=slurm,
-        launch_only=launch_only,
         say=(lambda _line: None) if quiet else click.echo,
         # What a task prints is its progress, which the verdict sums up; a command's output is what its user looks for.
-        show=_write if flags.words and not quiet else None,
-        has_gpus=has_gpus and not launch_only and (bool(flags.words) if gpus is None else gpus),
+        show=show_line if flags.words and not quiet else None,
+        has_gpus=has_gpus and (bool(flags.words) if gpus is None else gpus),
     )
 
 
 def _chosen(python: str | None) -> dict[str, str]:
-    import os
-    import shutil
-
     if python is None:
         return {}
     program = shutil.which(os.path.expanduser(python))
@@ -158,62 +148,12 @@ def _chosen(python: str | None) -> dict[str, str]:
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _write(line: bytes) -> None:
-    import sys
-
-    sys.stdout.buffer.write(line)
-    sys.stdout.buffer.flush()
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-_LAUNCH_HEAD = (
-    "nodes",
-    "ranks",
-    "srun true",
-    "srun python",
-    "launch",
-    "÷ true",
-    "÷ python",
-    "launcher CPU",
-    "connections",
-    "operations: first node",
-    "last node",
-    "of these on code",
-)
-
-
-def _launch_line(one: Launch) -> list[str]:
-    operations = [
-        "-" if count is None else str(count) for count in (one.first_operations, one.last_operations, one.last_on_code)
-    ]
-    return [
-        str(one.nodes),
-        str(one.ranks),
-        f"{one.bare_s:.2f} s",
-        f"{one.python_s:.2f} s",
-        f"{one.launch_s:.2f} s",
-        f"{one.launch_s / one.bare_s:.2f}",
-        f"{one.launch_s / one.python_s:.2f}",
-        f"{one.launcher_cpu_s:.3f} s",
-        str(one.connections),
-        *operations,
-    ]
-
-
-def _print(verdict: Verdict, *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, *, kept: bool) -> None:
     click.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     click.echo()
     for line in verdict.gpus:
         click.echo(line)
-    if verdict.launches:
-        show.table(_LAUNCH_HEAD, map(_launch_line, verdict.launches))
-        click.echo()
     if verdict.same_bytes:
         click.echo("same bytes: what ran is exactly what `trainjob render` writes")
     click.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")

@@ -121,4 +121,4 @@ def inventory(name: str) -> None:
     from trainjob.kinds.lookup import find
     from trainjob.provision.inventory import inventory as made
 
-    show.as_json(made(find(name)))
+    show.as_json(made(find(name)).as_json())

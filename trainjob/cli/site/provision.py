@@ -15,8 +15,8 @@ from trainjob.planning.words import quantity
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from trainjob.provision.drive import ProvisionOutcome
     from trainjob.provision.events import Event
-    from trainjob.provision.outcome import Outcome
 
 
 @command("trainjob provision --cluster pod64 --check", "trainjob provision --cluster pod64 --limit pod-host2")
@@ -32,7 +32,7 @@ def provision(
 ) -> None:
     """Install virtualenvs and data sets on a cluster's hosts, and check them with a tiny job."""
     from trainjob.kinds.lookup import find
-    from trainjob.provision.drive import TAGS, Request
+    from trainjob.provision.drive import TAGS, ProvisionRequest
     from trainjob.provision.drive import provision as driven
     from trainjob.provision.inventory import inventory
 
@@ -40,7 +40,7 @@ def provision(
     for tag in asked:
         if tag not in TAGS:
             raise UserError(f"--tags {tags}: there is no tag {tag}", f"use {', '.join(TAGS)}")
-    request = Request(limit, asked, check, become, extra)
+    request = ProvisionRequest(limit, asked, check, become, extra)
     teller = Teller(to_errors=as_json)
     with show.every(teller.period_s, teller.tell):
         outcome = driven(inventory(find(cluster)), request, teller.hear)
@@ -93,7 +93,7 @@ class Teller:
             click.echo(line, err=self._to_errors)
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: ProvisionOutcome) -> None:
     body = ((host, *(outcome.status(host, role) for role in outcome.roles)) for host in outcome.hosts)
     click.echo()
     show.table(("HOST", *(role.upper() for role in outcome.roles)), body)

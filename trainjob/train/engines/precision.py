@@ -70,11 +70,6 @@ class Numerics:
     def __init__(self, kinds: Types) -> None:
         self.kinds = kinds
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether nothing is rounded or scaled, so that an engine needs only `step`."""
-        return self.kinds.inputs == self.kinds.layers == self.kinds.weights
-
     def inputs(self, value: Nested) -> Nested:
         """Return the normalised inputs of a micro batch, with floating tensors rounded."""
         return rounded(value, self.kinds.inputs, self.kinds.weights)

@@ -18,7 +18,7 @@ HINT = "_trainjob_hint"
 
 
 class Tried(NamedTuple):
-    """What the trial showed."""
+    """The findings of a trial."""
 
     metric_names: List[str]
     unused: List[str]  # parameters without a gradient

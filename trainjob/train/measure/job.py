@@ -3,9 +3,9 @@
     python -m trainjob.train.measure.job loader --seconds 2 --workers 0 2 4 -- RUN_DIR
 
 `loader`: how fast samples arrive, by number of loader workers, on all ranks at once, so that they compete for cores and
-disk as in training. `appetite`: how fast one instance alone trains on one block in memory, which is what its devices
-could take. `step`: what makes an update faster. In a round of it, the plain engine and one variation make the same
-number of updates in memory, one after the other, so that a machine that slows down for a while slows down both.
+disk as in training. `training-rate`: how fast one instance alone trains on one block in memory, which is what its
+devices could take. `step`: what makes an update faster. In a round of it, the plain engine and one variation make the
+same number of updates in memory, one after the other, so that a machine that slows down for a while slows down both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str]) -> int:
     """Measure; return the exit code. A user's mistake goes to stderr."""
     parser = argparse.ArgumentParser(prog="job")
     parser.add_argument("measurement", choices=MEASUREMENTS)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement by `loader` and `appetite`")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="of each measurement by `loader` and `training-rate`"
+    )
     parser.add_argument("--workers", type=int, nargs="+", default=[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--round-s", type=float, default=0.3, help="length of either half of a round")
@@ -82,7 +84,7 @@ def loader(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
     return {"world_size": run.world.size, "rows": rows}
 
 
-def appetite(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
+def training_rate(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
     """Return the samples a second that this instance trains on when it never waits for them."""
     engine, block = build_engine(run, opened), _first_block(run, opened, opened.counts.device_iterations)
 
@@ -143,7 +145,7 @@ def _first_block(run: Run, opened: Opened, updates: int) -> Block:
 
 MEASUREMENTS: Dict[str, Callable[[Run, Opened, argparse.Namespace], Figures]] = {
     "loader": loader,
-    "appetite": appetite,
+    "training-rate": training_rate,
     "step": step,
 }
 

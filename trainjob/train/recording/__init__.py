@@ -1,1 +1,1 @@
-"""Writes the files of a run while it trains: checkpoints, metrics, progress and traces."""
+"""The writers of a run: checkpoints, metrics, progress, profiles and traces."""

@@ -108,7 +108,7 @@ class Lines:
 
 
 class Times:
-    """Where the time of this rank went, in a file of its own: a line every few seconds, and one at the end."""
+    """The time of this rank by phase, in a separate file: a line every few seconds, and one at the end."""
 
     def __init__(self, path: Path, attempt: int) -> None:
         self._path = path

@@ -52,7 +52,7 @@ Shape = Tuple[Optional[int], ...]
 
 
 class TaskData(NamedTuple):
-    """What a task trains on. `train` and `held_out` are a source of ours or a Dataset."""
+    """The data of a task. `train` and `held_out` are a source of ours or a Dataset."""
 
     train: Any
     held_out: Any = None  # None: no evaluation
@@ -82,7 +82,7 @@ class Task(Protocol):
 
 
 class DataPlace:
-    """Where a task finds its data."""
+    """The data that a job names, and what a task needs to know in order to open it."""
 
     def __init__(
         self,
