@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from trainjob.bench.scaling import Scale
     from trainjob.requests.workbench import Workbench
 
-
 # Settings that a bench decides itself, or that only a submitted run has, are left out.
 _NO_RUN = takes_a_job(without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM))
 _ONLY_RANKS = takes_a_job(
@@ -85,12 +84,12 @@ def scaling(
         from trainjob.bench.pod import lessons as measured_lessons
 
         cluster = "pod16" if flags.cluster == "local" else flags.cluster
-        with _workbench(flags._replace(cluster=cluster, values={**JOB, **flags.values}), rehearses=True) as bench:
+        with _bench(flags._replace(cluster=cluster, values={**JOB, **flags.values}), rehearses=True) as bench:
             steps = list(measured_lessons(bench))
         show.figures(steps, _LESSONS_HEAD, _lessons_line, output, in_json=as_json)
         return
     _check_targets(plot, output)
-    with _workbench(flags) as bench:
+    with _bench(flags) as bench:
         rows = measured(bench, at or [1, 2], epochs=measured_epochs, repeats=repeats)
     show.figures(rows, _SCALING_HEAD, _scaling_line, output, in_json=as_json)
     for row in rows if not as_json else ():
@@ -181,7 +180,7 @@ def collective(
     sizes = megabytes or [0.004, 0.064, 1.0, 16.0, 64.0]
     instances = flags.values.get("instances", 2)
     _check_targets(plot, output)
-    with _workbench(flags) as bench:
+    with _bench(flags) as bench:
         rows = measured(bench, instances=instances, megabytes=sizes, tensors=tensors, buckets_mb=buckets)
     show.figures(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, in_json=as_json)
     if plot is not None:
@@ -240,12 +239,12 @@ def loader(
 
     cluster = find(flags.cluster).cluster
     if cluster.hosts_are_named and cluster.ranks_by == "poprun":
-        with _workbench(flags, rehearses=True) as bench:
+        with _bench(flags, rehearses=True) as bench:
             loaded = list(pod.loading(bench, loaders or [0], seconds=seconds))
         show.figures(loaded, _POD_HEAD, _pod_line, output, in_json=as_json)
         return
     _check_targets(plot, output)
-    with _workbench(flags) as bench:
+    with _bench(flags) as bench:
         rows = parts.loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
         if training_rate is None and measure_training_rate:
             training_rate = parts.training_rate(bench, seconds=seconds)
@@ -282,7 +281,12 @@ def _pod_line(row: PodLoading) -> tuple[str, ...]:
 @_output_option
 @json_option
 def step(
-    flags: JobOptions, variation: tuple[str, ...], rounds: int, seconds: float, output: Path | None, as_json: bool
+    flags: JobOptions,
+    variation: tuple[str, ...],
+    rounds: int,
+    seconds: float,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure what --compile, channels-last and other implementations of the optimizer gain over a plain update.
 
@@ -302,7 +306,7 @@ def step(
         if name not in _VARIATIONS:
             raise click.BadParameter(f"--variation {name}: expected one of {', '.join(_VARIATIONS)}")
     _check_targets(None, output)
-    with _workbench(flags) as bench:
+    with _bench(flags) as bench:
         rows = steps(bench, variation, rounds=rounds, round_s=seconds)
     head = ("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", "")
     show.figures(rows, head, line, output, in_json=as_json)
@@ -318,7 +322,7 @@ def _check_targets(plot: Path | None, output: Path | None) -> None:
         plots.check_folder("--output", output)
 
 
-def _workbench(flags: JobOptions, rehearses: bool = False) -> AbstractContextManager[Workbench]:
+def _bench(flags: JobOptions, *, rehearses: bool = False) -> AbstractContextManager[Workbench]:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit, workbench
 
