@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # What a terminal acts on instead of showing it: C0 but line feed and tab, DEL, C1, the line separators and direction
 # marks of Unicode; and the halves of characters, which no stream can encode.
@@ -61,13 +64,7 @@ def _cell(text: str) -> str:
     return visible(str(text)).replace("\n", "\\n").replace("\t", "\\t")
 
 
-class Measured(Protocol):
-    """A row of what was measured: any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Row = TypeVar("Row", bound=Measured)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def figures(

@@ -83,6 +83,7 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         "compile_first": "true",
         "compile_only": "true",
         "hint": "multithread",
+        "command_per": "node",
     }
     values |= dict.fromkeys(("instances", "replicas", "ipus_per_replica", "hosts", "least_hosts", "max_attempts"), "2")
     with pytest.raises(JobError, match=rf"sweep.yaml:2: {key}: is the same for all elements of an array"):
