@@ -36,7 +36,7 @@ def rehearse(needs: Callable[[str], Path], tmp_path: Path) -> Callable[..., tupl
 
     def run(*flags: str) -> tuple[int, dict[str, Any], str]:
         job = ("--cluster", "slurm-gpu", "--instances", "4", "--hosts", "2", "--no-gpus", "--keep", "--json", *flags)
-        words = [program, "rehearse", *job, "--", "torchrun", "train.py"]
+        words: list[str | Path] = [program, "rehearse", *job, "--", "torchrun", "train.py"]
         environ = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}:/usr/sbin:/sbin"}
         ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, timeout=300)
         verdict = json.loads(ended.stdout)
