@@ -122,7 +122,7 @@ def _asked(
     # --updates is the rehearsal's own: it must not change the bytes.
     values = {name: value for name, value in flags.values.items() if name != "updates"}
     prepared = prepare(flags._replace(values=values))
-    has_gpus = prepared.request.plan.topology.device_word == "GPU"
+    has_gpus = prepared.request.plan.topology.device == "GPU"
     if gpus and not has_gpus:
         raise click.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
     return rehearsal(

@@ -76,7 +76,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
-    description = twin_of(cluster, len(topology.hosts), release=release, accounting=accounting)
+    description = twin_of(cluster, topology.host_count, release=release, accounting=accounting)
     python = rehearsal.redirects["TRAINJOB_PYTHON"]
     if cluster.ipu_keys is not None:
         with new_folder() as place:
@@ -156,7 +156,7 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
     if not elements and (fault is not None or job.trains):
         job.wait_for(job.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
         clock.done("all ranks at work")
-        hosts = len(rehearsal.request.plan.topology.hosts)
+        hosts = rehearsal.request.plan.topology.host_count
         rehearsal.say(f"{quantity(job.instances, 'rank')} at work on {quantity(hosts, 'node')}")
     if fault is None:
         job.wait_for_end()
