@@ -10,8 +10,9 @@ import click
 
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import root
-from trainjob.contract import environment
-from trainjob.kinds.schema import cluster_schema, settings_page
+from trainjob.contract import environment, settings
+from trainjob.contract.settings import Row
+from trainjob.kinds.schema import cluster_schema
 from trainjob.records import causes
 from trainjob.scripts.codes import CODES, Severity
 
@@ -19,7 +20,7 @@ from trainjob.scripts.codes import CODES, Severity
 def reference() -> dict[str, str]:
     """Return the text of each generated page by its path below docs/."""
     return {
-        "reference/settings.md": settings_page(),
+        "reference/settings.md": _settings(),
         "reference/commands.md": _page("Commands", _commands()),
         "reference/cluster-file.md": _page("Cluster file", _cluster_file(cluster_schema())),
         "reference/environment.md": _page("Environment", _environment()),
@@ -37,6 +38,22 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[s
     yield "|" + "---|" * len(head)
     for row in rows:
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+
+
+def _settings() -> str:
+    lines = ["# Settings of a job", "", "Each is a flag of every command that takes a job, and a key of a job file."]
+    listed = list(settings.rows().values())
+    for group in settings.GROUPS:
+        lines += ["", f"## {group}", "", "| flag | key | type | default | what |", "|---|---|---|---|---|"]
+        lines += [_setting_row(row) for row in listed if row.facts.group == group]
+    return "\n".join([*lines, ""])
+
+
+def _setting_row(row: Row) -> str:
+    is_command = row.facts.form == "words"
+    kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
+    flag = "-- COMMAND…" if is_command else row.flag
+    return f"| `{flag}` | `{row.name}` | {kind} | {row.default_in_words} | {row.facts.help} |"
 
 
 def _commands() -> Iterator[str]:

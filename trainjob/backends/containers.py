@@ -9,7 +9,7 @@ from trainjob.cluster.common import Container
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.machines import process
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
@@ -80,7 +80,7 @@ def remove_partitions(paths: RunPaths) -> None:
     """Remove the V-IPU partitions that the run has noted as its own, and no other. Raises UserError if that fails."""
     if not paths.job.is_file():
         return  # an element of an array that has not begun
-    cluster = recorded.cluster(jobs.read(paths.job)).ipu_keys
+    cluster = table.recorded_cluster(jobs.read(paths.job)).ipu_keys
     if cluster is None:
         return
     machine, folder = place_of(paths)
@@ -97,7 +97,7 @@ def remove_partitions(paths: RunPaths) -> None:
 
 def _container(paths: RunPaths) -> Container | None:
     try:
-        container = recorded.cluster(jobs.read(paths.job)).container
+        container = table.recorded_cluster(jobs.read(paths.job)).container
     except ContractError:
         return None
     return container if container.runtime in RUNTIMES else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.contract.errors import UserError
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.records.measures import MEASUREMENT, PLAIN_STEP, STEP_VARIATIONS, read_measurement
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Dict, Iterable, Optional, Sequence, Tuple, Typ
 
 Error = TypeVar("Error", bound="UserError")
 
-ERROR, WARNING = "error", "warning"
 _LIKE_ENOUGH = 0.6
 
 
@@ -18,16 +17,15 @@ class Problem:
     """
 
     # No dataclass: every launcher imports this module, and to load dataclasses takes as long as Python to start.
-    __slots__ = ("code", "cure", "severity", "text")
+    __slots__ = ("code", "cure", "text")
 
-    def __init__(self, code: str, text: str, cure: str = "", severity: str = ERROR) -> None:
+    def __init__(self, code: str, text: str, cure: str = "") -> None:
         self.code = code
         self.text = text
         self.cure = cure
-        self.severity = severity
 
-    def _fields(self) -> Tuple[str, str, str, str]:
-        return (self.code, self.text, self.cure, self.severity)
+    def _fields(self) -> Tuple[str, str, str]:
+        return (self.code, self.text, self.cure)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Problem) and self._fields() == other._fields()
@@ -42,13 +40,8 @@ class Problem:
         return joined(self.text, self.cure)
 
     def as_json(self) -> Dict[str, str]:
-        """Return the problem for `--json` and job.json, where the key it stands under tells its severity."""
+        """Return the problem for `--json`."""
         return {"code": self.code, "text": self.text, "cure": self.cure}
-
-
-def warning(code: str, text: str, cure: str) -> Problem:
-    """Return a warning: something that runs and is probably not meant."""
-    return Problem(code, text, cure, WARNING)
 
 
 class UserError(Exception):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.contract import package
 from trainjob.contract.device_tools import MIB, gc_monitor_rows, nvidia_query, nvidia_rows, rocm_cards
@@ -218,7 +218,7 @@ def _held(jobs: str) -> dict[tuple[str, int], tuple[str, str]]:
     for line in jobs.splitlines():
         if job := _JOB.match(line):
             for names, gres in _HELD.findall(line):
-                nodes = hostlist.expand(names)
+                nodes = slurm_text.expand(names)
                 held.update({(node, index): (job[1], job[2]) for node in nodes for index in _indices(gres)})
     return held
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainjob.cluster.array import ranges
+from trainjob.cluster.slurm_text import ranges
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths

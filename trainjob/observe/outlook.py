@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
 from trainjob.contract.paths import RunPaths
 from trainjob.records import prediction
 from trainjob.records.progress import ProgressRecord
@@ -51,7 +51,7 @@ def outlook(paths: RunPaths, progress: ProgressRecord, scheduler: Mapping[str, s
     if not abs(left_s) < _LONGEST_S:  # NaN is below nothing
         return None
     try:
-        limit_left_s = times.seconds(scheduler.get("time_left") or "UNLIMITED")
+        limit_left_s = slurm_text.seconds(scheduler.get("time_left") or "UNLIMITED")
     except ValueError:  # Slurm writes INVALID for a job that is just beginning
         limit_left_s = None
     return Outlook(max(0.0, left_s), limit_left_s, basis)

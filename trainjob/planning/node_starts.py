@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from trainjob.cluster.job import Job
 from trainjob.contract import node_launchers
-from trainjob.planning.counts import Counts
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
+from trainjob.records.job import Topology
 
 ONLY_COMMANDS = "only a command is started once per node: the runtime starts a task's ranks"
 NOT_ON_IPUS = "poprun starts every instance of a job on IPUs"
@@ -17,48 +17,44 @@ ALIKE = "a launcher starts as many ranks on every node"
 AGREES = "a launcher starts the ranks that the job has"
 
 
-def per_node(counts: Counts, job: Job) -> Counts:
+def per_node(counts: Topology, job: Job) -> Topology:
     """Return the counts with one instance per host, which drives a replica for each of its ranks.
 
     They are unchanged if every rank is started by itself. Raises Broken if the job can't start anything once per node,
     or if the launcher's own options contradict the job.
     """
-    if job.command_per == "node":
-        _refuse_unfit(counts, job)
-    if not is_per_node(job, counts.device_word, has_groups=bool(counts.groups)):
+    without = "Leave --command-per out."
+    if job.command_per == "node" and job.command is None:
+        refuse(ONLY_COMMANDS, "command_per is node, and the job runs a task", otherwise=without)
+    if job.command_per == "node" and counts.device == "IPU":
+        refuse(NOT_ON_IPUS, "command_per is node", otherwise=without)
+    if job.command_per == "node" and counts.groups:
+        refuse(ALIKE, "nodes is a list of groups", otherwise="Take --command-per rank, or nodes that are all alike.")
+    if not is_per_node(job, counts):
         return counts
-    found = node_launchers.contradiction(job.command or [], counts.hosts, counts.instances // counts.hosts)
+    found = node_launchers.contradiction(job.command or [], counts.host_count, counts.instances // counts.host_count)
     if found is not None:
         values, cure = found
         refuse(AGREES, values, otherwise=f"{cure[:1].upper()}{cure[1:]}.")
-    return replace(counts, instances=counts.hosts)
+    hosts, replicas = counts.host_count, counts.replicas
+    return replace(counts, instances=hosts, instances_per_host=1, replicas_per_instance=replicas // hosts)
 
 
-def is_per_node(job: Job, device_word: str, *, has_groups: bool) -> bool:
+def is_per_node(job: Job, counts: Topology) -> bool:
     """Return whether the command starts once per node, because the job says so or it begins with such a launcher."""
     if job.command_per is not None or job.command is None:
         return job.command_per == "node"
     found = node_launchers.find(job.command)
-    if found is None or has_groups or device_word == "IPU":
+    if found is None or counts.groups or counts.device == "IPU":
         return False
-    return found.launcher.starts_cpu_ranks or device_word != "CPU"
+    return found.launcher.starts_cpu_ranks or counts.device != "CPU"
 
 
-def _refuse_unfit(counts: Counts, job: Job) -> None:
-    without = "Leave --command-per out."
-    if job.command is None:
-        refuse(ONLY_COMMANDS, "command_per is node, and the job runs a task", otherwise=without)
-    if counts.device_word == "IPU":
-        refuse(NOT_ON_IPUS, "command_per is node", otherwise=without)
-    if counts.groups:
-        refuse(ALIKE, "nodes is a list of groups", otherwise="Take --command-per rank, or nodes that are all alike.")
-
-
-def facts(counts: Counts, job: Job) -> Iterator[tuple[str, str]]:
+def facts(counts: Topology, job: Job) -> Iterator[tuple[str, str]]:
     """Yield the plan's row about the launcher."""
-    if job.command is None or not is_per_node(job, counts.device_word, has_groups=bool(counts.groups)):
+    if job.command is None or not is_per_node(job, counts):
         return
     found = node_launchers.find(job.command)
     name = found.launcher.name if found is not None else job.command[0]
-    each, nodes = quantity(counts.replicas // counts.instances, "rank"), quantity(counts.hosts, "node")
+    each, nodes = quantity(counts.replicas_per_instance, "rank"), quantity(counts.host_count, "node")
     yield "launcher", f"{name} starts {each} on each of {nodes}: the command runs once per node"

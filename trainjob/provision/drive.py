@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract import package
 from trainjob.contract.errors import UserError, nearest
 from trainjob.machines import process
@@ -150,12 +150,12 @@ def hosts_of(inventory: Inventory, limit: str | None) -> tuple[str, ...]:
     known = tuple(inventory.hosts)
     if limit is None:
         return known
-    limited = hostlist.expand(limit)
+    limited = slurm_text.expand(limit)
     for host in limited:
         if host not in known:
             near = nearest(host, known)
             hint = f"did you mean {near}? " if near else ""
             raise UserError(
-                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {hostlist.compress(known)}"
+                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {slurm_text.compress(known)}"
             )
     return limited

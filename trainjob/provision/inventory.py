@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.provisioning import Venv
 from trainjob.contract.errors import UserError
@@ -86,7 +86,7 @@ def hosts_of(name: str, cluster: Cluster) -> dict[str, dict[str, object]]:
     interpreter = provision.interpreter if provision else None
     user = cluster.ssh.user if cluster.ssh else None
     if provision is not None and provision.hosts is not None:
-        names = hostlist.expand(provision.hosts)
+        names = slurm_text.expand(provision.hosts)
     elif cluster.hosts_are_named:
         if cluster.host_names is None:
             raise UserError(f"cluster {name} does not name its hosts", "give hosts: in its file (pod-host[1-4])")

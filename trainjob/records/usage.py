@@ -38,6 +38,7 @@ class UsageRecord:
     cpu_cores: Optional[float] = None
     memory_limit_bytes: Optional[int] = None
     devices: List[DeviceUse] = field(default_factory=list)
+    other_world_size: Optional[int] = None  # of ranks that the command itself has started, unless it is the run's
 
 
 def lines(paths: RunPaths, rank: int) -> typed.Lines[UsageRecord]:

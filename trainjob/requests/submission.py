@@ -16,7 +16,7 @@ from trainjob.contract import secrets
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
@@ -24,7 +24,7 @@ from trainjob.observe import arrays, index, notify
 from trainjob.observe.report.report import report
 from trainjob.observe.status import status
 from trainjob.planning.build import plan
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
@@ -169,7 +169,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
     A margin that the user has stated stays. `say` is called with a line about a margin that changes, or should change.
     """
     record = jobs.read(paths.job)
-    cluster = recorded.cluster(record)
+    cluster = table.recorded_cluster(record)
     if record.train is None:
         return request
     if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def site_of(cluster: Any) -> Site:
         accelerators=max(group.accelerators for group in groups),
         cpus=max(group.cpus for group in groups),
         max_nodes=cluster.limits.max_nodes or sum(group.count for group in groups),
-        max_time_s=None if cluster.limits.max_time is None else times.seconds(cluster.limits.max_time),
+        max_time_s=None if cluster.limits.max_time is None else slurm_text.seconds(cluster.limits.max_time),
         release=None if release is None else (int(release.split(".")[0]), int(release.split(".")[1])),
         partition=None if partition is None else str(partition),
         required=tuple(cluster.required_directives),

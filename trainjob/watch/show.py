@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from trainjob.observe.status import Snapshot
 
 # What a terminal acts on instead of showing it: C0 but line feed and tab, DEL, C1, the line separators and direction
@@ -64,13 +66,7 @@ def _cell(text: str) -> str:
     return visible(str(text)).replace("\n", "\\n").replace("\t", "\\t")
 
 
-class Measured(Protocol):
-    """A row of what was measured: any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Row = TypeVar("Row", bound=Measured)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def figures(

@@ -27,8 +27,8 @@ from trainjob.contract import environment, secrets
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, failure, files, job
 paths = RunPaths(sys.argv[2])
-topology = job.TopologyRecord("h", 1, 1, 1, 1, 1, 0, "CPU")
-plan = job.PlanRecord("local", "local", "n", "command", topology, warnings=[job.WarningRecord("a", "b", "c")])
+topology = job.Topology("h", 1, 1, 1, 1, 1, 0, "CPU")
+plan = job.Plan("local", "local", "n", "command", topology, warnings=[job.PlanWarning("a", "b", "c")])
 request = job.RequestRecord(job.ClusterRecord("local", {}, "catalog local"), {"seed": 3})
 record = job.JobRecord(name="n", plan=plan, train=None, command=["\\u00fc"], request=request)
 files.write_atomically(paths.job, record.to_json())

@@ -21,7 +21,7 @@ from pathlib import Path
 from trainjob.records import job
 print(job.read(Path(sys.argv[1])).train.sharpness)
 """
-PAGE = "from trainjob.kinds.schema import settings_page; print(settings_page())"
+PAGE = "from docs.reference_pages import reference; print(reference()['reference/settings.md'])"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("trainjob", "templates"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "reference_pages.py", folder / "docs")
     table = folder / "trainjob" / "contract" / "settings.py"
     head = '    """Settings that ranks take as the job states them."""\n'
     before, after = table.read_text(encoding="utf-8").split(head)

@@ -11,8 +11,8 @@ from trainjob.cli import failures
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
 from trainjob.contract.errors import Problem, ProblemsError, UserError, did_you_mean, joined, nearest, of_error
-from trainjob.kinds.reading import cluster_from_text
-from trainjob.planning.values import Refusal
+from trainjob.kinds.lookup import cluster_from_text
+from trainjob.planning.rules import Refusal
 
 
 @pytest.mark.parametrize(

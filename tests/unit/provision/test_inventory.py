@@ -7,8 +7,7 @@ import pytest
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.package import companion
-from trainjob.kinds.lookup import NamedCluster
-from trainjob.kinds.reading import cluster_from_text
+from trainjob.kinds.lookup import NamedCluster, cluster_from_text
 from trainjob.provision.drive import hosts_of
 from trainjob.provision.inventory import inventory
 

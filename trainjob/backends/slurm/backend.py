@@ -14,7 +14,7 @@ from trainjob.backends.containers import remove_partitions
 from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun
 from trainjob.backends.slurm.queue import Job
-from trainjob.cluster.array import Array
+from trainjob.cluster.slurm_text import Array
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.machines.access import machine_at

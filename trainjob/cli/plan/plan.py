@@ -43,12 +43,11 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
     held = _memory(prepared) if memory else []
     predicted = _predicted(prepared, may_train=predict)
     if as_json:
-        from trainjob.planning.record import as_record
         from trainjob.records.typed import to_json
 
-        record: dict[str, object] = dict(to_json(as_record(planned)))
+        record: dict[str, object] = dict(to_json(planned))
         if request.swept:
-            record["tasks"] = {number: to_json(as_record(element.plan)) for number, element in request.elements.items()}
+            record["tasks"] = {number: to_json(element.plan) for number, element in request.elements.items()}
         if steps:
             record["steps"] = picture.steps(planned, request.job)
         if predicted is not None:

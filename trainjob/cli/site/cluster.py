@@ -58,21 +58,21 @@ def init(
     name: str, kind: str, source: str | None, from_slurm: bool, ssh: str | None, partition: str | None, as_json: bool
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
-    from trainjob.kinds import draft
+    from trainjob.kinds import lookup
 
     if not from_slurm and (ssh or partition):
         raise click.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
     path = Path("clusters") / f"{name}.yaml"
-    draft.refuse_name(name)
+    lookup.refuse_name(name)
     if from_slurm:
         from trainjob.machines.access import machine_at
         from trainjob.machines.slurm import drafted
 
         text = drafted.text(name, machine_at(ssh), ssh, partition)
     else:
-        text = draft.draft(name, source or draft.source_of_kind(kind))
-    draft.write_draft(path, text)
-    places = draft.places_to_fill_in(text)
+        text = lookup.draft(name, source or lookup.source_of_kind(kind))
+    lookup.write_draft(path, text)
+    places = lookup.places_to_fill_in(text)
     if as_json:
         show.as_json({"path": str(path), "fill_in": [{"line": line, "key": key} for line, key in places]})
         return

@@ -1,4 +1,4 @@
-"""Values for the job script of kind local."""
+"""The names and values of the template of kind local."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -45,7 +45,7 @@ def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
     """Make a running job's time limit end in one to two minutes; the limit in the script stays."""
     reply = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
     # A job on groups of nodes has a line for each.
-    ran_s = times.seconds(reply.text.split()[0]) or 0
+    ran_s = slurm_text.seconds(reply.text.split()[0]) or 0
     # Limits are whole minutes, and one that is over already would end the job without a signal.
     set_limit(slurm, job, str(ran_s // 60 + 2))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
 from trainjob.scripts.finding import Finding
 from trainjob.scripts.script import Script
@@ -106,7 +106,7 @@ def nodes_by_name(script: Script) -> Iterator[Finding]:
         yield Finding("nodelist-with-spaces", line, script.lines[line - 1].strip()[:80])
         return
     try:
-        named = len(hostlist.expand(listed))
+        named = len(slurm_text.expand(listed))
     except UserError:
         return
     if script.request.nodes is not None and named > script.request.nodes:

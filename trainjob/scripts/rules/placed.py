@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
 from trainjob.scripts.finding import Finding
 from trainjob.scripts.script import Script
@@ -25,7 +25,7 @@ def beyond_cluster(script: Script) -> Iterator[Finding]:
         if header.directives and header.value(name) is None:
             yield Finding("beyond-cluster", header.line(), f"this cluster requires --{name}")
     try:
-        asked_s = times.seconds(header.value("time") or "0")
+        asked_s = slurm_text.seconds(header.value("time") or "0")
     except (UserError, ValueError):
         return
     if site.max_time_s is not None and asked_s is not None and asked_s > site.max_time_s:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.cluster import array, sweep
+from trainjob.cluster import slurm_text
 from trainjob.cluster.errors import JobError
 from trainjob.cluster.job import Job
+from trainjob.cluster.reading import items_from_text, text_of
+from trainjob.render.elements import SHARED, Variation, job_of_element
 
 
 @pytest.mark.parametrize(
@@ -24,13 +26,13 @@ from trainjob.cluster.job import Job
     ],
 )
 def test_an_array_is_read(text: str, numbers: tuple[int, ...], at_once: int | None, written: str) -> None:
-    found = array.parse(text)
+    found = slurm_text.parse_array(text)
     assert (found.numbers, found.at_once, found.text) == (numbers, at_once, written)
 
 
 @given(st.sets(st.integers(0, 50), min_size=1))
 def test_numbers_come_back_from_their_ranges(numbers: set[int]) -> None:
-    assert array.parse(array.ranges(sorted(numbers))).numbers == tuple(sorted(numbers))
+    assert slurm_text.parse_array(slurm_text.ranges(sorted(numbers))).numbers == tuple(sorted(numbers))
 
 
 @pytest.mark.parametrize(
@@ -51,29 +53,29 @@ def test_numbers_come_back_from_their_ranges(numbers: set[int]) -> None:
 )
 def test_what_is_no_array_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=r"read|has") as caught:
-        array.parse(text)
+        slurm_text.parse_array(text)
     assert said in str(caught.value)
 
 
-def read(folder: Path, text: str) -> list[sweep.Variation]:
+def read(folder: Path, text: str) -> list[Variation]:
     path = folder / "sweep.yaml"
     path.write_text(text)
-    return sweep.read(path, "sweep.yaml")
+    return items_from_text(text_of(path, "sweep.yaml", JobError), Variation, "sweep.yaml")
 
 
 def test_an_item_overrides_the_job_as_flags_do(tmp_path: Path) -> None:
     (item,) = read(tmp_path, "- {updates: 5, set: {width: 8}, env: {N: 3.10}}")
-    job = sweep.job_of_element(Job(epochs=3, set={"depth": 2}, env={"A": "a"}), item, "here")
+    job = job_of_element(Job(epochs=3, set={"depth": 2}, env={"A": "a"}), item, "here")
     assert (job.epochs, job.updates, job.set, job.env) == (None, 5, {"depth": 2, "width": 8}, {"A": "a", "N": "3.10"})
 
 
 def test_arguments_follow_the_command_as_written(tmp_path: Path) -> None:
     (item,) = read(tmp_path, '- arguments: [--lr, 1e-3, "$(date)", ""]')
-    job = sweep.job_of_element(Job(command=["python", "train.py"]), item, "here")
+    job = job_of_element(Job(command=["python", "train.py"]), item, "here")
     assert job.command == ["python", "train.py", "--lr", "1e-3", "$(date)", ""]
 
 
-@pytest.mark.parametrize("key", sweep.SHARED)
+@pytest.mark.parametrize("key", SHARED)
 def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str) -> None:
     values = {
         "command": "[x]",
@@ -83,6 +85,7 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         "compile_first": "true",
         "compile_only": "true",
         "hint": "multithread",
+        "command_per": "node",
     }
     values |= dict.fromkeys(("instances", "replicas", "ipus_per_replica", "hosts", "least_hosts", "max_attempts"), "2")
     with pytest.raises(JobError, match=rf"sweep.yaml:2: {key}: is the same for all elements of an array"):
@@ -115,4 +118,4 @@ def test_a_task_that_breaks_a_rule_of_jobs_is_named() -> None:
     with pytest.raises(
         JobError, match=r"s.yaml, task 3: arguments: follow a command of your own, and the job has a task"
     ):
-        sweep.job_of_element(Job(), sweep.Variation(arguments=["x"]), "s.yaml, task 3")
+        job_of_element(Job(), Variation(arguments=["x"]), "s.yaml, task 3")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.cluster.hostlist import MOST_HOSTS, HostlistError, compress, expand
+from trainjob.cluster.slurm_text import MOST_HOSTS, HostlistError, compress, expand
 
 # What `scontrol show hostnames` of Slurm 22.05.8 printed.
 AS_SLURM = {
