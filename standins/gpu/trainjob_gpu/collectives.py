@@ -50,7 +50,7 @@ def split_by_new_groups(c10d: Any) -> None:
 
 
 def _module() -> ModuleType:
-    path = library.build(library.installed(), "group")
+    path = library.build(library.installed())["group"]
     spec = importlib.util.spec_from_file_location("trainjob_gpu_group", str(path))
     if spec is None or spec.loader is None:
         raise library.StandInError("%s can't be loaded" % path)

@@ -13,6 +13,9 @@ def apply() -> None:
     """Let torch.cuda, torch.load and storages find the stand-in GPUs."""
     import torch
 
+    from trainjob_gpu import kernels
+
+    kernels.put_into_torch()
     _versions(torch)
     _properties(torch)
     _storages(torch)

@@ -3,7 +3,6 @@
 // it has. Before each collective the ranks compare what they are about to call, where NCCL would hang.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/extension.h>
 
 #include "agreement.h"
 
@@ -350,7 +349,7 @@ c10::intrusive_ptr<Nccl> make(const c10::intrusive_ptr<c10d::Store>& store, int 
 template <typename T>
 using intrusive_ptr_class_ = py::class_<T, c10::intrusive_ptr<T>, c10d::Backend>;
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+PYBIND11_MODULE(trainjob_gpu_group, m) {
   using standin::Nccl;
   py::module::import("torch._C._distributed_c10d");
   auto group = py::class_<Nccl, c10::intrusive_ptr<Nccl>, c10d::Backend>(m, "ProcessGroupNCCL")
