@@ -104,7 +104,8 @@ def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
     Raises UserError for a cluster that has neither.
     """
     if cluster.has_scheduler and cluster.accelerator == "gpu":
-        return _gpu_shell(name, cluster, redirects["TRAINJOB_PYTHON"])
+        python = redirects["TRAINJOB_PYTHON"]
+        return _gpu_shell(name, cluster, gpus.of_path(python) if python == sys.executable else python)
     with _pod(name, cluster, redirects) as environ:
         return _shell(name, environ)
 

@@ -7,18 +7,15 @@ from typing import Any, List, Optional, Tuple
 import torch
 
 Tensor = torch.Tensor
-_library: Any = None  # keeps the registrations alive
-
-
 def put_into_torch() -> None:
     """Register the kernels for GPUs."""
-    global _library
-    _library = torch.library.Library("aten", "IMPL")
+    library: Any = torch.library.Library("aten", "IMPL")
     for name, kernel in KERNELS.items():
         try:
-            _library.impl(name, kernel, "CUDA")
+            library.impl(name, kernel, "CUDA")
         except RuntimeError:
             continue  # an operator that this release of torch does not have
+    torch.cuda._standin_kernels = library  # type: ignore[attr-defined]  # they last as long as it does
 
 
 # ---- choices by what a GPU has

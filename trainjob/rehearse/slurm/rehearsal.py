@@ -87,7 +87,7 @@ def stage(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Stage]:
             settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
             yield Stage(dataclasses.replace(description, settings=settings), environment)
     elif rehearsal.has_gpus:
-        torch = gpus.make_ready(rehearsal.redirects["TRAINJOB_PYTHON"])
+        torch = gpus.make_ready(rehearsal.redirects["TRAINJOB_PYTHON"], rehearsal.say)
         with folders.new_folder() as place:
             python = rehearsal.redirects["TRAINJOB_PYTHON"]
             environment = gpus.environment(
