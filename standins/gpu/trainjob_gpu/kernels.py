@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
 Tensor = torch.Tensor
+
+
 def put_into_torch() -> None:
     """Register the kernels for GPUs."""
     library: Any = torch.library.Library("aten", "IMPL")
@@ -27,6 +29,46 @@ def _plain_attention(*_: Any, **__: Any) -> int:
 
 def _no_library(*_: Any, **__: Any) -> bool:
     return False
+
+
+# ---- products whose results are more precise than what is multiplied
+
+
+def _factors(first: Tensor, second: Tensor, out_dtype: torch.dtype) -> Tuple[Tensor, Tensor]:
+    wider = out_dtype == torch.float32 and first.dtype in (torch.float16, torch.bfloat16)
+    if first.dtype != second.dtype or not (wider or out_dtype == first.dtype):
+        raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
+    return first.to(out_dtype), second.to(out_dtype)
+
+
+def _mm(first: Tensor, second: Tensor, out_dtype: torch.dtype) -> Tensor:
+    return torch.mm(*_factors(first, second, out_dtype))
+
+
+def _bmm(first: Tensor, second: Tensor, out_dtype: torch.dtype) -> Tensor:
+    return torch.bmm(*_factors(first, second, out_dtype))
+
+
+def _addmm(
+    added: Tensor, first: Tensor, second: Tensor, out_dtype: torch.dtype, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    return torch.addmm(added.to(out_dtype), *_factors(first, second, out_dtype), beta=beta, alpha=alpha)
+
+
+def _baddbmm(
+    added: Tensor, first: Tensor, second: Tensor, out_dtype: torch.dtype, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    return torch.baddbmm(added.to(out_dtype), *_factors(first, second, out_dtype), beta=beta, alpha=alpha)
+
+
+def _into(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return `kernel` as one that puts its result in `out`."""
+
+    def into(*arguments: Any, out: Tensor, **options: Any) -> Tensor:
+        result = kernel(*arguments, **options)
+        return out.resize_(result.shape).copy_(result)
+
+    return into
 
 
 # ---- dropout, which keeps its mask on GPUs
@@ -223,6 +265,14 @@ KERNELS = {
     "_use_cudnn_ctc_loss.Tensor": _no_library,
     "_use_miopen_ctc_loss": _no_library,
     "_use_miopen_ctc_loss.Tensor": _no_library,
+    "mm.dtype": _mm,
+    "mm.dtype_out": _into(_mm),
+    "bmm.dtype": _bmm,
+    "bmm.dtype_out": _into(_bmm),
+    "addmm.dtype": _addmm,
+    "addmm.dtype_out": _into(_addmm),
+    "baddbmm.dtype": _baddbmm,
+    "baddbmm.dtype_out": _into(_baddbmm),
     "native_dropout": _dropout,
     "_thnn_fused_lstm_cell": _lstm_cell,
     "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,

@@ -2,6 +2,7 @@
 // torch, which asks for CUDA's hooks once. Only for rehearsals.
 #include <c10/util/Exception.h>
 
+#include "differences.h"
 #include "hooks.h"
 #include "kernels.h"
 #include "leaving.h"
@@ -41,6 +42,13 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   for (const char* name : {"set_", "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor"})
     m.impl(name, boxed<&standin::set>());
   m.impl("record_stream", boxed<&standin::record_stream>());
+  for (const char* name : {"_softmax", "_softmax.out", "_log_softmax", "_log_softmax.out"})
+    m.impl(name, boxed<&standin::softmax>());
+  for (const char* name : {"_softmax_backward_data", "_log_softmax_backward_data"})
+    m.impl(name, boxed<&standin::softmax_backward>());
+  for (const char* name : {"_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
+                           "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr"})
+    m.impl(name, boxed<&standin::fused_optimizer>());
   // torch would choose cuDNN's or a kernel of its own for GPUs here, by the label.
   m.impl("convolution", boxed<&standin::run_on_cpu>());
   m.impl("convolution_backward", boxed<&standin::run_on_cpu>());

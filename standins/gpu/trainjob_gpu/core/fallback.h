@@ -156,7 +156,8 @@ class Widened {
       : schema_(schema), arguments_(stack.end() - schema.arguments().size(), stack.end()) {}
 
   static bool is_half(const at::Tensor& tensor) {
-    return tensor.defined() && (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16);
+    return tensor.defined() && (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16 ||
+                                tensor.scalar_type() == at::kComplexHalf);
   }
   static bool is_needed(const c10::FunctionSchema& schema, const c10::Stack& stack) {
     return std::any_of(stack.end() - schema.arguments().size(), stack.end(), [](const c10::IValue& value) {
@@ -168,8 +169,10 @@ class Widened {
   }
   static bool is_lacking(const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    return text.find("not implemented for 'Half'") != std::string::npos ||
-           text.find("not implemented for 'BFloat16'") != std::string::npos;
+    for (const char* words : {"not implemented for 'Half'", "not implemented for 'BFloat16'",
+                              "not implemented for 'ComplexHalf'", "FFT doesn't support tensors of type"})
+      if (text.find(words) != std::string::npos) return true;
+    return false;
   }
 
   void arguments(c10::Stack* stack) {
@@ -209,15 +212,17 @@ class Widened {
       keeps_float_ |= tensor.defined() && tensor.is_floating_point() && tensor.dim() > 0;
       return tensor;
     }
-    half_ = tensor.scalar_type();
-    const auto made = tensor.to(at::kFloat);
+    half_ = tensor.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kHalf;
+    const auto made = tensor.to(tensor.is_complex() ? at::kComplexFloat : at::kFloat);
     if (is_written_) written_.push_back({made, tensor});
     return made;
   }
   at::Tensor narrow(const at::Tensor& tensor) const {
     for (const auto& pair : written_)
       if (pair.wide.is_same(tensor)) return pair.narrow;
-    return tensor.defined() && tensor.scalar_type() == at::kFloat && !keeps_float_ ? tensor.to(half_) : tensor;
+    if (!tensor.defined() || keeps_float_) return tensor;
+    if (tensor.scalar_type() == at::kComplexFloat && half_ == at::kHalf) return tensor.to(at::kComplexHalf);
+    return tensor.scalar_type() == at::kFloat ? tensor.to(half_) : tensor;
   }
 
   const c10::FunctionSchema& schema_;
