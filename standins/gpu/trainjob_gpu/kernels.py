@@ -71,6 +71,28 @@ def _into(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return into
 
 
+# ---- cuDNN's convolutions, called by name
+
+
+def _cudnn_convolution(
+    x: Tensor, weight: Tensor, padding: List[int], stride: List[int], dilation: List[int], groups: int, *_: bool
+) -> Tensor:
+    return torch.convolution(x, weight, None, stride, padding, dilation, False, [0] * len(padding), groups)
+
+
+def _cudnn_convolution_transpose(
+    x: Tensor,
+    weight: Tensor,
+    padding: List[int],
+    output_padding: List[int],
+    stride: List[int],
+    dilation: List[int],
+    groups: int,
+    *_: bool,
+) -> Tensor:
+    return torch.convolution(x, weight, None, stride, padding, dilation, True, output_padding, groups)
+
+
 # ---- dropout, which keeps its mask on GPUs
 
 
@@ -273,6 +295,8 @@ KERNELS = {
     "addmm.dtype_out": _into(_addmm),
     "baddbmm.dtype": _baddbmm,
     "baddbmm.dtype_out": _into(_baddbmm),
+    "cudnn_convolution": _cudnn_convolution,
+    "cudnn_convolution_transpose": _cudnn_convolution_transpose,
     "native_dropout": _dropout,
     "_thnn_fused_lstm_cell": _lstm_cell,
     "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Tuple
 
 CORE = Path(__file__).resolve().parent / "core"
-OLDEST = (2, 1)
+OLDEST = (2, 4)
 Say = Callable[[str], None]
 # What is compiled, side by side: each unit's source, what it stands in for, and what it is linked with.
 UNITS: Dict[str, Tuple[str, List[str]]] = {

@@ -81,7 +81,7 @@ def refuse_nvml() -> None:
 
     class NoNvml(pynvml.NVMLError_LibraryNotFound):  # type: ignore[name-defined,misc]
         def __str__(self) -> str:
-            return "stand-in GPUs have no NVML, which pynvml asks: nothing is measured in a rehearsal (nvidia-smi is there)"
+            return "stand-in GPUs have no NVML, which pynvml asks: nothing is measured in a rehearsal"
 
     def init(*_: Any) -> Any:
         raise NoNvml

@@ -111,9 +111,9 @@ RARER = """
 import json
 sizes = [torch.empty(size, device="cuda") for size in (1, 3)]
 dist.all_gather(sizes, torch.full((1 + 2 * rank,), float(rank), device="cuda"))
-kept, got, sent = torch.zeros(2, device="cuda"), torch.zeros(2, device="cuda"), torch.full((2,), 7.0 + rank, device="cuda")
-operations = [(dist.isend, sent, rank), (dist.irecv, kept, rank), (dist.isend, sent, 1 - rank), (dist.irecv, got, 1 - rank)]
-for work in dist.batch_isend_irecv([dist.P2POp(*operation) for operation in operations]): work.wait()
+kept, got, sent = (torch.full((2,), value, device="cuda") for value in (0.0, 0.0, 7.0 + rank))
+pairs = [(dist.isend, sent, rank), (dist.irecv, kept, rank), (dist.isend, sent, 1 - rank), (dist.irecv, got, 1 - rank)]
+for work in dist.batch_isend_irecv([dist.P2POp(*pair) for pair in pairs]): work.wait()
 with torch.profiler.profile() as profile: dist.all_reduce(sent); dist.broadcast(sent, 0)
 names = sorted(event.name for event in profile.events() if event.name.startswith("nccl:"))
 dist.set_debug_level(dist.DebugLevel.DETAIL)

@@ -179,3 +179,20 @@ except NotImplementedError as error: show("stand-in GPUs" in str(error))
 """
     )
     assert values(alone(tmp_path, script)) == [*[[True, True]] * 4, [True], [True]]
+
+
+def test_a_collective_outside_inference_mode_takes_what_was_made_in_it(tmp_path: Path) -> None:
+    script = """
+import json, torch, torch.distributed as dist
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+with torch.inference_mode(): made, parts = torch.ones(2, device="cuda"), [torch.zeros(2, device="cuda")]
+dist.all_reduce(made); dist.all_gather(parts, made)
+generator = torch.Generator("cuda"); again = torch.Generator("cuda").manual_seed(5)
+generator.graphsafe_set_state(again.graphsafe_get_state())
+kept = torch.backends.cuda.cufft_plan_cache; kept.clear()
+images, kernels = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+named = torch.cudnn_convolution(images.cuda(), kernels.cuda(), [0, 0], [1, 1], [1, 1], 1, False, False, False)
+right = torch.allclose(named.cpu(), torch.conv2d(images, kernels), atol=1e-5)
+print(json.dumps([parts[0].tolist(), generator.initial_seed(), kept.size, right]))
+"""
+    assert values(alone(tmp_path, script)) == [[[1.0, 1.0], 5, 0, True]]

@@ -138,13 +138,13 @@ class Nccl final : public c10d::Backend {
     Tensors parts;
     std::vector<WorkPtr> works;
     for (auto& part : inputs[0]) {
-      parts.push_back(as_cpu(part).clone());
+      parts.push_back(memory_of(part).clone());
       works.push_back(reduced(parts.back(), options.reduceOp));
     }
     auto mine = parts[getRank()];
     auto output = outputs[0];
     return carried("nccl:reduce_scatter", inputs.at(0), std::move(works), outputs, [this, output, mine, op = options.reduceOp] {
-      as_cpu(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
+      memory_of(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
     });
   }
 
@@ -165,7 +165,7 @@ class Nccl final : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
     begin("all_to_all_single", {input}, false);
-    auto to = as_cpu(output), from = as_cpu(input);
+    auto to = memory_of(output), from = memory_of(input);
     return carried("nccl:all_to_all", {input}, {exchanged(to, from, output_splits, input_splits, options)}, {output}, nullptr);
   }
 
@@ -174,7 +174,7 @@ class Nccl final : public c10d::Backend {
     Tensors flat;
     std::vector<int64_t> out_sizes, in_sizes;
     for (auto& input : inputs) {
-      flat.push_back(as_cpu(input).reshape(-1));
+      flat.push_back(memory_of(input).reshape(-1));
       in_sizes.push_back(input.numel());
     }
     int64_t items = 0;
@@ -186,7 +186,7 @@ class Nccl final : public c10d::Backend {
     auto work = exchanged(to, from, out_sizes, in_sizes, options);
     return carried("nccl:all_to_all", inputs, {work}, outputs, [outputs, to, out_sizes] {
       auto parts = to.split_with_sizes(out_sizes);
-      for (size_t n = 0; n < outputs.size(); n++) as_cpu(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
+      for (size_t n = 0; n < outputs.size(); n++) memory_of(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
     });
   }
 
@@ -221,16 +221,16 @@ class Nccl final : public c10d::Backend {
  private:
   static Tensors cpu(const Tensors& tensors) {
     Tensors aliases;
-    for (const auto& tensor : tensors) aliases.push_back(as_cpu(tensor));
+    for (const auto& tensor : tensors) aliases.push_back(memory_of(tensor));
     return aliases;
   }
   static Tensors dense_like(const Tensors& tensors) {
     Tensors made;
-    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), as_cpu(tensor).options()));
+    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), memory_of(tensor).options()));
     return made;
   }
   static void copy_all(const Tensors& to, const Tensors& from) {
-    for (size_t n = 0; n < to.size(); n++) as_cpu(to[n]).copy_(from[n]);
+    for (size_t n = 0; n < to.size(); n++) memory_of(to[n]).copy_(from[n]);
   }
 
   WorkPtr to_self(std::vector<Tensors>& pending, const Tensors& tensors) {
@@ -264,7 +264,7 @@ class Nccl final : public c10d::Backend {
     return [tensors, size = getSize()] {
       // Of whole numbers NCCL drops the fraction.
       for (const auto& tensor : tensors) {
-        auto sum = as_cpu(tensor);
+        auto sum = memory_of(tensor);
         if (sum.is_floating_point() || sum.is_complex()) sum.div_(size);
         else sum.div_(size, "trunc");
       }
@@ -274,14 +274,14 @@ class Nccl final : public c10d::Backend {
   WorkPtr reduced(const at::Tensor& tensor, const ReduceOp& op) {
     c10d::AllreduceOptions options;
     options.reduceOp = summed(op);
-    Tensors aliases{as_cpu(tensor)};
+    Tensors aliases{memory_of(tensor)};
     return gloo_->allreduce(aliases, options);
   }
 
   // What each rank gives has its own size: each broadcasts, as NCCL does.
   WorkPtr gathered_one_by_one(const Tensors& outputs, const at::Tensor& input) {
     auto gathered = dense_like(outputs);
-    gathered.at(getRank()).copy_(as_cpu(input));
+    gathered.at(getRank()).copy_(memory_of(input));
     std::vector<WorkPtr> works;
     for (int root = 0; root < getSize(); root++) {
       c10d::BroadcastOptions options;
@@ -304,7 +304,7 @@ class Nccl final : public c10d::Backend {
     TORCH_CHECK(output.numel() == input.numel() * getSize(),
                 "output tensor size must be equal to world_size times input tensor size");
     // NCCL fills the output in one piece, whatever its shape; gloo cuts it along the first dimension.
-    auto to = as_cpu(output).view(-1), from = as_cpu(input).reshape(-1).clone();
+    auto to = memory_of(output).view(-1), from = memory_of(input).reshape(-1).clone();
     return carried("nccl:_all_gather_base", {input}, {gloo_->_allgather_base(to, from, options)}, {output}, nullptr);
   }
 
@@ -312,11 +312,11 @@ class Nccl final : public c10d::Backend {
     check({output, input});
     TORCH_CHECK(input.numel() == output.numel() * getSize(),
                 "input tensor must be the same size as output size times world size");
-    auto all = as_cpu(input).clone();
+    auto all = memory_of(input).clone();
     auto work = reduced(all, options.reduceOp);
     return carried("nccl:_reduce_scatter_base", {input}, {work}, {output}, [this, output, all, op = options.reduceOp] {
       auto mine = all.reshape({getSize(), -1})[getRank()].view(output.sizes());
-      as_cpu(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
+      memory_of(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
     });
   }
 

@@ -27,14 +27,14 @@ inline at::Tensor over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 inline bool is_sparse(const at::Tensor& tensor) { return tensor.layout() != c10::kStrided; }
 inline at::Tensor sparse(const at::Tensor& tensor, c10::DeviceType type, c10::DeviceIndex device);
 
-inline at::Tensor as_cpu(const at::Tensor& tensor) {
+inline at::Tensor as_cpu(const at::Tensor& tensor, std::optional<bool> tracked = std::nullopt) {
   if (!tensor.defined() || !tensor.is_cuda()) return tensor;
   if (is_sparse(tensor)) return sparse(tensor, c10::kCPU, -1);
   auto* kept = new c10::Storage(tensor.storage());
   c10::DataPtr data(const_cast<void*>(kept->data()), kept, [](void* context) { delete static_cast<c10::Storage*>(context); },
                     c10::Device(c10::kCPU));
   c10::Storage storage(c10::Storage::use_byte_size_t(), kept->nbytes(), std::move(data), c10::GetAllocator(c10::kCPU), true);
-  return over(std::move(storage), tensor, c10::DispatchKey::CPU, !tensor.is_inference());
+  return over(std::move(storage), tensor, c10::DispatchKey::CPU, tracked.value_or(!tensor.is_inference()));
 }
 
 // The memory of a CPU's storage as a GPU's, counted against that GPU for as long as it lives.

@@ -13,6 +13,9 @@ using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
+// The memory of a tensor, as gloo takes it: written to outside inference mode, too, wherever the tensor was made.
+inline at::Tensor memory_of(const at::Tensor& tensor) { return as_cpu(tensor, true); }
+
 // `after` puts the results where they belong. torch's profiler shows it under `title`.
 class Carried final : public Work {
  public:
