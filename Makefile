@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 
-.PHONY: stats matrix help install wheel demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench golden clean
+.PHONY: stats matrix help install wheel demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -98,6 +98,9 @@ bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within
 	$(BIN)/python bench/gpus.py
 	$(BIN)/python bench/launching.py
 	$(BIN)/python -m bench.many_ranks
+
+bench-scripts: .venv/installed-dev ## Measure doctor: FOLDER=… has batch files, VERDICTS=… a table of what is wrong with them
+	$(BIN)/python bench/batch_scripts.py "$(FOLDER)" "$(VERDICTS)"
 
 clean: ## Remove .venv, build results and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

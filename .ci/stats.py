@@ -64,12 +64,12 @@ def _count_functions(tree: ast.Module, name: str, found: Count) -> None:
                 found.parameters += 1
                 inside = ast.walk(argument.annotation)
                 found.any_parameters += any(isinstance(node, ast.Name) and node.id == "Any" for node in inside)
-    for function in tree.body:
-        if isinstance(function, Function) and function.name.startswith("_") and not function.name.startswith("__"):
+    for helper in (node for node in tree.body if isinstance(node, Function)):
+        if helper.name.startswith("_") and not helper.name.startswith("__"):
             found.helpers += 1
-            if uses[function.name] == 1:
+            if uses[helper.name] == 1:
                 found.once += 1
-                found.short_once += len(_statements(function)) <= SHORT
+                found.short_once += len(_statements(helper)) <= SHORT
 
 
 def _statements(function: Function) -> list[ast.stmt]:

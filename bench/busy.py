@@ -1,4 +1,4 @@
-"""How fast one instance trains on a quiet machine and on a busy one, by how long OpenMP's threads spin while waiting.
+"""The speed of one instance on a quiet machine and on a busy one, by how long OpenMP's threads spin while waiting.
 
     python bench/busy.py [--seconds 8] [--rounds 2]
 
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support import runs_at_work
 from trainjob.contract.paths import RunPaths
@@ -69,7 +69,7 @@ def samples_per_s(folder: Path, environ: dict[str, str], seconds: float) -> floa
     rank = [sys.executable, "-m", "trainjob.train", str(paths.folder)]
     launch = [sys.executable, "-m", "trainjob.launch", "--launcher", "local", str(paths.folder), "--", *rank]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[1])
     running = subprocess.Popen(launch, env={**kept, "PYTHONPATH": root, **environ}, stderr=subprocess.DEVNULL)
     try:
         while not paths.metrics.exists() and running.poll() is None:

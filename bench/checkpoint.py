@@ -1,4 +1,4 @@
-"""What checkpoints cost while training continues: turns of updates with a checkpoint beside turns without, in one run.
+"""The cost of checkpoints while training goes on: turns of updates with a checkpoint beside turns without, in one run.
 
     python bench/checkpoint.py [--instances 2] [--seconds 20]
 
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import turns
 from bench.turns import Turn

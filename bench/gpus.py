@@ -1,4 +1,4 @@
-"""What a training step costs on a stand-in GPU beside the CPU, in one process: python bench/gpus.py."""
+"""The cost of a training step on a stand-in GPU beside the CPU, in one process: python bench/gpus.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 SCRIPT = """

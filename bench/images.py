@@ -39,7 +39,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Rate(NamedTuple):
-    """What one turn of a pipeline took."""
+    """The times of one turn of a pipeline."""
 
     per_s: float  # images, once the first batch is there: starting workers and threads is left out
     per_cpu_s: float  # images, start included

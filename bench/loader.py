@@ -28,7 +28,7 @@ from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import blocks
 from trainjob.train.samples.draws import Permutation
 from trainjob.train.tasks.base import DataPlace
-from trainjob.train.tasks.cifar10 import Cifar10ResNet50
+from trainjob.train.tasks.resnets import Cifar10ResNet50
 
 IMAGES = 50_000
 BATCH = 512

@@ -1,4 +1,4 @@
-"""What `status`, `logs` and `cancel` of a running job cost with 2,048 ranks, beside one with 8.
+"""The cost of `status`, `logs` and `cancel` of a running job with 2,048 ranks, beside one with 8.
 
     python -m bench.many_ranks
 

@@ -1,4 +1,4 @@
-"""What a weight update costs here, beside a hand-written torch DDP loop: same net, batches and order, in one run.
+"""The cost of a weight update here, beside a hand-written torch DDP loop: same net, batches and order, in one run.
 
     python bench/overhead.py [--instances 2] [--seconds 40]
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import turns
 from bench.turns import Turn

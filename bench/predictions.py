@@ -1,4 +1,4 @@
-"""How good predictions are: runs of three small jobs on 1 to 4 instances, each predicted from those before it.
+"""The errors of predictions: runs of three small jobs on 1 to 4 instances, each predicted from those before it.
 
 The first round has nothing to be predicted from, so that five rounds more are 60 predictions. Takes twelve minutes on
 two quiet cores. Prints the score of each quantity, and that of each number of instances.

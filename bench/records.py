@@ -1,4 +1,4 @@
-"""What large records cost: `report`, alone and as a page, of a million lines of metrics; `logs` of a progress bar.
+"""The cost of large records: `report`, alone and as a page, of a million lines of metrics; `logs` of a progress bar.
 
 Each beside the plainest way to read the same file, in one run: json.loads line by line, and `cat`. Prints seconds,
 their ratio and the peak of memory.

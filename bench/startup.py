@@ -1,4 +1,4 @@
-"""Prints how much CPU time the command line takes to start, beside a bare typer program and beside torchx.
+"""Prints how much CPU time the command line takes to start, beside a bare click program and beside torchx.
 
 `python bench/startup.py`. torchx is looked for on PATH, and TORCHX names another. Its dry run of the same job is
 what `plan` and `render` are measured by.
@@ -23,22 +23,28 @@ TORCHX = "torchx run --dryrun"
 SAME_JOB = ["--cluster", "local", "--instances", "2", "--", "python", "train.py"]
 RUNS = 1000
 BARE = """\
-import typer
-
-app = typer.Typer({settings})
+import click
 
 
-@app.command()
-def first(name: str, number: int = 1) -> None:
+@click.group()
+def commands() -> None:
+    pass
+
+
+@commands.command()
+@click.argument("name")
+@click.option("--number", default=1)
+def first(name: str, number: int) -> None:
     "Do the one thing."
 
 
-@app.command()
+@commands.command()
+@click.argument("name")
 def second(name: str) -> None:
     "Do the other thing."
 
 
-app()
+commands()
 """
 
 
@@ -46,37 +52,28 @@ def main() -> None:
     """Measure, and print one line a figure."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        plain, lean = folder / "plain.py", folder / "lean.py"
-        plain.write_text(BARE.format(settings=""))
-        lean.write_text(BARE.format(settings="rich_markup_mode=None, pretty_exceptions_enable=False"))
+        bare = folder / "bare.py"
+        bare.write_text(BARE)
         (folder / "train.py").touch()
         make_runs(folder / "data" / "trainjob", RUNS)
-        medians = measure(commands(plain, lean), environment(folder), folder)
+        medians = measure(commands(bare), environment(folder), folder)
     torchx = medians.get(TORCHX)
-    base, lean_base = medians["bare typer program --help"], medians["the same, rich switched off"]
-    print(f"{'':<42} {'median':>10}  {'÷ bare':>7}  {'÷ rich off':>10}  {'÷ torchx':>8}")
+    base = medians["bare click program --help"]
+    print(f"{'':<42} {'median':>10}  {'÷ bare':>7}  {'÷ torchx':>8}")
     for name, seconds in medians.items():
-        print(
-            f"{name:<42} {1000 * seconds:7.1f} ms  {seconds / base:6.2f} ×  {seconds / lean_base:9.2f} ×"
-            f"{beside(seconds, torchx)}"
-        )
+        beside = "" if torchx is None else f"  {seconds / torchx:6.2f} ×"
+        print(f"{name:<42} {1000 * seconds:7.1f} ms  {seconds / base:6.2f} ×{beside}")
 
 
-def beside(seconds: float, torchx: float | None) -> str:
-    return "" if torchx is None else f"  {seconds / torchx:6.2f} ×"
-
-
-def commands(plain: Path, lean: Path) -> dict[str, list[str]]:
+def commands(bare: Path) -> dict[str, list[str]]:
     ours = [sys.executable, str(Path(sys.executable).parent / "trainjob")]
     return {
-        "bare typer program --help": [sys.executable, str(plain), "--help"],
-        "the same, rich switched off": [sys.executable, str(lean), "--help"],
-        # typer 0.29 loads pydantic as soon as a command has a parameter to read.
-        "the same, running one command": [sys.executable, str(lean), "first", "NAME"],
-        "trainjob --help (target 1.5 ×)": [*ours, "--help"],
-        "trainjob render (target 2.5 ×)": [*ours, "render", "--cluster", "local"],
-        "trainjob render of a command (0.8 × torchx)": [*ours, "render", *SAME_JOB],
-        "trainjob plan of a command (0.8 × torchx)": [*ours, "plan", *SAME_JOB],
+        "bare click program --help": [sys.executable, str(bare), "--help"],
+        "the same, running one command": [sys.executable, str(bare), "first", "NAME"],
+        "trainjob --help": [*ours, "--help"],
+        "trainjob render": [*ours, "render", "--cluster", "local"],
+        "trainjob render of a command (0.6 × torchx)": [*ours, "render", *SAME_JOB],
+        "trainjob plan of a command (0.6 × torchx)": [*ours, "plan", *SAME_JOB],
         **torchx_command(),
         f"trainjob list, {RUNS:,} runs (target 1 s)": [*ours, "list"],
     }

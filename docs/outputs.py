@@ -7,9 +7,10 @@
     -->
 
 PLACE is one of docs/places.py. All blocks of a page that name it share its folder, runs and files; the page's own code
-blocks whose first line is `# FILE` lie in that folder. `head` and `tail` are how many lines stay of an output, with a
-line `…` for the others, and `exit` is the commands' exit code. The COMMANDs run first and are not shown; `until` runs
-the one above it again until it prints TEXT. A block below `<!-- example: WHY -->` can't be made, and nobody does.
+blocks whose first line is `# FILE`, or whose fence has title="FILE", lie there. `head` and `tail` are how many lines
+stay of an output, with a line `…` for the others, and `exit` is the commands' exit code. The COMMANDs run first and
+are not shown; `until` runs the one above it again until it prints TEXT. A block below `<!-- example: WHY -->` can't be
+made, and nobody does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from dataclasses import dataclass
 from docs.places import PLACES, Place
 
 MARKED = re.compile(r"<!-- output(?P<about>.*?)-->\n```console\n(?P<shown>.*?)```\n", re.DOTALL)
-FILE = re.compile(r"^```\w+\n(?P<text># (?P<name>[\w.]+\.\w+)\n.*?)^```$", re.DOTALL | re.MULTILINE)
+_NAME = r"[\w.]+\.\w+"
+FILE = re.compile(
+    rf"^```\w+(?: title=\"(?P<title>{_NAME})\"\n|\n(?=# (?P<name>{_NAME})\n))(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 CUT = "…"
 # What a command prints every ten seconds: how often depends on the machine.
 _WAITING = re.compile(r"  (?:… .*|(?:update \d+ of \d+, )?\d+ s(?:, about .* left)?)")
@@ -71,7 +76,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 def files(text: str) -> dict[str, str]:
     """Return the files that a page shows, by name."""
-    return {shown["name"]: shown["text"] for shown in FILE.finditer(text)}
+    return {shown["title"] or shown["name"]: shown["text"] for shown in FILE.finditer(text)}
 
 
 def written(text: str, wanted: Callable[[Block], bool] = lambda _block: True) -> str:

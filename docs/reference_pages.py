@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
-from trainjob.cli import main as entry
-from trainjob.contract import environment
-from trainjob.kinds.schema import cluster_schema, settings_page
+from trainjob.cli.command import OTHER, Command
+from trainjob.cli.main import root
+from trainjob.contract import environment, settings
+from trainjob.contract.settings import Row
+from trainjob.kinds.schema import cluster_schema
 from trainjob.records import causes
+from trainjob.scripts.codes import CODES, Severity
 
 
 def reference() -> dict[str, str]:
     """Return the text of each generated page by its path below docs/."""
     return {
-        "reference/settings.md": settings_page(),
+        "reference/settings.md": _settings(),
         "reference/commands.md": _page("Commands", _commands()),
         "reference/cluster-file.md": _page("Cluster file", _cluster_file(cluster_schema())),
         "reference/environment.md": _page("Environment", _environment()),
         "reference/causes.md": _page("Causes of failure", _causes()),
+        "reference/batch-codes.md": _page("Faults of batch files", _batch_codes()),
     }
 
 
@@ -36,34 +40,46 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[s
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
 
 
+def _settings() -> str:
+    lines = ["# Settings of a job", "", "Each is a flag of every command that takes a job, and a key of a job file."]
+    listed = list(settings.rows().values())
+    for group in settings.GROUPS:
+        lines += ["", f"## {group}", "", "| flag | key | type | default | what |", "|---|---|---|---|---|"]
+        lines += [_setting_row(row) for row in listed if row.facts.group == group]
+    return "\n".join([*lines, ""])
+
+
+def _setting_row(row: Row) -> str:
+    is_command = row.facts.form == "words"
+    kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
+    flag = "-- COMMAND…" if is_command else row.flag
+    return f"| `{flag}` | `{row.name}` | {kind} | {row.default_in_words} | {row.facts.help} |"
+
+
 def _commands() -> Iterator[str]:
     yield "The settings of a job, which many commands take, are [listed apart](settings.md)."
     yield ""
     yield "Exit codes: 0 done; 1 you or the cluster can fix it; 2 wrong usage; 3 a bug in trainjob (the message names a"
     yield "log file); 130 interrupted. A run's own exit code is in `trainjob status`."
-    group = typer.main.get_command(entry.app)
-    for name, command in _walk(group, "trainjob"):
-        yield from ("", f"## {name}", "", (command.help or "").strip(), "")
+    for name, command in _walk(root, "trainjob"):
+        yield from ("", f"## {name}", "", inspect.cleandoc(command.help or ""), "")
         rows = [row for parameter in command.params if (row := _option(parameter)) is not None]
         yield from _table(("option", "what"), rows)
-        if command.epilog:
-            examples = command.epilog.splitlines()[1:]
-            yield from ("", *(f"    {line.strip()}" for line in examples))
+        yield from ("", *(f"    {line}" for line in command.examples))
 
 
-def _walk(command: Any, name: str) -> Iterator[tuple[str, TyperCommand]]:
-    if not isinstance(command, TyperGroup):
+def _walk(command: click.Command | None, name: str) -> Iterator[tuple[str, Command]]:
+    if isinstance(command, Command):
         yield name, command
-        return
-    context = typer.Context(command)
-    for word in command.list_commands(context):
-        inner = command.get_command(context, word)
-        yield from _walk(inner, f"{name} {word}")
+    elif isinstance(command, click.Group):
+        context = click.Context(command)
+        for word in command.list_commands(context):
+            yield from _walk(command.get_command(context, word), f"{name} {word}")
 
 
 def _option(parameter: Any) -> tuple[str, str] | None:
     """Return flags and help of a command's own parameter; a job's settings have a page of their own."""
-    if getattr(parameter, "hidden", False) or getattr(parameter, "rich_help_panel", None):
+    if getattr(parameter, "group", OTHER) != OTHER:
         return None
     names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-"))
     return names or f"`{parameter.metavar or parameter.name.upper()}`", parameter.help or ""
@@ -159,3 +175,19 @@ def _causes() -> Iterator[str]:
         for row in causes.ROWS
     ]
     yield from _table(("code", "cause", "cure", "`resume` can help"), rows)
+
+
+_MEANS = {
+    Severity.ERROR: "The script does not do what its author wants. `trainjob doctor` exits with 1.",
+    Severity.WARNING: "It works today, and fails on some day or at some site. With `--strict`, doctor exits with 1.",
+    Severity.NOTE: "Worth knowing.",
+}
+
+
+def _batch_codes() -> Iterator[str]:
+    yield "`trainjob doctor` finds these in [your own batch file](../your-batch-file.md). `--explain CODE` prints one."
+    yield "A comment `# trainjob: ignore=CODE` in the file switches one off."
+    for severity, meaning in _MEANS.items():
+        yield from ("", f"## {severity.value.capitalize()}s", "", meaning, "")
+        rows = [(f"`{row.name}`", row.happens, row.cure) for row in CODES.values() if row.severity is severity]
+        yield from _table(("code", "what happens", "cure"), rows)

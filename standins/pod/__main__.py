@@ -15,7 +15,7 @@ PROGRAMS = {
 }
 
 if __name__ == "__main__":
-    # Run by path: the folder of our sources is on nobody's PYTHONPATH, and instances must not inherit it.
+    # Run by path: the folder of our sources is on no PYTHONPATH, and instances must not inherit it.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     module, function = PROGRAMS[sys.argv.pop(1)]
     program = getattr(importlib.import_module("standins.pod." + module), function)

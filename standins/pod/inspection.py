@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from standins.pod import tables
 from standins.pod.refusal import Refused
@@ -63,7 +63,9 @@ class _Parser(argparse.ArgumentParser):
         raise Refused("%s (a stand-in): %s" % (self.prog, message))
 
 
-def _reporting(parser: argparse.ArgumentParser, words: List[str], act: Any) -> int:
+def _reporting(
+    parser: argparse.ArgumentParser, words: List[str], act: Callable[[argparse.Namespace], Iterable[str]]
+) -> int:
     try:
         for line in act(parser.parse_args(words)):
             sys.stdout.write(line + "\n")

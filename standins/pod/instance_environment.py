@@ -1,4 +1,4 @@
-"""What each instance is told: POPDIST_*, IPUOF_* and the target, as poprun's generated mpirun line has them."""
+"""The environment of each instance: POPDIST_*, IPUOF_* and the target, as poprun's generated mpirun line has them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _place(instance: Instance) -> List[str]:
 
 
 def local_ranking(instance: Instance) -> Dict[str, str]:
-    """Return what mpirun would tell the instance of its own host."""
+    """Return mpirun's variables about the instance's own host."""
     return {
         "OMPI_COMM_WORLD_LOCAL_RANK": str(instance.local_index),
         "OMPI_COMM_WORLD_LOCAL_SIZE": str(instance.on_host),

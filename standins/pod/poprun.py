@@ -18,7 +18,7 @@ from standins.pod.refusal import Refused
 from standins.pod.server import Server
 from standins.pod.topology import Topology, table, topology
 
-# "none": processes of our own, as on a machine without Open MPI.
+# "none": our own processes, as on a machine without Open MPI.
 MPIRUN = "TRAINJOB_STANDIN_MPIRUN"
 _WHAT_THIS_IS = (
     "trainjob: this poprun is a stand-in, which starts the instances on this machine's CPUs. "

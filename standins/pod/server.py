@@ -53,7 +53,7 @@ class Server:
         """Return a partition; None if there is none that the user may see."""
         return self.visible().get(name)
 
-    def create(self, name: str, size: int, **more: Any) -> Dict[str, Any]:
+    def create(self, name: str, size: int, **more: object) -> Dict[str, Any]:
         """Return the new partition `name` of `size` IPUs. Raises Refused."""
         with self._state(changes=True) as state:
             if name in state["partitions"]:

@@ -1,4 +1,4 @@
-"""What instances print, in whole lines: mpirun tags each write, so that `print(a, b)` may arrive in pieces."""
+"""The output of instances in whole lines: mpirun tags each write, so that `print(a, b)` may arrive in pieces."""
 
 from __future__ import annotations
 

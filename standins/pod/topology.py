@@ -1,4 +1,4 @@
-"""Which instance runs where: the guide's division rules, and the table that poprun prints."""
+"""Places instances on hosts and IPUs: the guide's division rules, and the table that poprun prints."""
 
 from __future__ import annotations
 

@@ -121,5 +121,7 @@ def test_a_kill_below_the_script_fails_the_run_and_leaves_nothing(place: Place, 
     run.wait("FAILED")
     run.wait_until_nothing_is_left()
     assert run.status()["state"] == "FAILED"
+    if victim == "rank":
+        assert "exit code 137 (SIGKILL)" in place.trainjob("status", run.id)
     place.trainjob("resume", run.id, "--follow")
     assert (run.status()["state"], run.word("attempt")) == ("COMPLETED", "2")

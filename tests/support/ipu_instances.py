@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trainjob.rehearse.pod_environment import python_folders
+from trainjob.rehearse.pod import python_folders
 
 PATIENCE_S = 200
 
@@ -34,7 +34,7 @@ def _told(*where: int) -> dict[str, str]:
 def everywhere(meeting: Path | None = None) -> dict[str, str]:
     """Return what every instance is told besides, without what this test's own process was told."""
     told = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "POPDIST_"))}
-    told["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in python_folders(horovod_is_there=False))
+    told["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in python_folders(has_horovod=False))
     told["OMP_NUM_THREADS"] = "1"
     told["TRAINJOB_STANDIN_MEETING"] = str(meeting or Path(tempfile.mkdtemp(prefix="trainjob-test-")) / "meeting")
     return told

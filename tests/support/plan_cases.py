@@ -8,9 +8,11 @@ import pytest
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
+from trainjob.cluster.slurm_text import expand
 from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
-from trainjob.planning.values import Plan, Refusal
+from trainjob.planning.rules import Refusal
+from trainjob.records.job import Plan, Topology
 
 OWN = "my_module:MyTask"  # a task of the user's own: nothing known before it runs
 
@@ -35,6 +37,20 @@ def local(**more: Any) -> Cluster:
 
 def planned(cluster: Cluster, **job: Any) -> Plan:
     return plan("here", cluster, Job(**job))
+
+
+def devices_of_hosts(topology: Topology) -> dict[str, list[list[tuple[int, ...]]]]:
+    """Return the devices of each replica of each instance, by host."""
+    found: dict[str, list[list[tuple[int, ...]]]] = {}
+    count, each, rank = topology.replicas_per_instance, topology.devices_per_replica, 0
+    for name, instances in zip(expand(topology.hosts), topology.instances_of_hosts, strict=True):
+        firsts = [topology.first_device(rank + local, local) for local in range(instances)]
+        found[name] = [
+            [tuple(range(first + number * each, first + (number + 1) * each)) for number in range(count)]
+            for first in firsts
+        ]
+        rank += instances
+    return found
 
 
 def refused(cluster: Cluster, **job: Any) -> Refusal:

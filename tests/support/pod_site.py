@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.local_runs import command_of, every_process, kill, marked, oldest_first, parent_of
 from tests.support.login_node import LoginNode, free_port
 from tests.support.waiting import until
-from trainjob.rehearse import pod_environment
+from trainjob.rehearse import pod
 
 TRAINJOB = str(Path(sys.executable).parent / "trainjob")
 
@@ -50,8 +50,8 @@ class PodSite:
 
     def _install(self) -> None:
         # poprun comes with the SDK, vipu is the site's own.
-        pod_environment.write_programs(self.folder / "standin", sys.executable)
-        pod_environment.write_programs(self.folder / "vipu-bin", sys.executable)
+        pod.write_programs(self.folder / "standin", sys.executable)
+        pod.write_programs(self.folder / "vipu-bin", sys.executable)
         (self.folder / "vipu-bin" / "poprun").unlink()
         # As the vendor's do: they read what is not set, and end with a test that fails.
         for name, body in (
@@ -81,7 +81,7 @@ class PodSite:
 
     def brings_poptorch(self) -> None:
         """Have enabling the SDK bring poptorch and popdist too, and a Horovod beside them."""
-        folders = [*pod_environment.python_folders(horovod_is_there=False), self.folder / "packages"]
+        folders = [*pod.python_folders(has_horovod=False), self.folder / "packages"]
         enable = self.sdk / "popart-3.3.0" / "enable.sh"
         enable.write_text(f"{enable.read_text()}export PYTHONPATH={shlex.quote(os.pathsep.join(map(str, folders)))}\n")
 

@@ -12,11 +12,10 @@ from tests.support import ROOT
 from tests.support.pod_cases import pod_requests, slurm_ipu_requests
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.cluster.sweep import Variation
 from trainjob.kinds.lookup import find
 from trainjob.kinds.table import KINDS, cluster_of
 from trainjob.planning.build import plan
-from trainjob.render.elements import Elements
+from trainjob.render.elements import Elements, Variation
 from trainjob.render.rendered import Rendered, explained, render
 from trainjob.render.request import Request
 

@@ -19,7 +19,7 @@ from tests.support.login_node import LoginNode
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import read_word
-from trainjob.rehearse.slurm.description import Description, Partition
+from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 TRAINJOB = str(Path(sys.executable).parent / "trainjob")
@@ -34,8 +34,8 @@ DESCRIPTION = Description(
     gres="gpu",
     gres_count=4,
     partitions=(
-        Partition("gpu", max_nodes=2, max_time="02:00:00"),
-        Partition("short", max_nodes=1, max_time="00:10:00"),
+        SlurmPartition("gpu", max_nodes=2, max_time="02:00:00"),
+        SlurmPartition("short", max_nodes=1, max_time="00:10:00"),
     ),
 )
 

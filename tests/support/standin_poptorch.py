@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.rehearse.pod_environment import python_folders
+from trainjob.rehearse.pod import python_folders
 
 _ROOTS = {"poptorch", "popdist", "trainjob_standins", "horovod"}
 
@@ -21,7 +21,7 @@ def _forget() -> None:
 @pytest.fixture
 def poptorch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return the stand-in, as one process outside poprun has it; popdist can then be imported, too."""
-    for folder in reversed(python_folders(horovod_is_there=False)):
+    for folder in reversed(python_folders(has_horovod=False)):
         monkeypatch.syspath_prepend(str(folder))
     for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS"):
         monkeypatch.delenv(name, raising=False)

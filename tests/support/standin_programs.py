@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainjob.rehearse import pod_environment
+from trainjob.rehearse import pod
 
 # Says what an instance was told, as one line of JSON behind mpirun's tag.
 TELL = "import json, os, sys; print(json.dumps([dict(os.environ), sys.argv[1:]]))"
@@ -23,7 +23,7 @@ class Pod:
     def __init__(self, folder: Path, *, python: str = sys.executable, mpirun: bool = False) -> None:
         self.folder = folder
         self.bin = folder / "bin"
-        pod_environment.write_programs(self.bin, python)
+        pod.write_programs(self.bin, python)
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("TRAINJOB_", "OMPI_", "IPUOF_"))
         }

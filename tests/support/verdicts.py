@@ -19,7 +19,7 @@ from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import prepare, rendered
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import instances
-from trainjob.verify.instances import Verdict
+from trainjob.verify.instances import InstancesVerdict
 
 _MICRO_BATCH = ("--micro-batch", "4")
 _WRONG_TASKS = Path(__file__).with_name("wrong_tasks.py").read_text()
@@ -63,7 +63,7 @@ class ForkedRuns(Workbench):
         return paths
 
 
-def judge(folder: Path, task: str, updates: int = 4, dtype: str = "float64", **settings: Any) -> Verdict:
+def judge(folder: Path, task: str, updates: int = 4, dtype: str = "float64", **settings: Any) -> InstancesVerdict:
     """Return what `trainjob verify` finds of two instances of a task of wrong_tasks.py, over a whole epoch."""
     project = folder / "project"
     project.mkdir()

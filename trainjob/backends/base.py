@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainjob.cluster.array import Array
+from trainjob.cluster.slurm_text import Array
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.machines.access import HERE, machine_at

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainjob.backends.base import NotSubmittedError, place_of
 from trainjob.cluster.common import Container
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.machines import process
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
@@ -76,7 +76,7 @@ def remove(paths: RunPaths) -> None:
 
 def _container(paths: RunPaths) -> Container | None:
     try:
-        container = recorded.cluster(jobs.read(paths.job)).container
+        container = table.recorded_cluster(jobs.read(paths.job)).container
     except ContractError:
         return None
     return container if container.runtime in RUNTIMES else None

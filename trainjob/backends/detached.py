@@ -13,12 +13,12 @@ from types import MappingProxyType
 
 from trainjob.backends import containers, vipu_partitions
 from trainjob.backends.base import Answer, Liveness, Native, place_of, read_submission
-from trainjob.cluster import hostlist
-from trainjob.cluster.array import Array
+from trainjob.cluster import slurm_text
+from trainjob.cluster.slurm_text import Array
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE, machine_at
 from trainjob.machines.machine import Machine
@@ -68,7 +68,7 @@ def _search_path(paths: RunPaths, machine: Machine) -> str:
         return ""
     try:
         job = jobs.read(paths.job)
-        is_local = recorded.cluster(job).trains_here
+        is_local = table.recorded_cluster(job).trains_here
     except ContractError:
         return process.path_of_ranks(is_command=True)
     return process.path_of_ranks(is_command=job.train is None) if is_local else ""
@@ -242,11 +242,11 @@ def _kill_on(machine: Machine, folder: str, host: str | None, spared: Script | N
 def hosts_of(paths: RunPaths) -> tuple[str, ...]:
     """Return the hosts of a run on several, by name; none for a run on the job script's host alone."""
     try:
-        if recorded.cluster(jobs.read(paths.job)).host_names is None:
+        if table.recorded_cluster(jobs.read(paths.job)).host_names is None:
             return ()
     except ContractError:
         return ()
-    hosts = hostlist.expand(jobs.read(paths.job).plan.topology.hosts)
+    hosts = slurm_text.expand(jobs.read(paths.job).plan.topology.hosts)
     return hosts if len(hosts) > 1 else ()
 
 

@@ -15,7 +15,7 @@ from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
-# Never copied, whatever git says: a run directory lies on shared storage, where others may read it. A folder of such a
+# Never copied, whatever git says: a run directory is on shared storage, where others may read it. A folder of such a
 # name is left out with everything in it; case does not matter.
 SECRET_NAMES = (
     *(".env", ".env.*", "*.env", ".netrc", ".pypirc"),
@@ -35,7 +35,7 @@ class Project:
     top: Path
     start: str
     in_git: bool
-    secrets_file: str | None = None  # the cluster's, relative to `top`; None if it lies elsewhere
+    secrets_file: str | None = None  # the cluster's, relative to `top`; None if it is elsewhere
 
     def record(self) -> dict[str, str | None]:
         """Return the commit and the difference of the working tree from it; None outside of git."""
@@ -68,7 +68,7 @@ def _without_filters(top: Path) -> list[str]:
 def find(working_folder: Path, folder: Path | None = None, secrets_file: str | None = None) -> Project:
     """Return the project: `folder`, else the git top level, else the working folder.
 
-    `secrets_file` is the cluster's, which is not copied even if it lies in the project. Raises UserError when `folder`
+    `secrets_file` is the cluster's, which is not copied even if it is in the project. Raises UserError when `folder`
     is not a folder, and where git does not trust it.
     """
     if folder is not None and not folder.is_dir():
@@ -100,7 +100,7 @@ def _git_top(folder: Path) -> Path | None:
 
 def _git_diff(project: Project) -> str | None:
     # As `git apply` reads it, whatever the user configures for diffs. Whether a submodule is dirty could only
-    # be told by a git that reads the submodule's own configuration.
+    # be seen by a git that reads the submodule's own configuration.
     plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
     arguments = [*_without_filters(project.top), "diff", "HEAD", *plain, "--", ".", *_without_secrets(project)]
     answer = _git(arguments, project.top, check=False)

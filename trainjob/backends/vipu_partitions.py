@@ -6,7 +6,7 @@ from trainjob.backends.base import place_of
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.records import job as jobs
 
 
@@ -14,7 +14,7 @@ def remove(paths: RunPaths) -> None:
     """Remove the partitions that the run has noted as its own, and no other. Raises UserError if that fails."""
     if not paths.job.is_file():
         return  # an element of an array that has not begun
-    cluster = recorded.cluster(jobs.read(paths.job)).ipu_keys
+    cluster = table.recorded_cluster(jobs.read(paths.job)).ipu_keys
     if cluster is None:
         return
     machine, folder = place_of(paths)

@@ -1,4 +1,4 @@
-"""A rehearsed job of a pod: how fast its instances load data, and the four steps of the IPU lessons.
+"""Measures a pod's rehearsed job: how fast its instances load data, and the four steps of the IPU lessons.
 
 The steps: one replica; eight in one process; with workers; four instances of two.
 """
@@ -8,20 +8,19 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from trainjob.bench.loader import MODULE
-from trainjob.bench.scaling import Epoch, epochs_of
+from trainjob.bench.parts import LOADER
+from trainjob.bench.scaling import epochs_of
 from trainjob.contract import states
-from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.planning.words import quantity
 from trainjob.records.files import read_json
 from trainjob.records.measures import MEASUREMENT
 from trainjob.rehearse import kinds
-from trainjob.rehearse.base import Rehearsal, rehearsal
+from trainjob.rehearse.base import rehearsal
+from trainjob.requests.prepared import Prepared
 from trainjob.requests.workbench import Workbench
 
 
@@ -36,48 +35,42 @@ class PodLoading:
     samples_per_s: float
     seconds_per_epoch: float | None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for `--json`."""
-        return asdict(self)
-
 
 def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> Iterator[PodLoading]:
     """Yield the rate of the job with each number of workers. Raises UserError."""
     for number in workers:
-        yield _row(workbench, number, seconds)
-
-
-def changed(workbench: Workbench, settings: dict[str, Any], runtime: tuple[str, ...] | None = None) -> Rehearsal:
-    """Return the rehearsal of the job with some settings changed; its ranks run the module `runtime`, if given."""
-    prepared = workbench.prepared.changed(**settings)
-    if runtime is not None:
-        prepared = dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
-    return rehearsal(prepared, folder=workbench.folder)
-
-
-def _row(workbench: Workbench, workers: int, seconds: float) -> PodLoading:
-    runtime = (MODULE, "--seconds", f"{seconds:g}", "--workers", str(workers), "--")
-    trial = changed(workbench, {"workers": workers}, runtime)
-    workbench.say(f"{quantity(workers, 'loader worker')} …")
-    verdict = kinds.rehearse(trial)
-    measured = read_json(RunPaths(verdict.folder).folder / MEASUREMENT)
-    if verdict.state != states.COMPLETED or not isinstance(measured, dict):
-        raise UserError(
-            f"the rehearsal in {verdict.folder} left no measurement: {verdict.outcome}",
-            f"see why: trainjob logs {verdict.folder}",
+        workbench.say(f"{quantity(number, 'loader worker')} …")
+        runtime = (*LOADER, "--seconds", f"{seconds:g}", "--workers", str(number), "--")
+        prepared = workbench.prepared.changed(workers=number)
+        paths = _rehearsed(
+            workbench, dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
         )
-    shutil.rmtree(verdict.folder, ignore_errors=True)
-    topology, batch = trial.request.plan.topology, trial.request.plan.batch
-    rate = measured["rows"][0]["samples_per_s"]
-    steps = batch.blocks_per_epoch if batch else None
-    samples = steps * batch.block if batch and steps else None
-    return PodLoading(topology.instances, topology.replicas, workers, steps, rate, samples / rate if samples else None)
+        measured = read_json(paths.folder / MEASUREMENT)
+        if not isinstance(measured, dict):
+            raise UserError(f"{paths.folder} has no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        topology, batch = prepared.request.plan.topology, prepared.request.plan.batch
+        rate = measured["rows"][0]["samples_per_s"]
+        steps = batch.blocks_per_epoch if batch else None
+        samples = steps * batch.block if batch and steps else None
+        seconds_per_epoch = samples / rate if samples else None
+        yield PodLoading(topology.instances, topology.replicas, number, steps, rate, seconds_per_epoch)
+
+
+def _rehearsed(workbench: Workbench, prepared: Prepared) -> RunPaths:
+    """Return the run directory of a rehearsal. Raises UserError if it failed."""
+    verdict = kinds.rehearse(rehearsal(prepared, into=workbench.folder))
+    if verdict.state != states.COMPLETED:
+        raise UserError(
+            f"the rehearsal in {verdict.folder} failed: {verdict.outcome}", f"see why: trainjob logs {verdict.folder}"
+        )
+    return RunPaths(verdict.folder)
 
 
 _WORKERS = 4
 # Instances, replicas over all of them, loader workers of each instance; the lesson's own seconds per epoch on a POD16.
 STEPS = ((1, 1, 0, 6.0), (1, 8, 0, 6.0), (1, 8, _WORKERS, 2.5), (4, 8, _WORKERS, 1.6))
-# What the lessons train: batches of 64 of 50,000 images, 8 micro batches to an update, 4 updates to a loader step.
+# The lessons' job: batches of 64 of 50,000 images, 8 micro batches to an update, 4 updates to a loader step.
 JOB = {
     "task": "trainjob.train.tasks.lessons:Lessons",
     "samples": 50_000,
@@ -95,7 +88,7 @@ _EPOCHS = 3
 
 
 @dataclass(frozen=True)
-class Step:
+class LessonStep:
     """One of the four steps. Means over its epochs after the first: what is loaded ahead is used in the next."""
 
     instances: int
@@ -107,50 +100,34 @@ class Step:
     data_share: float  # of the time, waiting for data
     lesson_seconds_per_epoch: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for `--json`."""
-        return asdict(self)
 
-
-def lessons(workbench: Workbench) -> Iterator[Step]:
+def lessons(workbench: Workbench) -> Iterator[LessonStep]:
     """Yield the four steps. Raises UserError if one fails."""
     for instances, replicas, workers, lesson_s in STEPS:
-        changes = {"instances": instances, "replicas": replicas, "workers": workers, "updates": None}
         counts = ((instances, "instance"), (replicas, "replica"), (workers, "loader worker"))
         workbench.say(", ".join(quantity(count, word) for count, word in counts) + " …")
-        changes |= {"epochs": _WARM_UP_EPOCHS + _EPOCHS, "checkpoint_every": 0}
-        an_epoch = _batch(changed(workbench, changes)).updates_per_epoch
-        yield _step(changed(workbench, {**changes, "log_every": an_epoch}), lesson_s)
-
-
-def _batch(trial: Rehearsal) -> Batch:
-    batch = trial.request.plan.batch
-    if batch is None or batch.updates_per_epoch is None:
-        raise UserError("the lessons' steps train a task whose data set's size is known", "give --samples")
-    return batch
-
-
-def _step(trial: Rehearsal, lesson_s: float) -> Step:
-    verdict = kinds.rehearse(trial)
-    if verdict.state != states.COMPLETED:
-        raise UserError(
-            f"the rehearsal in {verdict.folder} failed: {verdict.outcome}", f"see why: trainjob logs {verdict.folder}"
+        prepared = workbench.prepared.changed(
+            instances=instances,
+            replicas=replicas,
+            workers=workers,
+            updates=None,
+            epochs=_WARM_UP_EPOCHS + _EPOCHS,
+            checkpoint_every=0,
         )
-    epochs = list(epochs_of(RunPaths(verdict.folder), _batch(trial).global_batch))[_WARM_UP_EPOCHS:]
-    shutil.rmtree(verdict.folder, ignore_errors=True)
-    return _mean(trial, epochs, lesson_s)
-
-
-def _mean(trial: Rehearsal, epochs: Sequence[Epoch], lesson_s: float) -> Step:
-    topology, total_s = trial.request.plan.topology, sum(epoch.total_s for epoch in epochs)
-    samples = sum(epoch.samples for epoch in epochs)
-    return Step(
-        instances=topology.instances,
-        replicas=topology.replicas,
-        workers=trial.request.job.workers or 0,
-        loader_steps=samples / _batch(trial).block / len(epochs),
-        seconds_per_epoch=total_s / len(epochs),
-        samples_per_s=samples / total_s,
-        data_share=sum(epoch.seconds.get("data", 0.0) for epoch in epochs) / total_s,
-        lesson_seconds_per_epoch=lesson_s,
-    )
+        batch = prepared.request.plan.batch
+        if batch is None or batch.updates_per_epoch is None:
+            raise UserError("the lessons' steps train a task whose data set's size is known", "give --samples")
+        paths = _rehearsed(workbench, prepared.changed(log_every=batch.updates_per_epoch))
+        epochs = list(epochs_of(paths, batch.global_batch))[_WARM_UP_EPOCHS:]
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        total_s, samples = sum(epoch.total_s for epoch in epochs), sum(epoch.samples for epoch in epochs)
+        yield LessonStep(
+            instances=instances,
+            replicas=replicas,
+            workers=workers,
+            loader_steps=samples / batch.block / len(epochs),
+            seconds_per_epoch=total_s / len(epochs),
+            samples_per_s=samples / total_s,
+            data_share=sum(epoch.seconds.get("data", 0.0) for epoch in epochs) / total_s,
+            lesson_seconds_per_epoch=lesson_s,
+        )

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -18,6 +17,7 @@ from trainjob.records.files import read_json_lines
 from trainjob.requests.workbench import Workbench
 
 _WARM_UP_EPOCHS = 1
+_SHOWN_PHASES = ("data", "communication")
 _MOST_EFFICIENT = 1.2  # caches make more than 100 % possible
 
 
@@ -39,14 +39,10 @@ class Scale:
     samples_per_s_high: float
     noise: str | None = None  # why the figures prove nothing, although they were measured twice
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch took, in seconds by phase, and how many samples it trained."""
+    """One epoch: its samples, and its seconds by phase."""
 
     samples: int
     seconds: Mapping[str, float]
@@ -81,16 +77,16 @@ def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int, repeat
     turns = list(runs) * repeats
     for turn, number in enumerate(turns, start=1):
         workbench.say(f"measurement {turn} of {len(turns)}")
-        batches[number], measured = epochs_at(workbench, number, epochs, {})
+        batches[number], measured = epochs_at(workbench, number, epochs)
         runs[number].append(measured)
-    first = _scale(numbers[0], batches[numbers[0]], runs[numbers[0]], None)
+    first = scale_of(numbers[0], batches[numbers[0]], runs[numbers[0]], None)
     rows = [first]
     for number in list(runs)[1:]:
-        row = _scale(number, batches[number], runs[number], first)
+        row = scale_of(number, batches[number], runs[number], first)
         if implausible(row, first):
             workbench.say("these figures are implausible: measuring again")
-            runs[number].append(epochs_at(workbench, number, epochs, {})[1])
-            row = _scale(number, batches[number], runs[number], first)
+            runs[number].append(epochs_at(workbench, number, epochs)[1])
+            row = scale_of(number, batches[number], runs[number], first)
             row = replace(row, noise=implausible(row, first))
         rows.append(row)
     return rows
@@ -124,35 +120,21 @@ def implausible(row: Scale, first: Scale) -> str | None:
     return None
 
 
-def measure(
-    workbench: Workbench, instances: int, epochs: int, first: Scale | None, changes: Mapping[str, Any]
-) -> Scale:
-    """Return the row of one number of instances, with some settings of the job changed; `first` is 100 % efficient.
-
-    Raises Refusal, or UserError when the run fails.
-    """
-    global_batch, measured = epochs_at(workbench, instances, epochs, changes)
-    return _scale(instances, global_batch, [measured], first)
-
-
-def epochs_at(workbench: Workbench, instances: int, epochs: int, changes: Mapping[str, Any]) -> tuple[int, list[Epoch]]:
+def epochs_at(workbench: Workbench, instances: int, epochs: int) -> tuple[int, list[Epoch]]:
     """Return the global batch and the epochs of one run after its warm-up.
 
     Raises Refusal, or UserError when the run fails.
     """
+    batch = workbench.vary(instances=instances).plan.batch
+    if batch is None or batch.updates_per_epoch is None:
+        raise UserError("bench scaling needs to know how long an epoch is", "give --samples")
     request = workbench.vary(
         instances=instances,
         epochs=epochs + _WARM_UP_EPOCHS,
         updates=None,
         checkpoint_every=0,
-        log_every=_updates_per_epoch(workbench, instances, changes),
-        **changes,
+        log_every=batch.updates_per_epoch,
     )
-    batch = request.plan.batch
-    if batch is None:
-        raise UserError(
-            "bench scaling trains a task, and the epochs of a command of your own can't be observed", "give --task"
-        )
     paths = workbench.run(request)
     measured = list(epochs_of(paths, batch.global_batch))[_WARM_UP_EPOCHS:]
     if not measured:
@@ -161,15 +143,8 @@ def epochs_at(workbench: Workbench, instances: int, epochs: int, changes: Mappin
     return batch.global_batch, measured
 
 
-def _updates_per_epoch(workbench: Workbench, instances: int, changes: Mapping[str, Any]) -> int:
-    batch = workbench.vary(instances=instances, **changes).plan.batch
-    if batch is None or batch.updates_per_epoch is None:
-        raise UserError("bench scaling needs to know how long an epoch is", "give --samples")
-    return batch.updates_per_epoch
-
-
 def epochs_of(paths: RunPaths, global_batch: int) -> Iterator[Epoch]:
-    """Yield what each epoch took, from metrics.jsonl with one line an epoch."""
+    """Yield the epochs of a run whose metrics.jsonl has one line an epoch."""
     before = 0
     for line in read_json_lines(paths.metrics):
         if line.get("kind") == "train":
@@ -177,11 +152,13 @@ def epochs_of(paths: RunPaths, global_batch: int) -> Iterator[Epoch]:
             before = line["update"]
 
 
-def _scale(instances: int, global_batch: int, runs: Sequence[Sequence[Epoch]], first: Scale | None) -> Scale:
+def scale_of(instances: int, global_batch: int, runs: Sequence[Sequence[Epoch]], first: Scale | None) -> Scale:
+    """Return the row of one number of instances from the epochs of its runs; `first` is 100 % efficient."""
     measured = [epoch for run in runs for epoch in run]
-    low, high = _interval([[epoch.samples / epoch.total_s for epoch in run] for run in runs])
+    low, high = interval([[epoch.samples / epoch.total_s for epoch in run] for run in runs])
     seconds = [epoch.total_s for epoch in measured]
     rate = statistics.median(epoch.samples / epoch.total_s for epoch in measured)
+    shares = [[epoch.seconds.get(phase, 0.0) / epoch.total_s for epoch in measured] for phase in _SHOWN_PHASES]
     rate_of_one = rate / instances if first is None else first.samples_per_s / first.instances
     return Scale(
         instances=instances,
@@ -192,14 +169,14 @@ def _scale(instances: int, global_batch: int, runs: Sequence[Sequence[Epoch]], f
         slowest_epoch_s=max(seconds),
         samples_per_s=rate,
         efficiency=rate / (instances * rate_of_one),
-        data_share=_share(measured, "data"),
-        communication_share=_share(measured, "communication"),
+        data_share=statistics.median(shares[0]),
+        communication_share=statistics.median(shares[1]),
         samples_per_s_low=low,
         samples_per_s_high=high,
     )
 
 
-def _interval(rates: Sequence[Sequence[float]]) -> tuple[float, float]:
+def interval(rates: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the 90 % interval of the middle rate. Epochs of one run are alike: each of several runs counts once."""
     each = [statistics.median(run) for run in rates] if len(rates) > 1 else list(rates[0])
     middle = statistics.median([rate for run in rates for rate in run])
@@ -208,10 +185,6 @@ def _interval(rates: Sequence[Sequence[float]]) -> tuple[float, float]:
     spread = statistics.stdev(math.log(rate) for rate in each) / math.sqrt(len(each))
     factor = math.exp(student_95(max(2.0, len(each) - 1.0)) * spread)
     return middle / factor, middle * factor
-
-
-def _share(measured: Sequence[Epoch], phase: str) -> float:
-    return statistics.median(epoch.seconds.get(phase, 0.0) / epoch.total_s for epoch in measured)
 
 
 def law_in_words(law: Amdahl | None, rows: Sequence[Scale]) -> str:

@@ -1,1 +1,1 @@
-"""What is verified before a job is queued."""
+"""Checks of a job before it is queued."""

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from trainjob.backends import containers
 from trainjob.check import memory, pod, project, requirements, slurm, software, storage
 from trainjob.check.context import Context, Depth
+from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines.ssh.failures import SshError
 
 
 class Where(enum.Enum):
-    """What a check examines."""
+    """The part of a job's surroundings that a check examines."""
 
     FILES = "the job, its project and the cluster file: no machine is contacted"
     HOSTS = "the answer of every host, or of the container that its ranks would run in, to one probe"
@@ -31,20 +32,14 @@ class Check(NamedTuple):
     before_submit: bool = True
 
 
-def _is_pod(context: Context) -> bool:
-    return context.request.cluster.hosts_are_named and context.request.cluster.ranks_by == "poprun"
+def _fact(is_so: Callable[[Cluster], bool]) -> Callable[[Context], bool]:
+    return lambda context: is_so(context.request.cluster)
 
 
-def _has_scheduler(context: Context) -> bool:
-    return context.request.cluster.has_scheduler
-
-
-def _trains_here(context: Context) -> bool:
-    return context.request.cluster.trains_here
-
-
-def _starts_by_mpirun(context: Context) -> bool:
-    return context.request.cluster.ranks_by == "mpirun"
+_IS_POD = _fact(lambda cluster: cluster.hosts_are_named and cluster.ranks_by == "poprun")
+_HAS_SCHEDULER = _fact(lambda cluster: cluster.has_scheduler)
+_TRAINS_HERE = _fact(lambda cluster: cluster.trains_here)
+_STARTS_BY_MPIRUN = _fact(lambda cluster: cluster.ranks_by == "mpirun")
 
 
 def _is_command(context: Context) -> bool:
@@ -55,22 +50,22 @@ def _is_command(context: Context) -> bool:
 CHECKS = (
     Check("facts", project.missing_facts, Where.FILES),
     Check("directives", project.refused, Where.FILES),
-    Check("limits", slurm.limits, Where.FILES, _has_scheduler),
+    Check("limits", slurm.limits, Where.FILES, _HAS_SCHEDULER),
     Check("arguments", project.too_long, Where.FILES, _is_command),
     Check("script", project.missing_script, Where.FILES, _is_command),
     Check("own-program", project.own_program, Where.FILES, _is_command),
     Check("left-behind", project.left_behind, Where.FILES, _is_command),
     Check("syntax", project.syntax, Where.FILES),
     Check("memory", memory.too_little, Where.FILES),
-    Check("port", storage.port, Where.FILES, _trains_here),
+    Check("port", storage.port, Where.FILES, _TRAINS_HERE),
     Check("container", software.container, Where.FILES, lambda context: containers.find(context.request) is not None),
     Check("unreachable", software.unreachable, Where.HOSTS),
     Check("ssh", software.ssh_between_hosts, Where.HOSTS),
-    Check("sdk", pod.sdk, Where.HOSTS, _is_pod),
+    Check("sdk", pod.sdk, Where.HOSTS, _IS_POD),
     Check("image", software.image_file, Where.HOSTS),
     Check("interpreter", software.interpreter, Where.HOSTS),
     Check("torch", software.torch, Where.HOSTS),
-    Check("poptorch", pod.poptorch, Where.HOSTS, _is_pod),
+    Check("poptorch", pod.poptorch, Where.HOSTS, _IS_POD),
     Check("task", software.task, Where.HOSTS),
     Check("units", software.units, Where.HOSTS),
     Check("optimizer", software.optimizer, Where.HOSTS),
@@ -86,13 +81,13 @@ CHECKS = (
     Check("stage", storage.staging_disk, Where.HOSTS),
     Check("init-from", storage.first_weights, Where.HOSTS),
     Check("secrets", storage.secrets, Where.HOSTS),
-    Check("cache", pod.cache, Where.HOSTS, _is_pod),
-    # Nobody can tell in advance whether a limit matters, and no limit keeps a run from starting.
-    Check("memlock", pod.memlock, Where.HOSTS, _is_pod, before_submit=False),
-    Check("limits", software.limits, Where.HOSTS, _starts_by_mpirun, before_submit=False),
+    Check("cache", pod.cache, Where.HOSTS, _IS_POD),
+    # It is not known in advance whether a limit matters, and no limit keeps a run from starting.
+    Check("memlock", pod.memlock, Where.HOSTS, _IS_POD, before_submit=False),
+    Check("limits", software.limits, Where.HOSTS, _STARTS_BY_MPIRUN, before_submit=False),
     Check("different", software.different, Where.HOSTS),
-    Check("vipu", pod.partition, Where.HOSTS, _is_pod),
-    Check("slurm", slurm.live, Where.SCHEDULER, _has_scheduler),
+    Check("vipu", pod.partition, Where.HOSTS, _IS_POD),
+    Check("slurm", slurm.live, Where.SCHEDULER, _HAS_SCHEDULER),
 )
 
 
@@ -103,23 +98,18 @@ def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
     rows = [row for row in CHECKS if (row.before_submit or depth.thorough) and row.applies(context)]
-    for row in rows:
-        if row.where is Where.FILES:
-            yield from _run(row, context)
-    if not requirements.is_reachable(context.request):
-        return
     try:
-        for row in rows:
-            if row.where is Where.HOSTS or (row.where is Where.SCHEDULER and depth.scheduler):
-                yield from _run(row, context)
+        for where in Where:
+            if where is Where.SCHEDULER and not depth.scheduler:
+                return
+            if where is Where.HOSTS and not requirements.is_reachable(context.request):
+                return
+            for row in rows:
+                try:
+                    yield from row.find(context) if row.where is where else ()
+                except SshError:
+                    raise
+                except UserError as error:
+                    yield of_error(row.name, error)
     except SshError as error:
         yield of_error("unreachable", error)
-
-
-def _run(row: Check, context: Context) -> Iterator[Problem]:
-    try:
-        yield from row.find(context)
-    except SshError:
-        raise
-    except UserError as error:
-        yield of_error(row.name, error)

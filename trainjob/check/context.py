@@ -1,4 +1,4 @@
-"""What checks examine: the job, and the answers of its machines to one probe."""
+"""The context of a check: the job, and the answers of its machines to one probe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Depth:
-    """How deep a check goes. `thorough`: it reads whole data sets; `scheduler`: it queries the scheduler too."""
+    """The depth of a check. `thorough`: it reads whole data sets; `scheduler`: it queries the scheduler too."""
 
     thorough: bool = False
     scheduler: bool = False
@@ -71,7 +71,7 @@ class Context:
             return silence
         if containers.has_image(container):
             return None
-        kind, image = self.request.plan.topology.device_word.lower().replace("gpu", "cuda"), container.image
+        kind, image = self.request.plan.topology.device.lower().replace("gpu", "cuda"), container.image
         return Problem(
             "image",
             f"{container.runtime} has no image {image}",

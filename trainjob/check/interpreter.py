@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
-# Whatever a user's module prints while it is imported goes to standard error, not among the facts.
+# Output of a user's module during its import goes to standard error, not among the facts.
 _facts = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -73,7 +73,7 @@ def look_at_task(entry: str, options: Any, shards: bool) -> None:
             look_at_units(task)
     except UserError as error:
         fact("task-refused", error)
-    except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, sys.exit included
+    except BaseException as error:  # noqa: BLE001 - anything that the user's code raises, sys.exit included
         fact("task-error", "%s: %s" % (type(error).__name__, error))
     else:
         fact("task", "yes")
@@ -103,7 +103,7 @@ def look_at_optimizer(entry: str) -> None:
         load(entry, Path("project"), "optimizer")
     except UserError as error:
         fact("optimizer-refused", error)
-    except BaseException as error:  # noqa: BLE001 - whatever the user's code raises, sys.exit included
+    except BaseException as error:  # noqa: BLE001 - anything that the user's code raises, sys.exit included
         fact("optimizer-refused", "%s: %s" % (type(error).__name__, error))
 
 

@@ -1,4 +1,4 @@
-"""Whether the job fits its devices' memory, measured with this Python's torch in a separate process."""
+"""Checks that the job fits its devices' memory, measured with this Python's torch in a separate process."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from trainjob.check import probe
 from trainjob.check.context import Context
 from trainjob.cluster.base import IpuCluster
 from trainjob.contract.errors import Problem, UserError
-from trainjob.planning import sdk as releases
+from trainjob.planning import poprun as releases
 
 LEAST_CACHE_MB = 2_048  # an executable takes hundreds of MB
 _STATE = re.compile(r"\bPS_[A-Z]+\b")

@@ -84,15 +84,15 @@ def ask_hosts(request: Request, machine: Machine, project: Project, selection: S
     """
     hosts = targets(request, machine)
     logins = [f"ssh={target.name}" for target in hosts if target.hop]
-    facts = [*logins, *_words(requirements.of_machine(request))]
+    facts = requirements.of_machine(request)
     has_interpreter = containers.find(request) is None
     first = requirements.of_interpreter(request, imports_task=True) if has_interpreter else {}
     # Only the first host imports the task. The other hosts' virtualenvs are compared with its versions.
     others = requirements.of_interpreter(request, imports_task=False) if has_interpreter else {}
     stdin = _packed(first, project, selection)
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        pending = [pool.submit(_ask, hosts[0], [*facts, *_words(first)], stdin)]
-        pending += [pool.submit(_ask, target, [*facts, *_words(others)]) for target in hosts[1:]]
+        pending = [pool.submit(_ask, hosts[0], {**facts, **first}, stdin, logins)]
+        pending += [pool.submit(_ask, target, {**facts, **others}, logins=logins) for target in hosts[1:]]
         return tuple(future.result() for future in pending)
 
 
@@ -104,32 +104,29 @@ def ask_container(request: Request, machine: Machine, project: Project, selectio
         f"image {container.image}", machine, prefix=(container.runtime, "run", *flags, str(container.image))
     )
     questions = requirements.of_interpreter(request, imports_task=True)
-    return _ask(target, _words(questions), _packed(questions, project, selection))
-
-
-def _words(questions: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in questions.items()]
+    return _ask(target, questions, _packed(questions, project, selection))
 
 
 def _packed(questions: Mapping[str, str], project: Project, selection: Selection | None) -> bytes:
     """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task."""
     if questions.get("unpack") != "yes":
         return b""
+
+    def source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if "__pycache__" in member.name or member.name.endswith(".bin") else member
+
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name in ("__init__.py", *package.RUNTIME_PACKAGES):
-            archive.add(package.folder() / name, arcname=f"trainjob/{name}", filter=_source)
+            archive.add(package.folder() / name, arcname=f"trainjob/{name}", filter=source)
         for name in selection.files if selection else ():
             archive.add(project.top / name, arcname=f"project/{name}", recursive=False)
     return stream.getvalue()
 
 
-def _source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in member.name or member.name.endswith(".bin") else member
-
-
-def _ask(target: Target, words: Sequence[str], stdin: bytes = b"") -> Answer:
+def _ask(target: Target, questions: Mapping[str, str], stdin: bytes = b"", logins: Sequence[str] = ()) -> Answer:
     """Return a machine's answer. Raises SshError if the machine on which jobs are submitted can't be reached."""
+    words = [*logins, *(f"{name}={value}" for name, value in questions.items())]
     try:
         # A container has no SDK to enable, and perhaps no bash.
         program = _PROBE if target.prefix != ("bash",) else f"{_SDK}\n{_PROBE}"

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from trainjob.backends import containers
+from trainjob.cluster import slurm_text
 from trainjob.contract import package, tasks
 from trainjob.contract.optimizers import is_own
 from trainjob.data import manifest
@@ -22,7 +23,7 @@ def host_names(request: Request) -> tuple[str, ...]:
     """Return the job's hosts if the cluster file names them; empty if a scheduler chooses them."""
     if request.cluster.host_names is None:
         return ()
-    return tuple(host.name for host in request.plan.topology.hosts)
+    return slurm_text.expand(request.plan.topology.hosts)
 
 
 def is_reachable(request: Request) -> bool:
@@ -36,13 +37,15 @@ def of_machine(request: Request) -> dict[str, str]:
     if cluster.trains_here and runs_dir is not None:
         # On this machine the path may be relative to the working folder.
         runs_dir = os.path.abspath(os.path.expanduser(runs_dir))
+    is_elsewhere = cluster.has_scheduler or cluster.container.runtime != "none"
     questions = {
         "program": program(request),
         "module": module(request),
         "data": manifest_path(request),
         "image": image_file(request),
         "init-from": "" if request.job.command else request.job.init_from,
-        "stage": _disk(request),
+        # The folder in which data is staged, if ranks run directly on the machines that the probe asks.
+        "stage": None if is_elsewhere or request.job.command else request.job.stage,
         "runs-dir": runs_dir,
         "secrets": cluster.secrets_file,
     }
@@ -92,7 +95,7 @@ def interpreter_of(request: Request) -> str | None:
 
 def compilers(request: Request) -> tuple[str, ...]:
     """Return the variable that names torch.compile's compiler, and the compilers that it tries without it."""
-    return ("CC", "gcc", "clang", "cc") if request.plan.topology.device_word == "GPU" else ("CXX", "g++", "clang++")
+    return ("CC", "gcc", "clang", "cc") if request.plan.topology.device == "GPU" else ("CXX", "g++", "clang++")
 
 
 def _is_brought(request: Request, program: str) -> bool:
@@ -140,13 +143,6 @@ def manifest_path(request: Request) -> str | None:
     if name is None or request.cluster.data_dir is None:
         return None
     return f"{request.cluster.data_dir}/{name}/{manifest.FILE_NAME}"
-
-
-def _disk(request: Request) -> str | None:
-    """Return the folder in which data is staged, if ranks run directly on the machines that the probe asks."""
-    cluster, job = request.cluster, request.job
-    is_elsewhere = cluster.has_scheduler or cluster.container.runtime != "none"
-    return None if is_elsewhere or job.command else job.stage
 
 
 def image_file(request: Request) -> str | None:

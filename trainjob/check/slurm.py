@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from trainjob.check.context import Context
-from trainjob.cluster.times import seconds
-from trainjob.contract.errors import Problem, UserError, of_error
-from trainjob.contract.suggest import nearest
-from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.cluster.slurm_text import seconds
+from trainjob.contract.errors import Problem, UserError, nearest, of_error
+from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
@@ -30,26 +29,23 @@ _START = re.compile(r"to start at (\S+)")
 def limits(context: Context) -> Iterator[Problem]:
     """Yield requests that exceed the node's memory or accelerators in the cluster file."""
     for request, cluster in of_each_group(context.request, SlurmCluster.of(context.request.cluster)):
-        yield from _limits(request, cluster)
-
-
-def _limits(request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
-    requested, most_gb = _memory(request, cluster), cluster.node.memory_gb
-    if requested is not None and most_gb is not None and requested[1] > most_gb * 1024:
-        option, size_mb = requested
-        ranks = request.plan.topology.instances_per_host
-        yield Problem(
-            "memory",
-            f"directives.{option} {cluster.directives[option]} is {size_mb / 1024:g} GB a node "
-            f"({size_mb / 1024 / ranks:g} GB for each of {ranks} ranks), and nodes.memory_gb is {most_gb}",
-            f"Nearest that works: directives.mem {most_gb}G ({most_gb / ranks:g} GB a rank), or fewer instances a node",
-        )
-    most = cluster.node.accelerators
-    for option in _ACCELERATORS:
-        last = str(cluster.directives.get(option, "")).rpartition(":")[2]
-        if last.isdigit() and int(last) > most:
-            text = f"directives.{option} requests {last} accelerators of a node, and nodes.accelerators is {most}"
-            yield Problem("accelerators", text, f"Nearest that works: {most}, or remove the directive")
+        requested, most_gb = _memory(request, cluster), cluster.node.memory_gb
+        if requested is not None and most_gb is not None and requested[1] > most_gb * 1024:
+            option, size_mb = requested
+            ranks = request.plan.topology.instances_per_host
+            yield Problem(
+                "memory",
+                f"directives.{option} {cluster.directives[option]} is {size_mb / 1024:g} GB a node "
+                f"({size_mb / 1024 / ranks:g} GB for each of {ranks} ranks), and nodes.memory_gb is {most_gb}",
+                f"Nearest that works: directives.mem {most_gb}G ({most_gb / ranks:g} GB a rank), "
+                "or fewer instances a node",
+            )
+        most = cluster.node.accelerators
+        for option in _ACCELERATORS:
+            last = str(cluster.directives.get(option, "")).rpartition(":")[2]
+            if last.isdigit() and int(last) > most:
+                text = f"directives.{option} requests {last} accelerators of a node, and nodes.accelerators is {most}"
+                yield Problem("accelerators", text, f"Nearest that works: {most}, or remove the directive")
 
 
 def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None:
@@ -58,7 +54,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
     factors = {
         "mem": 1,
         "mem-per-cpu": ranks * cluster.cpus_per_task(ranks),
-        "mem-per-gpu": max(1, request.plan.topology.devices // len(request.plan.topology.hosts)),
+        "mem-per-gpu": max(1, request.plan.topology.devices // request.plan.topology.host_count),
     }
     for option, factor in factors.items():
         size = _MEMORY.fullmatch(str(cluster.directives.get(option, "")))
@@ -72,38 +68,24 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
 
 def live(context: Context) -> Iterator[Problem]:
     """Yield requests that the live partition would refuse. Raises UserError if Slurm does not answer."""
-    machine = context.machine
+    machine, request = context.machine, context.request
     by_name = {partition.name: partition for partition in partitions.partitions(machine)}
-    yield from _array(machine, context.request)
-    for request, cluster in of_each_group(context.request, SlurmCluster.of(context.request.cluster)):
-        yield from _of_partitions(by_name, machine, request, cluster)
-
-
-def _of_partitions(
-    by_name: Mapping[str, Partition], machine: Machine, request: Request, cluster: SlurmCluster
-) -> Iterator[Problem]:
-    for name in filter(None, str(cluster.directives.get("partition", "")).split(",")):
-        if name in by_name:
-            yield from _of_partition(by_name[name], request, cluster)
-        else:
-            yield _unknown(name, list(by_name), machine)
-
-
-def _array(machine: Machine, request: Request) -> Iterator[Problem]:
-    if not request.elements:
-        return
-    size = _ARRAY_SIZE.search(commands.call(machine, ["scontrol", "show", "config"]).text)
-    last, most = max(request.elements), int(size[1]) - 1 if size else None
-    if most is not None and last > most:
-        text = f"--array {request.job.array} has element {last}, and {machine.name}'s Slurm takes elements up to {most}"
-        yield Problem("array", text, f"Nearest that works: --array 0-{most}; submit the others as a second run")
-
-
-def _unknown(name: str, names: Sequence[str], machine: Machine) -> Problem:
-    close = nearest(name, list(names))
-    meant = f"directives.partition: {close}, or one of" if close else "one of"
-    text = f"directives.partition is {name}, and {machine.name} has no such partition"
-    return Problem("partition", text, f"Nearest that works: {meant} {', '.join(names)}")
+    if request.elements:
+        size = _ARRAY_SIZE.search(commands.call(machine, ["scontrol", "show", "config"]).text)
+        last, most = max(request.elements), int(size[1]) - 1 if size else None
+        if most is not None and last > most:
+            text = f"--array {request.job.array} has element {last}"
+            text += f", and {machine.name}'s Slurm takes elements up to {most}"
+            yield Problem("array", text, f"Nearest that works: --array 0-{most}; submit the others as a second run")
+    for part, cluster in of_each_group(request, SlurmCluster.of(request.cluster)):
+        for name in filter(None, str(cluster.directives.get("partition", "")).split(",")):
+            if name in by_name:
+                yield from _of_partition(by_name[name], part, cluster)
+                continue
+            close = nearest(name, list(by_name))
+            meant = f"directives.partition: {close}, or one of" if close else "one of"
+            text = f"directives.partition is {name}, and {machine.name} has no such partition"
+            yield Problem("partition", text, f"Nearest that works: {meant} {', '.join(by_name)}")
 
 
 def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
@@ -115,7 +97,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
         yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)
-    hosts = len(request.plan.topology.hosts)
+    hosts = request.plan.topology.host_count
     most = min(partition.node_count, partition.max_nodes or partition.node_count)
     if hosts > most:
         yield Problem("nodes", f"the job takes {hosts} nodes, and {where} gives one job {most}", f"Give --hosts {most}")
@@ -124,7 +106,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
 
 def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
     kind, topology = cluster.node.accelerator, request.plan.topology
-    per_node = topology.devices // len(topology.hosts)
+    per_node = topology.devices // topology.host_count
     most = max((node.accelerators(kind) for node in partition.nodes), default=0)
     if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and per_node > most:
         text = f"the job takes {per_node} of {kind} on a node, and a node of {where} has {most}"
@@ -134,23 +116,18 @@ def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmC
     if memory is not None and memory[1] > most_mb:
         text = f"directives.{memory[0]} amounts to {memory[1]:.0f} MB a node, and a node of {where} has {most_mb}"
         yield Problem("memory", text, f"Nearest that works: directives.mem {most_mb}")
-    yield from _of_cores(partition, where, cluster)
+    threads, stated = {node.threads_per_core for node in partition.nodes}, cluster.node.threads_per_core
+    # Only this hint makes the job depend on it.
+    if cluster.directives.get("hint") == "nomultithread" and stated not in threads:
+        shown = " or ".join(str(number) for number in sorted(threads))
+        text = f"nodes.threads_per_core is {stated}, and nodes of {where} have {shown}"
+        yield Problem("threads-per-core", text, f"Set nodes.threads_per_core: {shown} in the cluster file")
     taken = cluster.cpus_per_task(topology.instances_per_host) * cluster.threads_left_idle
     cpus = taken * topology.instances_per_host
     most_cpus = max((node.cpus for node in partition.nodes), default=0)
     if cpus > most_cpus:
         text = f"the job takes {cpus} CPUs of a node, and a node of {where} has {most_cpus}"
         yield Problem("cpus", text, f"Nearest that works: nodes.cpus {most_cpus} in the cluster file")
-
-
-def _of_cores(partition: Partition, where: str, cluster: SlurmCluster) -> Iterator[Problem]:
-    """Yield a problem if the cluster file has a wrong number of threads per core, and the job depends on it."""
-    threads = {node.threads_per_core for node in partition.nodes}
-    stated = cluster.node.threads_per_core
-    if cluster.directives.get("hint") == "nomultithread" and stated not in threads:
-        shown = " or ".join(str(number) for number in sorted(threads))
-        text = f"nodes.threads_per_core is {stated}, and nodes of {where} have {shown}"
-        yield Problem("threads-per-core", text, f"Set nodes.threads_per_core: {shown} in the cluster file")
 
 
 def test_only(machine: Machine, script: bytes) -> str | Problem:

@@ -38,7 +38,11 @@ def different(context: Context) -> Iterator[Problem]:
         values = dict(context.by_value(fact))
         values = {value: where for value, where in values.items() if value not in ("no", "absent")}
         if len(values) > 1:
-            each = ", ".join(f"{where} has {_short(fact, value)}" for value, where in values.items())
+            shown = {
+                value: f"checksum {value[:8]}" if fact == "data" else value.replace("folder ", "folder number ")
+                for value in values
+            }
+            each = ", ".join(f"{where} has {shown[value]}" for value, where in values.items())
             yield Problem(
                 f"different-{fact.removesuffix('-dir')}", f"all hosts must have the same {word}: {each}", cure
             )
@@ -51,10 +55,6 @@ _SAME = {
     "data": ("data set", "Prepare it again on the hosts that differ: trainjob data prepare"),
     "runs-dir": ("runs_dir", "Set runs_dir to a folder on storage that all hosts share"),
 }
-
-
-def _short(fact: str, value: str) -> str:
-    return f"checksum {value[:8]}" if fact == "data" else value.replace("folder ", "folder number ")
 
 
 def ssh_between_hosts(context: Context) -> Iterator[Problem]:
@@ -136,8 +136,15 @@ def torch(context: Context) -> Iterator[Problem]:
         yield from _too_old(context, python, "engine fsdp", OLDEST_FOR_FSDP, "use --engine ddp")
     if context.request.job.compile:
         yield from _too_old(context, python, "--compile", OLDEST_FOR_COMPILE, "leave out --compile")
-        yield from _no_compiler(context)
-    if context.request.plan.topology.device_word != "GPU":
+        lacking = context.where(lambda facts: facts.get("compiler") == "no", interpreter=True)
+        if lacking:
+            variable, *usual = requirements.compilers(context.request)
+            yield Problem(
+                "compiler",
+                f"--compile needs a C++ compiler, and {lacking} has none of {', '.join(usual)} on its PATH",
+                f"Install one (Debian: apt install g++), name yours in {variable}, or leave out --compile",
+            )
+    if context.request.plan.topology.device != "GPU":
         return
     where = context.where(lambda facts: facts.get("torch-built-for") == "cpu", interpreter=True)
     if where:
@@ -157,17 +164,6 @@ def _too_old(context: Context, python: str | None, what: str, oldest: str, other
                 f"{what} needs torch {oldest} or newer, and {python} on {where} has torch {version}",
                 f"Install a newer torch there, name another interpreter ({context.interpreter_key}), or {other}",
             )
-
-
-def _no_compiler(context: Context) -> Iterator[Problem]:
-    where = context.where(lambda facts: facts.get("compiler") == "no", interpreter=True)
-    if where:
-        variable, *usual = requirements.compilers(context.request)
-        yield Problem(
-            "compiler",
-            f"--compile needs a C++ compiler, and {where} has none of {', '.join(usual)} on its PATH",
-            f"Install one (Debian: apt install g++), name yours in {variable}, or leave out --compile",
-        )
 
 
 def task(context: Context) -> Iterator[Problem]:

@@ -28,15 +28,12 @@ def data(context: Context) -> Iterator[Problem]:
     where = context.where(lambda facts: facts.get("data") == "no")
     if where and name is not None:
         text = f"data set {name} is not prepared on {where}: there is no {requirements.manifest_path(context.request)}"
-        yield Problem("data", text, _prepare(name, str(folder), where, cluster))
-
-
-def _prepare(name: str, folder: str, where: str, cluster: str) -> str:
-    if name not in WAYS:
-        return f"Copy it to {folder}/{name}; trainjob data prepare makes {', '.join(WAYS)}"
-    if where == "this machine":
-        return f"Run: trainjob data prepare {name} --cluster {cluster}"
-    return f"Run there: trainjob data prepare {name} --data-dir {shlex.quote(folder)}"
+        cure = f"Run there: trainjob data prepare {name} --data-dir {shlex.quote(str(folder))}"
+        if name not in WAYS:
+            cure = f"Copy it to {folder}/{name}; trainjob data prepare makes {', '.join(WAYS)}"
+        elif where == "this machine":
+            cure = f"Run: trainjob data prepare {name} --cluster {cluster}"
+        yield Problem("data", text, cure)
 
 
 def damaged_data(context: Context) -> Iterator[Problem]:

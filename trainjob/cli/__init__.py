@@ -1,4 +1,4 @@
-"""The command line: one module a command; parse, call, print. Nobody imports it."""
+"""The command line: one module a command; parse, call, print. No other package imports it."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""What the shell completes beyond names of commands and flags. Imports nothing heavy: somebody has pressed TAB."""
+"""Completes run ids, clusters, tasks and values in a shell. Imports nothing heavy: a user has pressed TAB."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 if TYPE_CHECKING:
     import ast
@@ -16,55 +16,54 @@ if TYPE_CHECKING:
 _PLAIN = re.compile(r"[\w@%+=,./:-]+", re.ASCII)
 
 
-def runs(incomplete: str) -> list[str]:
-    """Return the run ids and the names of jobs that begin with what was typed."""
+def completer(
+    words: Callable[[click.Context], Iterable[str]],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return click's callback that offers those of `words` that begin with what was typed."""
+
+    def fitting(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        return [word for word in words(ctx) if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
+
+    return fitting
+
+
+@completer
+def runs(_ctx: click.Context) -> Iterable[str]:
+    """Return the run ids and the names of jobs."""
     from trainjob.observe import index
 
     ids = index.ids()
-    return _fitting(["last", *ids, *dict.fromkeys(map(index.name_of, ids))] if ids else [], incomplete)
+    return ["last", *ids, *dict.fromkeys(map(index.name_of, ids))] if ids else []
 
 
-def clusters(incomplete: str) -> list[str]:
-    """Return the cluster names that begin with what was typed."""
+@completer
+def clusters(_ctx: click.Context) -> Iterable[str]:
+    """Return the names of cluster files."""
     from trainjob.kinds import lookup
 
-    return _fitting((known.name for known in lookup.candidates()), incomplete)
+    return (known.name for known in lookup.candidates())
 
 
-def tasks(incomplete: str) -> list[str]:
-    """Return the built-in tasks that begin with what was typed."""
+@completer
+def tasks(_ctx: click.Context) -> Iterable[str]:
+    """Return the built-in tasks."""
     from trainjob.contract.tasks import BUILT_IN
 
-    return _fitting(BUILT_IN, incomplete)
+    return BUILT_IN
 
 
-def one_of(choices: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what completes a setting that takes one of these."""
-
-    def choose(incomplete: str) -> list[str]:
-        return _fitting(choices, incomplete)
-
-    return choose
-
-
-def options_of_task(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return NAME= for each option of the task that `--task` names, by its source: importing it may load torch."""
-    from trainjob.contract import tasks as built_in
-
-    facts = built_in.facts(ctx.params.get("task") or built_in.DEFAULT_TASK)
-    module, _, attribute = facts.entry.partition(":") if facts else ("", "", "")
-    return _fitting((f"{name}=" for name in _options(module, attribute)), incomplete)
-
-
-def _fitting(words: Iterable[str], incomplete: str) -> list[str]:
-    return [word for word in words if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
-
-
-def _options(module: str, attribute: str) -> Iterator[str]:
+@completer
+def options_of_task(ctx: click.Context) -> Iterator[str]:
+    """Yield NAME= for each option of the task that `--task` names, by its source: importing it may load torch."""
     import ast
 
     from trainjob.contract import package
+    from trainjob.contract import tasks as built_in
 
+    facts = built_in.facts(ctx.params.get("task") or built_in.DEFAULT_TASK)
+    if facts is None:
+        return
+    module, _, attribute = facts.entry.partition(":")
     below = Path(*module.split(".")).with_suffix(".py")
     for folder in (package.folder().parent, Path()):
         try:
@@ -72,12 +71,12 @@ def _options(module: str, attribute: str) -> Iterator[str]:
         except (OSError, SyntaxError, ValueError):
             continue
         named = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef | ast.FunctionDef)}
-        yield from _parameters(named, attribute)
+        yield from (f"{name}=" for name in _parameters(named, attribute))
         return
 
 
 def _parameters(named: dict[str, ast.ClassDef | ast.FunctionDef], name: str) -> Iterator[str]:
-    """Yield what a function takes, or a class: itself, else by the base that lies in the same file."""
+    """Yield the parameters of a function, or of a class: its own, else those of its bases in the same file."""
     import ast
 
     found = named.pop(name, None)
@@ -85,8 +84,9 @@ def _parameters(named: dict[str, ast.ClassDef | ast.FunctionDef], name: str) -> 
         yield from (one.arg for one in (*found.args.args, *found.args.kwonlyargs) if one.arg != "self")
     elif found is not None:
         made = [one for one in found.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
-        bases = [base.id for base in found.bases if isinstance(base, ast.Name)]
         if made:
             yield from _parameters({name: made[0]}, name)
-        for base in bases if not made else []:
-            yield from _parameters(named, base)
+            return
+        for base in found.bases:
+            if isinstance(base, ast.Name):
+                yield from _parameters(named, base.id)

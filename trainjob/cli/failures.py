@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import sys
-import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import typer
+import click
 
 import trainjob
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
-from trainjob.watch import terminal
+from trainjob.watch import show
 
 
 class ReaderLeftError(Exception):
-    """Nobody reads what we print any more; not an OSError, which typer would turn into exit code 1."""
+    """The reader of the output has gone; not an OSError, which click would turn into exit code 1."""
 
 
 @contextmanager
@@ -29,46 +26,45 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
     """End the process with the exit code of whatever is raised inside; no traceback is ever printed."""
     try:
         yield
-    except UserError as error:
-        _say(arguments, error)
-        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
-    except typer.Exit as end:
+    except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
-    except typer.TyperException as error:
-        error.show()  # type: ignore[attr-defined] # every kind that is raised has it
+    except click.ClickException as error:
+        error.show()
         sys.exit(exits.USAGE)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, click.Abort):
         sys.exit(exits.INTERRUPTED)
     except (BrokenPipeError, ReaderLeftError):
         # `trainjob logs RUN | head`
-        write_to_nobody()
+        discard_output()
         sys.exit(exits.DONE)
-    except OSError as error:
-        refused = _refused(error)
-        if refused is None:
-            _say(arguments, _bug(arguments, error))
-            sys.exit(exits.OUR_BUG)
-        _say(arguments, refused)
-        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX)
-    except Exception as error:  # noqa: BLE001 - whatever is left is our bug, and says so
-        _say(arguments, _bug(arguments, error))
-        sys.exit(exits.OUR_BUG)
+    except Exception as error:  # noqa: BLE001 - what is not expected is our bug, and the message says so
+        expected = error if isinstance(error, UserError) else _refused(error)
+        failure = expected or _bug(arguments, error)
+        options = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
+        if "--json" in options:
+            click.echo(show.json_text(failure.as_json()))
+        click.echo(f"trainjob: {failure}", err=True)
+        sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)
 
 
-def _refused(error: OSError) -> UserError | None:
-    """Return what a disk or its owner refuses; None for anything else."""
+def discard_output() -> None:
+    """Drop what is printed from now on: Python would complain again when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refused(error: Exception) -> UserError | None:
+    """Return what a disk, its owner or a limit refuses; None for anything else."""
+    if not isinstance(error, OSError):
+        return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" for {error.filename}" if error.filename else ""
         return UserError(f"no space is left on the disk{where}", "Free some (`trainjob prune`)", "disk-full")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO):
-        return UserError(
-            f"{error.filename or 'a file'} can't be read or written ({error.strerror})",
-            "ask whoever owns it",
-            "permission",
-        )
+        file = error.filename or "a file"
+        return UserError(f"{file} can't be read or written ({error.strerror})", "ask whoever owns it", "permission")
     if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
         return UserError(
-            f"the machine refuses another process, memory or file ({error.strerror})",
+            f"this machine has run out of processes, memory or open files ({error.strerror})",
             "wait, or raise the limit (ulimit -a shows them), then run the command again",
             "limits",
         )
@@ -76,35 +72,11 @@ def _refused(error: OSError) -> UserError | None:
 
 
 def _bug(arguments: Sequence[str], error: Exception) -> UserError:
-    try:
-        where = f"What happened is in {_write_log(arguments)}"
-    except OSError as refused:
-        where = f"What happened can't be written down ({refused.strerror}): it was at {_place(error)}"
-    return UserError(f"BUG: {type(error).__name__}: {error}. {where}", code="bug")
-
-
-def _place(error: Exception) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"line {last.lineno} of {last.filename}"
-
-
-def _say(arguments: Sequence[str], error: UserError) -> None:
-    if "--json" in _before_the_command(arguments):
-        typer.echo(terminal.as_json(error.as_json()))
-    typer.echo(f"trainjob: {error}", err=True)
-
-
-def _before_the_command(arguments: Sequence[str]) -> Sequence[str]:
-    return arguments[: list(arguments).index("--")] if "--" in arguments else arguments
-
-
-def write_to_nobody() -> None:
-    """Drop what is printed from now on: Python would complain again when it flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _folder_for_logs() -> Path:
+    """Return what to say of our bug, with the file to which its traceback was written."""
+    import platform
     import tempfile
+    import time
+    import traceback
 
     from trainjob.observe import index
 
@@ -112,12 +84,15 @@ def _folder_for_logs() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return Path(tempfile.gettempdir())
-    return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
-
-
-def _write_log(arguments: Sequence[str]) -> Path:
-    log = _folder_for_logs() / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        folder = Path(tempfile.gettempdir())
+    if not os.access(folder, os.W_OK):
+        folder = Path(tempfile.gettempdir())
+    log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {platform.platform()}"
-    log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
-    return log
+    try:
+        log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
+        where = f"Details: {log}"
+    except OSError as refused:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"It was at line {last.lineno} of {last.filename}; details can't be written ({refused.strerror})"
+    return UserError(f"BUG: {type(error).__name__}: {error}. {where}", code="bug")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import typer
+import click
 
 from trainjob.backends import mirror
 from trainjob.backends.base import read_submission
@@ -22,10 +22,22 @@ from trainjob.observe import arrays, logs
 from trainjob.observe.status import Status, between_looks_s, poll
 from trainjob.records import job as jobs
 from trainjob.records.files import JsonLines
-from trainjob.watch import show, terminal
+from trainjob.watch import show
 
 _BETWEEN_LINES_S = 30.0
 _LEAST_UPDATES = 5
+
+
+def started(paths: RunPaths, said: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
+    """Say that a run has started, and what the user may do next; with `follow` stay, and end as the run does."""
+    if not as_json:
+        click.echo(said)
+    if follow:
+        raise click.exceptions.Exit(to_the_end(paths, as_json=as_json))
+    if as_json:
+        show.as_json({"id": paths.id, "folder": str(paths.folder)})
+    elif following_steps:
+        click.echo(f"next: {following_steps}")
 
 
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
@@ -33,79 +45,77 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
 
     A reader that leaves (`submit --follow | head`) ends the output, not the waiting: the exit code is the run's.
     """
+    said: set[str] = set()
+
+    def look(now: Status) -> bool:
+        """Show a status, and each trouble with checkpoints once; return whether the run has ended."""
+        if not now.elements:
+            mirror.refresh_output(paths)
+        lost = now.checkpoint_lines[: len(now.passed_over)]
+        for key, line in [(now.trouble, now.at_risk), *zip(lost, lost, strict=True)]:
+            if key and key not in said:
+                said.add(key)
+                click.echo(line, err=True)
+        draw(now)
+        return _has_ended(now)
+
+    def pause() -> None:
+        time.sleep(between_looks_s(paths))
+
     try:
-        ended = _followed(paths, as_json=as_json)
+        with _drawing(paths, quiet=as_json) as draw:
+            ended = poll(paths, look, pause)
+        if as_json:
+            show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(paths).as_json()})})
+        elif ended.elements:
+            click.echo()
+            print_or_json(paths, as_json=False)
+        else:
+            _say_how_it_ended(paths, ended)
     except BrokenPipeError:
-        failures.write_to_nobody()
-        ended = poll(paths, _has_ended, lambda: time.sleep(between_looks_s(paths)))
+        failures.discard_output()
+        ended = poll(paths, _has_ended, pause)
     except KeyboardInterrupt:
-        typer.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
+        click.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
 
 
-def _followed(paths: RunPaths, *, as_json: bool) -> Status:
-    with _shown(paths, quiet=as_json) as look:
-        ended = poll(paths, _with_output(paths, look), lambda: time.sleep(between_looks_s(paths)))
-    if as_json:
-        show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(paths).as_json()})})
-    elif ended.elements:
-        typer.echo()
-        print_or_json(paths, as_json=False)
-    else:
-        _say_how_it_ended(paths, ended)
-    return ended
-
-
-def _with_output(paths: RunPaths, look: Callable[[Status], bool]) -> Callable[[Status], bool]:
-    troubles: set[str] = set()
-
-    def looked(now: Status) -> bool:
-        if not now.elements:
-            mirror.refresh_output(paths)
-        if now.trouble and now.trouble not in troubles:
-            troubles.add(now.trouble)
-            typer.echo(now.at_risk, err=True)
-        for line in now.checkpoint_lines[: len(now.passed_over)]:
-            if line not in troubles:
-                troubles.add(line)
-                typer.echo(line, err=True)
-        return look(now)
-
-    return looked
+def _has_ended(now: Status) -> bool:
+    return now.state not in states.ACTIVE
 
 
 def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
     print_report(made(paths))
     if ended.checkpoints_not_written:
-        typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
+        click.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
     print_failure(ended)
-    typer.echo(f"\nnext: {_next(paths, ended)}")
-
-
-def _next(paths: RunPaths, ended: Status) -> str:
-    if ended.state == states.COMPLETED and _has_weights(paths):
-        return f"trainjob export {paths.id} -o model.safetensors · trainjob logs {paths.id}"
-    if ended.state == states.COMPLETED:
-        return f"trainjob logs {paths.id}"
-    if ended.cause is not None and not ended.cause.resume:
-        return f"trainjob logs {paths.id} · then submit a new run: resuming this one would end in the same way"
-    return f"trainjob logs {paths.id} · trainjob resume {paths.id}"
+    steps = f"trainjob logs {paths.id}"
+    if ended.state != states.COMPLETED:
+        is_repeatable = ended.cause is None or ended.cause.resume
+        steps += (
+            f" · trainjob resume {paths.id}"
+            if is_repeatable
+            else " · then submit a new run: resuming this one would end in the same way"
+        )
+    elif _has_weights(paths):
+        steps = f"trainjob export {paths.id} -o model.safetensors · {steps}"
+    click.echo(f"\nnext: {steps}")
 
 
 def _has_weights(paths: RunPaths) -> bool:
     submission = read_submission(paths)
     if submission is not None and submission.remote is not None:
-        # Its checkpoints lie over there until `export` fetches one.
+        # Its checkpoints are over there until `export` fetches one.
         return jobs.read(paths.job).train is not None
     return paths.checkpoints.is_dir() and any(paths.checkpoints.iterdir())
 
 
 @contextmanager
-def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]]:
-    """Yield what to call with each status: it shows it, and says whether the run has ended."""
+def _drawing(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], None]]:
+    """Yield a function that shows a status as this run and this output need it."""
     if quiet:
-        yield _has_ended
+        yield lambda _now: None
     elif arrays.elements(paths):
         yield _Counts().look
     elif jobs.read(paths.job).train is None:
@@ -114,41 +124,34 @@ def _shown(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], bool]
         with _bar(paths) as draw:
             yield draw
     else:
-        printed = _Lines(paths)
-        yield printed.look
-
-
-def _has_ended(now: Status) -> bool:
-    return now.state not in states.ACTIVE
+        yield _Lines(paths).look
 
 
 class _Counts:
-    """How many elements of an array are in which state, one line per change."""
+    """The number of elements of an array in each state, one line per change."""
 
     def __init__(self) -> None:
         self._last: str | None = None
 
-    def look(self, now: Status) -> bool:
-        """Print what has changed; return whether the run has ended."""
+    def look(self, now: Status) -> None:
+        """Print the counts if they have changed."""
         if now.note != self._last:
-            typer.echo(now.note)
+            click.echo(now.note)
             self._last = now.note
-        return _has_ended(now)
 
 
 class _Output:
-    """What the ranks of a user's command print, as it comes."""
+    """The output of a user's command, as its ranks print it."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._logs = logs.Together()
 
-    def look(self, now: Status) -> bool:
-        """Print what is new; return whether the run has ended."""
-        terminal.write_lines(self._logs.new(logs.tails(self._paths, None)))
+    def look(self, now: Status) -> None:
+        """Print new lines; all that is left once the run has ended."""
+        show.write_lines(self._logs.new(logs.tails(self._paths, None)))
         if _has_ended(now):
-            terminal.write_lines(self._logs.finish())
-        return _has_ended(now)
+            show.write_lines(self._logs.finish())
 
 
 class _Lines:
@@ -161,8 +164,8 @@ class _Lines:
         self._said_at = time.monotonic()
         self._left = TimeLeft()
 
-    def look(self, now: Status) -> bool:
-        """Print what came since the last look; return whether the run has ended."""
+    def look(self, now: Status) -> None:
+        """Print what came since the last look."""
         left = self._left.after(now.update, now.total_updates, time.monotonic())
         for line in self._lines.new():
             self._loss = _loss(line) or self._loss
@@ -172,10 +175,9 @@ class _Lines:
                     self._say(_evaluation(line), left)
         if now.update is not None and time.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
             self._say(f"epoch {now.epoch} · update {now.update} of {now.total_updates}{self._loss}", left)
-        return _has_ended(now)
 
     def _say(self, text: str, left: str) -> None:
-        typer.echo(text + left)
+        click.echo(text + left)
         self._said_at = time.monotonic()
 
 
@@ -210,7 +212,7 @@ class TimeLeft:
 
 
 @contextmanager
-def _bar(paths: RunPaths) -> Iterator[Callable[[Status], bool]]:
+def _bar(paths: RunPaths) -> Iterator[Callable[[Status], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -224,22 +226,21 @@ def _bar(paths: RunPaths) -> Iterator[Callable[[Status], bool]]:
             figures,
             TimeElapsedColumn(),
         ),
-        console=Console(file=terminal.raw(sys.stdout)),
+        console=Console(file=show.raw(sys.stdout)),
     ) as progress:
         task = progress.add_task(states.PENDING, total=None, figures="")
         lines, losses = JsonLines(paths.metrics), [""]
 
-        def draw(now: Status) -> bool:
+        def draw(now: Status) -> None:
             epoch = "" if now.epoch is None else f" epoch {now.epoch}"
             losses[0] = next(filter(None, map(_loss, reversed(list(lines.new())))), losses[0])
             shown = losses[0] + left.after(now.update, now.total_updates, time.monotonic())
             progress.update(
                 task,
-                description=terminal.visible(f"{now.state}{epoch}"),
+                description=show.visible(f"{now.state}{epoch}"),
                 completed=now.update or 0,
                 total=now.total_updates,
                 figures=shown,
             )
-            return _has_ended(now)
 
         yield draw

@@ -3,42 +3,113 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 import trainjob
 from trainjob.cli import failures
-from trainjob.cli.app import new
-from trainjob.cli.lazy import LazyGroup
+from trainjob.cli.command import Group
 from trainjob.contract import exits
-from trainjob.watch import terminal
+from trainjob.watch import show
 
-app = new(cls=LazyGroup, name="trainjob", no_args_is_help=True, add_completion=True)
+# heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command,
+# unless several share one.
+HEADINGS: dict[str, dict[str, str]] = {
+    "Plan": {
+        "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
+        "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
+        "render": "Print or write the bytes that would run.",
+        "check": "Find problems before a job is queued.",
+        "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",
+    },
+    "Run": {
+        "submit": "Plan, render, check, write the run directory, and hand it over.",
+        "resume": "Continue a run that ended early, from its newest checkpoint.",
+        "cancel": "End every process of a run, and no other.",
+        "export": "Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B.",
+        "prune": "Remove old runs that you choose.",
+    },
+    "Look": {
+        "list": "List the runs.",
+        "status": "Show the state of a run.",
+        "logs": "Print the output of the ranks.",
+        "watch": "Show the newest runs on all clusters, or one run, until you leave.",
+        "usage": "Show how much CPU, memory and devices the ranks of a run use.",
+        "stacks": "Show where the Python code of every rank is right now.",
+        "shell": "Open a shell next to a rank of a running run.",
+        "report": "Show the results of a run, from its folder alone.",
+        "notify": "Tell you when runs end, fail, stall or approach their limit, as `notify:` in config.yaml says.",
+    },
+    "Prove": {
+        "rehearse": "Run exactly the bytes of a job on this machine, on CPUs.",
+        "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
+        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
+    },
+    "Site": {
+        "cluster": "List, show, create and check cluster files.",
+        "provision": "Install virtualenvs and data sets on a cluster's hosts, and check them.",
+        "data": "Prepare, list and check data sets.",
+        "container": "Build images for training, run them, and verify them.",
+        "devices": "Show a cluster's devices and who uses them.",
+        "completion": "Print what makes a shell complete run ids, names, clusters, tasks and settings.",
+    },
+}
+_SHARED = {"list": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+COMMANDS = {
+    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
+    for heading, commands in HEADINGS.items()
+    for command in commands
+}
 
 
-def _show_version(is_given: bool) -> None:
-    if is_given:
-        typer.echo(f"trainjob {trainjob.__version__}")
-        raise typer.Exit
+class Commands(Group):
+    """The commands of the table, each imported when it is called: `--help` reads the table alone."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        # Read for "did you mean" alone: a command comes from get_command.
+        self.commands: Any = dict.fromkeys(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Return the command, importing its module; None for an unknown name."""
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command. Raises ReaderLeftError if the reader of its output has gone."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise failures.ReaderLeftError from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the table without importing a single command."""
+        widest = max(len(command) for command in COMMANDS)
+        for heading, commands in HEADINGS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(command.ljust(widest), text) for command, text in commands.items()])
 
 
-@app.callback()
-def root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
+def load(name: str) -> click.Command:
+    """Import and return a command of the table."""
+    found = vars(importlib.import_module(COMMANDS[name])).values()
+    return next(one for one in found if isinstance(one, click.Command) and one.name == name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(trainjob.__version__, message="trainjob %(version)s", help="Print the version and end.")
+def root() -> None:
     """Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
-    with terminal.protected(), failures.handled(asked):
-        code = typer.main.get_command(app).main(args=asked, prog_name="trainjob", standalone_mode=False)
+    with show.protected(), failures.handled(asked):
+        code = root.main(args=asked, prog_name="trainjob", standalone_mode=False)
         # The interpreter would look at every object once more before it ends: 10 % of the time of `render`.
         gc.freeze()
         sys.exit(code if isinstance(code, int) else exits.DONE)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.cluster.common import (
     Container,
     Count,
@@ -29,7 +28,6 @@ from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 Starter = Literal["launcher", "mpirun", "srun", "poprun"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cluster(Strict):
     """A cluster. Each kind is a subclass with keys of its own, and is known by its facts only."""
 
@@ -196,7 +194,7 @@ class Cluster(Strict):
         """Return the cluster with another margin between the request to stop and the time limit."""
         raise NotImplementedError
 
-    def with_directives(self, options: Mapping[str, Any]) -> Self | None:
+    def with_directives(self, options: Mapping[str, object]) -> Self | None:
         """Return the cluster with these options of sbatch over its own; None if it takes none."""
         del options
         return None
@@ -209,7 +207,6 @@ class Cluster(Strict):
         return cluster
 
 
-@dataclass(frozen=True, kw_only=True)
 class IpuCluster(Cluster):
     """A cluster that may have IPUs."""
 
@@ -218,7 +215,6 @@ class IpuCluster(Cluster):
     poprun: Poprun = key(Poprun(), "How poprun is started.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class NamedHosts(Cluster):
     """A cluster whose file names its hosts, or only counts them while their names are not known."""
 
@@ -242,7 +238,7 @@ class NamedHosts(Cluster):
     @property
     def host_names(self) -> tuple[str, ...] | None:
         """The names of the hosts in order; None while only their number is known."""
-        return None if self.hosts is None else hostlist.expand(self.hosts)
+        return None if self.hosts is None else slurm_text.expand(self.hosts)
 
     @property
     def number_of_hosts(self) -> int:

@@ -1,37 +1,13 @@
-"""What several kinds of cluster share: types of text and numbers, and sections of the file."""
+"""Types of text and numbers, and the sections of a cluster file that several kinds share."""
 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 from trainjob.contract.environment import RANK_NAMES, TRY_ON_CPUS
 from trainjob.contract.errors import RuleError
-
-_PLAIN = r"^[^\x00]*$"
-_LINE = r"^[^\x00-\x1f\x7f]+$"
-_WORD = r"^[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]*$"
-_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
-_DIRECTIVE = r"^[a-z][a-z0-9-]*$"
-_INTERFACE = r"^[A-Za-z0-9^=][A-Za-z0-9._:,/@-]*$"
-_SLURM_TIME = r"^([0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE)$"
-_VERSION = r"^[0-9]+\.[0-9]+(\.[0-9]+)?([+-][A-Za-z0-9.+-]+)?$"
-JOB_NAME = r"^[^\x00-\x1f\x7f/]{1,200}$"
-
-# What an error says was expected, instead of the regular expression.
-WORDS_OF_PATTERN = {
-    _PLAIN: "text without the character NUL",
-    _LINE: "one line of text that is not empty",
-    _WORD: "one word that begins with no dash",
-    _NAME: "a name of letters, digits and underscores that begins with no digit",
-    _DIRECTIVE: "an sbatch option by its long name, without the dashes (cpus-per-task)",
-    _INTERFACE: "a network interface (eno1) or a CIDR (10.5.0.0/16)",
-    _SLURM_TIME: 'a time as Slurm writes it: "04:00:00", "1-12:00:00", or minutes: "90"',
-    _VERSION: 'a release: "3.3.0"',
-    JOB_NAME: "one line of at most 200 characters without a slash",
-}
 
 _OUR_PREFIX = "TRAINJOB_"
 # Tried with bash 5.2: assigning to one of these ends the script, is lost, evaluates the value, or changes how bash
@@ -81,31 +57,45 @@ def refuse_name(name: str) -> None:
         raise RuleError(f"{name} is one of bash's own names, which a job script can't pass on", "choose another name")
 
 
-def _interface_or_cidr(text: str) -> None:
+def _check_cidrs(text: str) -> None:
     for part in text.split(","):
-        if "/" in part:
-            _check_cidr(part)
+        try:
+            if "/" in part:
+                ipaddress.ip_network(part, strict=False)
+        except ValueError:
+            problem = f'read "{part}", expected an address with its prefix length, or the name of an interface'
+            raise RuleError(problem, "write it as 10.5.0.0/16, or as eno1") from None
 
 
-def _check_cidr(text: str) -> None:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        problem = f'read "{text}", expected an address with its prefix length, or the name of an interface'
-        raise RuleError(problem, "write it as 10.5.0.0/16, or as eno1") from None
-
-
-PlainText = Annotated[str, Rule(_PLAIN)]
-Line = Annotated[str, Rule(_LINE)]
-Word = Annotated[str, Rule(_WORD)]
-OptionName = Annotated[str, Rule(_NAME)]
-DirectiveName = Annotated[str, Rule(_DIRECTIVE)]
-Interface = Annotated[str, Rule(_INTERFACE, check=_interface_or_cidr)]
-SlurmTime = Annotated[str, Rule(_SLURM_TIME)]
-Version = Annotated[str, Rule(_VERSION)]
-EnvironmentName = Annotated[str, Rule(_NAME, check=refuse_name)]
+PlainText = Annotated[str, Rule(r"^[^\x00]*$", "text without the character NUL")]
+Line = Annotated[str, Rule(r"^[^\x00-\x1f\x7f]+$", "one line of text that is not empty")]
+Word = Annotated[str, Rule(r"^[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]*$", "one word that begins with no dash")]
+JobName = Annotated[str, Rule(r"^[^\x00-\x1f\x7f/]{1,200}$", "one line of at most 200 characters without a slash")]
+OptionName = Annotated[
+    str, Rule(r"^[A-Za-z_][A-Za-z0-9_]*$", "a name of letters, digits and underscores that begins with no digit")
+]
+DirectiveName = Annotated[
+    str, Rule(r"^[a-z][a-z0-9-]*$", "an sbatch option by its long name, without the dashes (cpus-per-task)")
+]
+Interface = Annotated[
+    str,
+    Rule(
+        r"^[A-Za-z0-9^=][A-Za-z0-9._:,/@-]*$",
+        "a network interface (eno1) or a CIDR (10.5.0.0/16)",
+        check=_check_cidrs,
+    ),
+]
+SlurmTime = Annotated[
+    str,
+    Rule(
+        r"^([0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE)$",
+        'a time as Slurm writes it: "04:00:00", "1-12:00:00", or minutes: "90"',
+    ),
+]
+Version = Annotated[str, Rule(r"^[0-9]+\.[0-9]+(\.[0-9]+)?([+-][A-Za-z0-9.+-]+)?$", 'a release: "3.3.0"')]
+EnvironmentName = Annotated[OptionName, Rule(check=refuse_name)]
 # The reader keeps numbers as they are written (3.10 stays "3.10"), so a file need not quote them.
-WrittenText = Annotated[str, Rule(_PLAIN, json_type=("string", "number"))]
+WrittenText = Annotated[PlainText, Rule(json_type=("string", "number"))]
 Environment = dict[EnvironmentName, WrittenText]
 Number = Annotated[int, Rule(at_least=0)]
 Count = Annotated[int, Rule(at_least=1)]
@@ -114,15 +104,13 @@ FreePort = Annotated[int, Rule(at_least=1024, at_most=65535)]
 Price = Annotated[float, Rule(at_least=0)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ssh(Strict):
-    """How to reach the host that launches jobs, with the system's ssh and the user's ssh configuration."""
+    """The host that launches jobs, reached with the system's ssh and the user's ssh configuration."""
 
     host: Word = required("Host name, or an alias from ~/.ssh/config.")
     user: Word | None = key(None, "User name on that host. Absent: as ssh decides.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Network(Strict):
     """The network that ranks meet on."""
 
@@ -135,7 +123,6 @@ class Network(Strict):
     port: FreePort | None = key(None, "Fixed rendezvous port, 1024 to 65535. Absent: a free one is chosen.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Container(Strict):
     """The container that ranks run in."""
 

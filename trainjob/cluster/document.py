@@ -1,8 +1,11 @@
-"""A YAML text as values, with the line of every key and every problem of the YAML."""
+"""A YAML text as values, with the line of every key and every problem of the YAML.
+
+Plain words that YAML 1.1 misreads (no, 24:00:00, 010, 2024-01-01) are refused, and the cure quotes them, so that people
+and all YAML readers agree on the meaning of a file.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +13,21 @@ from typing import NamedTuple
 
 import yaml
 
-from trainjob.cluster import traps
-
-KeyPath = tuple[str | int, ...]
+from trainjob.cluster.strict import KeyPath
 
 # The values below these keys are always text: 3.10 stays "3.10".
 AS_WRITTEN = ("env", "command", "arguments")
+
+_TAG = "tag:yaml.org,2002:"
+_TYPES = ("str", "int", "float", "bool", "null", "timestamp")
+_TEXT, _INT, _FLOAT, _BOOL, _NULL, _DATE = (_TAG + name for name in _TYPES)
+_NUMBERS = (_INT, _FLOAT)
+_MERGE = _TAG + "merge"
+# Plain = and << have a meaning as keys; as values they are text.
+_SIGNS = (_TAG + "value", _MERGE)
+
+_LONGEST_NUMBER = 40
+_MEANINGS = {_BOOL: "true or false", _NULL: "nothing", _DATE: "a date", _INT: "a number", _FLOAT: "a number"}
 
 
 class Mistake(NamedTuple):
@@ -38,7 +50,7 @@ class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 
 _EXPONENT = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+\Z")
 for _kind in (_Loader, _FastLoader):
-    _kind.add_implicit_resolver(traps.FLOAT, _EXPONENT, list("-+0123456789"))
+    _kind.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+0123456789"))
 # A text of at most this many characters can't be nested deeply enough to overflow the stack.
 _FAST_UP_TO = 8192
 
@@ -74,41 +86,24 @@ def load_list(text: str) -> list[Document]:
 def _items(loader: _Loader, root: yaml.Node | None) -> list[Document]:
     if isinstance(root, yaml.SequenceNode) and root.value:
         return [_document(loader, item) for item in root.value]
-    text = "expected a list with an item for each element, such as - learning_rate: 0.1"
-    return [Document({}, None, (Mistake(1, 0, (), text),))]
+    expected = "expected a list with an item for each element, such as - learning_rate: 0.1"
+    return [Document({}, None, (Mistake(1, 0, (), expected),))]
 
 
 def _read(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Document]]) -> list[Document]:
-    if len(text) <= _FAST_UP_TO:
-        with contextlib.suppress(yaml.YAMLError, UnicodeEncodeError):
-            fast = _FastLoader(text)
-            return documents(fast, fast.get_single_node())
-    return _read_slowly(text, documents)
-
-
-def _read_slowly(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Document]]) -> list[Document]:
-    try:
-        loader = _Loader(text)
-        return documents(loader, loader.get_single_node())
-    except yaml.MarkedYAMLError as error:
-        problem = _not_yaml(error)
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        problem = Mistake(line, 0, (), f"this is not YAML: the character U+{error.character:04X} may not be in it")
-    except RecursionError:
-        problem = Mistake(1, 0, (), "is nested too deeply to be read")
+    for kind in (_FastLoader, _Loader) if len(text) <= _FAST_UP_TO else (_Loader,):
+        try:
+            loader = kind(text)
+            return documents(loader, loader.get_single_node())
+        except (yaml.YAMLError, UnicodeEncodeError, RecursionError) as error:
+            refused = error  # by libyaml: PyYAML says it in better words
+    problem = Mistake(1, 0, (), "is nested too deeply to be read")
+    if isinstance(refused, yaml.reader.ReaderError):
+        line = text.count("\n", 0, refused.position) + 1
+        problem = Mistake(line, 0, (), f"this is not YAML: the character U+{refused.character:04X} may not be in it")
+    elif isinstance(refused, yaml.MarkedYAMLError):
+        problem = _not_yaml(refused)
     return [Document({}, None, (problem,))]
-
-
-def _document(loader: _Loader, root: yaml.Node | None) -> Document:
-    if not isinstance(root, yaml.MappingNode):
-        content = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
-        text = f"{content}: expected keys with values, such as kind: local or instances: 2"
-        return Document({}, None, (Mistake(1 if root is None else root.start_mark.line + 1, 0, (), text),))
-    _keep_as_written(root)
-    checker = _Checker(loader)
-    checker.check(root, ())
-    return Document(loader.construct_document(root), root, tuple(checker.problems))
 
 
 def _not_yaml(error: yaml.MarkedYAMLError) -> Mistake:
@@ -120,6 +115,22 @@ def _not_yaml(error: yaml.MarkedYAMLError) -> Mistake:
     return Mistake(line, column, (), f"this is not YAML:{context + ',' if context else ''} {error.problem}")
 
 
+def _document(loader: _Loader, root: yaml.Node | None) -> Document:
+    if not isinstance(root, yaml.MappingNode):
+        content = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
+        text = f"{content}: expected keys with values, such as kind: local or instances: 2"
+        return Document({}, None, (Mistake(1 if root is None else root.start_mark.line + 1, 0, (), text),))
+    for key, node in root.value:
+        if key.value in AS_WRITTEN:
+            items = [pair[1] for pair in node.value] if isinstance(node, yaml.MappingNode) else node.value
+            for item in items if isinstance(items, list) else ():
+                if item.tag in (*_NUMBERS, _DATE):
+                    item.tag = _TEXT
+    checker = _Checker(loader)
+    checker.check(root, ())
+    return Document(loader.construct_document(root), root, tuple(checker.problems))
+
+
 def _kind_of(node: yaml.Node) -> str:
     return "a list" if isinstance(node, yaml.SequenceNode) else "one value"
 
@@ -128,33 +139,16 @@ def _find(node: yaml.Node | None, path: Sequence[str | int]) -> tuple[int, yaml.
     """Return the line of the last key of `path` that exists, and the node at `path` if all of its keys exist."""
     line = node.start_mark.line + 1 if node else 1
     for step in path:
-        match = _child(node, step)
+        match: tuple[yaml.Node, yaml.Node] | None = None
+        if isinstance(node, yaml.MappingNode):
+            # Once values are constructed, merged keys come first; of equal keys the last one counts.
+            match = next((pair for pair in reversed(node.value) if pair[0].value == step), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            match = (node.value[step], node.value[step])
         if match is None:
             return line, None
-        line, node = match
+        line, node = match[0].start_mark.line + 1, match[1]
     return line, node
-
-
-def _child(node: yaml.Node | None, step: str | int) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.MappingNode):
-        # Once values are constructed, merged keys come first; of equal keys the last one counts.
-        for key, value in reversed(node.value):
-            if key.value == step:
-                return key.start_mark.line + 1, value
-    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        item = node.value[step]
-        return item.start_mark.line + 1, item
-    return None
-
-
-def _keep_as_written(root: yaml.MappingNode) -> None:
-    for key, node in root.value:
-        if key.value not in AS_WRITTEN:
-            continue
-        items = [pair[1] for pair in node.value] if isinstance(node, yaml.MappingNode) else node.value
-        for item in items if isinstance(items, list) else ():
-            if item.tag in (*traps.NUMBERS, traps.DATE):
-                item.tag = traps.TEXT
 
 
 class _Checker:
@@ -170,31 +164,32 @@ class _Checker:
         if id(node) in self._seen:
             return
         self._seen.add(id(node))
-        self._check_tag(node, path)
+        plain = isinstance(node, yaml.ScalarNode) and not node.style
+        expected: str = self.loader.resolve(type(node), node.value, (plain, not plain))  # type: ignore[no-untyped-call]
+        if node.tag not in (expected, _TEXT):
+            self._note(node, path, f"has the tag {node.tag.replace(_TAG, '!!')}", "take it out")
+            node.tag = expected
         if isinstance(node, yaml.MappingNode):
             self._check_mapping(node, path)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 self.check(item, (*path, index))
         elif isinstance(node, yaml.ScalarNode):
-            self._check_scalar(node, path)
+            misread = None if node.tag in _SIGNS else _misreading(node)
+            if misread:
+                self._note(node, path, *misread)
+            if misread or node.tag in _SIGNS:
+                node.tag = _TEXT
 
     def _note(self, node: yaml.Node, path: KeyPath, text: str, cure: str) -> None:
         self.problems.append(Mistake(node.start_mark.line + 1, 0, path, text, cure))
-
-    def _check_tag(self, node: yaml.Node, path: KeyPath) -> None:
-        plain = isinstance(node, yaml.ScalarNode) and not node.style
-        expected: str = self.loader.resolve(type(node), node.value, (plain, not plain))  # type: ignore[no-untyped-call]
-        if node.tag not in (expected, traps.TEXT):
-            self._note(node, path, f"has the tag {node.tag.replace(traps.TAG, '!!')}", "take it out")
-            node.tag = expected
 
     def _check_mapping(self, node: yaml.MappingNode, path: KeyPath) -> None:
         first: dict[str, int] = {}
         node.value = [pair for pair in node.value if self._is_a_key(pair[0], path)]
         for key, value in node.value:
             line = key.start_mark.line + 1
-            if key.value in first and key.tag != traps.MERGE:
+            if key.value in first and key.tag != _MERGE:
                 text = f"is given twice, in line {first[key.value]} and in line {line}"
                 self._note(key, (*path, key.value), text, "take one out")
             first[key.value] = line
@@ -204,16 +199,30 @@ class _Checker:
         if not isinstance(key, yaml.ScalarNode):
             self._note(key, path, f"has {_kind_of(key)} for a key", "write a word")
             return False
-        if key.tag not in (traps.TEXT, traps.MERGE):
-            text = f"is a key that YAML takes for {traps.meaning(key)}"
+        if key.tag not in (_TEXT, _MERGE):
+            text = f"is a key that YAML takes for {_MEANINGS.get(key.tag, 'something else')}"
             self._note(key, (*path, key.value), text, f'quote it, "{key.value}"')
-            key.tag = traps.TEXT
+            key.tag = _TEXT
         return True
 
-    def _check_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> None:
-        if node.tag in traps.SIGNS:
-            node.tag = traps.TEXT
-        misread = traps.misreading(node)
-        if misread:
-            self._note(node, path, *misread)
-            node.tag = traps.TEXT
+
+def _misreading(node: yaml.ScalarNode) -> tuple[str, str] | None:
+    """Return how YAML misreads a plain word, and the cure; None if it reads what a person means."""
+    word: str = node.value
+    if node.tag == _BOOL and word.lower() not in ("true", "false"):
+        value = "true" if word.lower() in ("yes", "on") else "false"
+        return f"YAML takes {word} for {value}", f'write {value}, or quote it, "{word}"'
+    if node.tag == _DATE:
+        return f"YAML takes {word} for a date", f'quote it, "{word}"'
+    if node.tag not in _NUMBERS:
+        return None
+    if len(word) > _LONGEST_NUMBER:
+        return f"is too long for a number ({len(word)} characters)", "correct the number, or quote it"
+    loader = yaml.SafeLoader("")
+    try:
+        number = loader.construct_yaml_int(node) if node.tag == _INT else loader.construct_yaml_float(node)
+    except ValueError:
+        return f"YAML takes {word} for a number and can't read it", f'quote it, "{word}"'
+    if ":" in word or re.match(r"[-+]?0[0-9_]", word):
+        return f"YAML takes {word} for the number {number}", f'quote it, "{word}", or write {number}'
+    return None

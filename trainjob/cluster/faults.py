@@ -1,45 +1,25 @@
-"""pydantic's errors in our words: what was read, what is expected, and the cure."""
+"""The reasons why values are refused, in words: what was read, what is expected, and the cure."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar, get_args
 
-from trainjob.cluster.common import WORDS_OF_PATTERN
-from trainjob.cluster.strict import BreachError, Strict, keys_of
-from trainjob.contract.errors import RuleError, joined
-from trainjob.contract.suggest import nearest
+from trainjob.cluster.strict import Checking, KeyPath, Refused, Strict, keys_of
+from trainjob.contract.errors import joined, nearest
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
-
-KeyPath = tuple[str | int, ...]
+Value = TypeVar("Value", bound=Strict)
 Written = Callable[[KeyPath], str | None]
 
-_EXPECTED = {
-    "string_type": "text",
-    "string_unicode": "text of whole Unicode characters",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "keys with values",
-    "model_type": "keys with values",
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}",
-    "too_short": "at least {min_length} item",
-    "literal_error": "{expected}",
-}
+_OF_ANOTHER_TYPE = ("text", "number", "type")
 _LONGEST_SHOWN = 60
 _MOST_FAULTS = 200  # nobody reads more, and comparing each one with every key takes time
 
 
 class Fault(NamedTuple):
-    """One value that a model refuses: its key path, what is wrong, and the cure."""
+    """One value that is refused: its key path, what is wrong, and the cure."""
 
     path: KeyPath
     text: str
@@ -55,84 +35,68 @@ class Fault(NamedTuple):
         return f"{dotted(self.path)}: " if self.path else ""
 
 
+class InvalidError(ValueError):
+    """Refused values, with every fault."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("; ".join(str(fault) for fault in faults))
+        self.faults = faults
+
+
+def validated(kind: type[Value], values: Mapping[str, object], written: Written = lambda _path: None) -> Value:
+    """Return `values` as a value of `kind`. Raises InvalidError with a fault for each key path, in the kind's order.
+
+    `written` returns the unquoted text at a path, so that a value is shown as it was typed.
+    """
+    checking = Checking()
+    value = checking.build(kind, kind.spelled_out(values))
+    if not checking.refused:
+        return value
+    grouped: dict[KeyPath, list[Refused]] = {}
+    for reason in checking.refused[:_MOST_FAULTS]:
+        grouped.setdefault(reason.path, []).append(reason)
+    # A key may be missing only because it is misspelt, and a list may have a wrong item where a text is possible, too.
+    meant = {
+        (*path[:-1], nearest(str(path[-1]), _known_keys(kind, path[:-1])))
+        for path, reasons in grouped.items()
+        if reasons[0].code == "unknown"
+    }
+    deeper = {path[:size] for path in grouped for size in range(1, len(path))}
+    raise InvalidError(
+        [
+            Fault(path, *_in_words(kind, reasons, written(path)))
+            for path, reasons in grouped.items()
+            if path not in deeper and not (reasons[0].code == "missing" and path in meant)
+        ]
+    )
+
+
 def dotted(path: Iterable[str | int]) -> str:
     """Return a key path as text: nodes.cpus, hosts[1]."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
 
-def faults(kind: type[Strict], values: Mapping[str, object], error: ValidationError, written: Written) -> list[Fault]:
-    """Return what `kind` refuses in `values`, one fault for each key path, in the order of the kind's keys.
-
-    `written` returns the unquoted text at a path, so that a value is shown as it was typed.
-    """
-    grouped: dict[KeyPath, list[Any]] = {}
-    for detail in error.errors(include_url=False)[:_MOST_FAULTS]:
-        grouped.setdefault(_path(detail, values), []).append(detail)
-    all_faults = [Fault(path, *_describe(kind, path, details, written)) for path, details in grouped.items()]
-    return _without_echoes(kind, all_faults, grouped)
-
-
-def _path(detail: Any, values: object) -> KeyPath:
-    """Return pydantic's location without the parts that are no keys: the branches of a union, "[key]"."""
-    path: list[str | int] = []
-    for step in detail["loc"]:
-        if (isinstance(values, dict) and step in values) or (isinstance(values, list) and isinstance(step, int)):
-            values = values[step]
-            path.append(step)
-    if detail["type"] == "missing":
-        path.append(detail["loc"][-1])
-    if detail["type"] == "value_error" and isinstance(detail["ctx"]["error"], BreachError):
-        path.append(detail["ctx"]["error"].key)
-    return tuple(path)
-
-
-def _without_echoes(kind: type[Strict], faults: list[Fault], grouped: Mapping[KeyPath, list[Any]]) -> list[Fault]:
-    """Drop keys that are missing only because they are misspelt, and "expected text" for a list with a wrong item."""
-    meant = {
-        (*path[:-1], nearest(str(path[-1]), _known_keys(kind, path[:-1])))
-        for path, details in grouped.items()
-        if details[0]["type"] == "extra_forbidden"
-    }
-    deeper = {fault.path[:size] for fault in faults for size in range(len(fault.path))}
-    return [
-        fault
-        for fault in faults
-        if not (grouped[fault.path][0]["type"] == "missing" and fault.path in meant)
-        and not (fault.path and fault.path in deeper)
-    ]
-
-
-def _describe(kind: type[Strict], path: KeyPath, details: list[Any], written: Written) -> tuple[str, str]:
-    """Return what is wrong, and the cure."""
-    detail = details[0]
-    match detail["type"]:
-        case "extra_forbidden":
+def _in_words(kind: type[Strict], reasons: Sequence[Refused], written: str | None) -> tuple[str, str]:
+    """Return what is wrong with the value at one path, and the cure."""
+    first = reasons[0]
+    path, value = first.path, first.value
+    match first.code:
+        case "unknown":
             keys = _known_keys(kind, path[:-1])
             close = nearest(str(path[-1]), keys)
             return "is not a key", f"is {close} meant?" if close else f"the keys are {', '.join(keys)}"
         case "missing":
             parent = _kind_at(kind, path[:-1])
-            missing = keys_of(parent).get(str(path[-1])) if parent else None
-            return "is missing", f"add it. {missing.what if missing else 'Give it a value'}"
-        case "value_error":
-            error = detail["ctx"]["error"]
-            return (error.text, error.cure) if isinstance(error, RuleError) else (str(error), "")
-    # If one branch of a union accepts the type of the value, its errors are more precise than those of the others.
-    closest = [each for each in details if not each["type"].endswith("_type")]
-    if all(each["type"] == "literal_error" for each in closest):
-        closest = details
-    expected = " or ".join(dict.fromkeys(_expected(each) for each in closest))
-    value = detail["input"]
-    return f"read {_shown(value, written(path))}, expected {expected}", _cure(details, value, written(path))
-
-
-def _expected(detail: Any) -> str:
-    context = detail.get("ctx", {})
-    if detail["type"] == "string_pattern_mismatch":
-        return WORDS_OF_PATTERN.get(context["pattern"], f"text that matches {context['pattern']}")
-    template = _EXPECTED.get(detail["type"])
-    return template.format(**context) if template else str(detail["msg"])
+            return "is missing", f"add it. {keys_of(parent)[str(path[-1])].what if parent else 'Give it a value'}"
+        case "rule":
+            return first.expected, first.cure
+    # If one branch of a union accepts the type of the value, its reasons are more precise than those of the others.
+    closest = [reason for reason in reasons if reason.code not in _OF_ANOTHER_TYPE]
+    if all(reason.code == "choice" for reason in closest):
+        closest = list(reasons)
+    expected = " or ".join(dict.fromkeys(reason.expected for reason in closest))
+    return f"read {_shown(value, written)}, expected {expected}", _cure(reasons, value, written)
 
 
 def _shown(value: object, written: str | None) -> str:
@@ -144,24 +108,18 @@ def _shown(value: object, written: str | None) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def _cure(details: list[Any], value: object, written: str | None) -> str:
-    types = {detail["type"] for detail in details}
+def _cure(reasons: Sequence[Refused], value: object, written: str | None) -> str:
+    codes = {reason.code for reason in reasons}
     if value is None:
         return "give a value, or take the key out"
-    is_accepted_type = "greater_than_equal" in types  # in another branch of a union
-    if types & {"string_type", "literal_error"} and not is_accepted_type and written and not isinstance(value, str):
+    # "least": another branch of a union accepts the type of the value.
+    if codes & {"text", "choice"} and "least" not in codes and written and not isinstance(value, str):
         return f'quote it, "{written}"'
-    if types & {"int_type", "float_type"} and isinstance(value, str) and _is_a_number(value):
-        return f"take the quotes away, {value}"
+    if "number" in codes and isinstance(value, str) and value.isascii():
+        with contextlib.suppress(ValueError):
+            float(value)
+            return f"take the quotes away, {value}"
     return ""
-
-
-def _is_a_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.isascii()
 
 
 def _known_keys(kind: type[Strict], path: KeyPath) -> list[str]:

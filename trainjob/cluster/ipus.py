@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from trainjob.cluster.common import Count, DirectiveName, EnvironmentName, Line, Port, Version, Word
@@ -11,7 +10,6 @@ from trainjob.cluster.strict import Rule, Strict, key, required
 Verbosity = Annotated[int, Rule(at_least=0, at_most=2)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Vipu(Strict):
     """The V-IPU controller and the partition (reference: poprun's --vipu options)."""
 
@@ -29,7 +27,6 @@ class Vipu(Strict):
     remove_partition: bool | None = key(None, "At the end, remove a partition that poprun made. Absent: it does.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sdk(Strict):
     """The Poplar SDK on the hosts."""
 
@@ -43,9 +40,8 @@ class Sdk(Strict):
         return None if self.venv is None else f"{self.venv.rstrip('/')}/bin/python"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Poprun(Strict):
-    """How poprun is started. poprun decides whatever is absent."""
+    """The options of poprun, which decides whatever is absent."""
 
     host_list: Literal["comma", "range"] = key(
         "comma", "How hosts are listed for poprun: a,b or a[1-2]; ranges from SDK 2.5 on."

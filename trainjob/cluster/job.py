@@ -1,16 +1,15 @@
-"""What to run: a task of our runtime or the user's own command, and its settings."""
+"""A job: a task of our runtime or the user's own command, and its settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
-from trainjob.cluster import array
+from trainjob.cluster import slurm_text
 from trainjob.cluster.common import (
-    JOB_NAME,
     DirectiveName,
     Environment,
+    JobName,
     Line,
     Number,
     OptionName,
@@ -18,18 +17,16 @@ from trainjob.cluster.common import (
     SlurmTime,
     WrittenText,
 )
+from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
-from trainjob.cluster.validation import validated
-from trainjob.contract.setting_row import Row
-from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, names, rows
+from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, rows
 from trainjob.records.profile import parse_ranks, parse_updates
 
 # The types behind the names that rows give to forms of text and mappings.
 FORMS: dict[str, Any] = {
     "line": Line,
-    "job-name": Annotated[str, Rule(JOB_NAME)],
+    "job-name": JobName,
     "words": Annotated[list[WrittenText], Rule(fewest=1)],
-    "further-words": list[WrittenText],
     "options": dict[OptionName, PlainText | int | float | bool],
     "poprun-options": dict[DirectiveName, PlainText | int | bool],
     "directives": dict[DirectiveName, Line | int | bool],
@@ -40,19 +37,23 @@ FORMS: dict[str, Any] = {
     "update-range": Annotated[str, Rule(check=parse_updates)],
     "ranks": Annotated[str, Rule(check=parse_ranks)],
     "updates-or-auto": Number | Literal["auto"],
-    "array": Annotated[str, Rule(check=array.parse)],
+    "array": Annotated[str, Rule(check=slurm_text.parse_array)],
 }
 
 
-@dataclass(frozen=True)
-class Job(JobSettings, Strict):
+class Job(Strict, JobSettings):
     """A job: every key is also a flag."""
 
+    declared: ClassVar[dict[str, Key]] = {
+        name: Key(row.default, f"{row.facts.help} Default: {row.facts.absent}." if row.facts.absent else row.facts.help)
+        for name, row in rows().items()
+    }
+
     @classmethod
-    def keys(cls) -> Mapping[str, Key]:
-        """Return the keys by name: the rows of `contract.settings`."""
-        table: Any = cls
-        return {name: _key(row) for name, row in rows(table).items()}
+    def annotations(cls) -> Mapping[str, Any]:
+        """Return the annotation of each key: those of `contract.settings`, then those of a subclass."""
+        own = get_type_hints(cls, include_extras=True) if cls.declared.keys() != Job.declared.keys() else {}
+        return {**own, **{name: _annotation(row) for name, row in rows().items()}}
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
@@ -71,25 +72,19 @@ class Job(JobSettings, Strict):
         """Raise BreachError if two settings exclude each other."""
         for first, second in EXCLUSIVE:
             if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise BreachError(second, f"is given, and {first} is given too", "take one of them out")
+                raise BreachError(second, f"excludes {first}, and both are given", "give one of them")
 
     def given(self) -> dict[str, Any]:
         """Return the settings that the job states, by name, without those left at their defaults."""
+        values = {name: getattr(self, name) for name in self.declared}
         return {
-            name: value
-            for name in names(type(self))
-            for value in (getattr(self, name),)
-            if name in self.stated or value != _DEFAULTS.get(name)
+            name: value for name, value in values.items() if name in self.stated or value != self.declared[name].default
         }
 
 
-_DEFAULTS = {name: getattr(Job(), name) for name in names(Job)}
-
-
-def _key(row: Row) -> Key:
+def _annotation(row: Row) -> Any:
     facts = row.facts
     plain = FORMS[facts.form] if facts.form else row.type
     rule = Rule(at_least=facts.at_least, above=facts.above, at_most=facts.at_most, below=facts.below)
     bounded = plain if rule == Rule() else Annotated[plain, rule]
-    absent = f" Default: {facts.absent}." if facts.absent else ""
-    return Key(bounded | None if row.is_optional else bounded, row.default, f"{facts.help}{absent}")
+    return bounded | None if row.is_optional else bounded

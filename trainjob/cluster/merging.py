@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import Fault
+from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.cluster.reading import read_job
-from trainjob.cluster.validation import InvalidError
 from trainjob.contract import settings
 from trainjob.contract.errors import Problem
 
@@ -37,11 +36,23 @@ def merge_job(file: Path | None, flags: Mapping[str, object]) -> MergedJob:
     A flag overrides the same key of the file, and the key that excludes it: --global-batch overrides accumulation.
     Raises JobError, which names the flag, or the file and line.
     """
-    from_flags = dict(Job.spelled_out({key: _plain(value) for key, value in flags.items() if not _is_empty(value)}))
+    given: dict[str, object] = {}
+    for key, value in flags.items():
+        if value is not None and value not in ((), [], {}):
+            # As a file has them: lists and dictionaries.
+            plain = dict(value) if isinstance(value, Mapping) else value
+            given[key] = list(plain) if isinstance(plain, tuple) else plain
+    from_flags = dict(Job.spelled_out(given))
     try:
         Job.of(from_flags)
     except InvalidError as refused:
-        raise JobError.of_all([_of_a_flag(fault) for fault in refused.faults]) from None
+        problems = []
+        for fault in refused.faults:
+            key, *rest = (str(step) for step in fault.path)
+            where = _flag(key) if key == "command" else _flag(".".join((key, *rest)))
+            where += f", word {int(rest[0]) + 1}" if key == "command" and rest else ""
+            problems.append(Problem(JobError.code, f"{where}: {fault.text}", fault.cure))
+        raise JobError.of_all(problems) from None
     from_file = read_job(file).given() if file is not None else {}
     in_file = {key: value for key, value in from_file.items() if value is not None}
     merged = overridden(in_file, from_flags)
@@ -62,35 +73,15 @@ def overridden(settings_below: Mapping[str, object], settings_above: Mapping[str
     return merged
 
 
-def _is_empty(value: object) -> bool:
-    return value is None or (isinstance(value, list | tuple | Mapping) and not value)
-
-
-def _plain(value: object) -> object:
-    """Return a tuple as a list and any mapping as a dictionary, the types that a file has."""
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value
-
-
 def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def by_setting(values: Mapping[str, Any]) -> dict[str, Any]:
+def by_setting(values: Mapping[str, object]) -> dict[str, Any]:
     """Return every setting in `values`, with the names in set, env and poprun as separate settings: set.width."""
     plain = {key: value for key, value in values.items() if key not in _NAMED}
     named = {f"{key}.{name}": value for key in _NAMED for name, value in _mapping(values.get(key)).items()}
     return plain | named
-
-
-def _of_a_flag(fault: Fault) -> Problem:
-    key, *rest = fault.path
-    if key == "command":
-        place = _flag("command") + (f", word {int(rest[0]) + 1}" if rest else "")
-    else:
-        place = _flag(".".join(str(step) for step in fault.path))
-    return Problem(JobError.code, f"{place}: {fault.text}", fault.cure)
 
 
 def _flag(setting: str) -> str:

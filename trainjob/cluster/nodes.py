@@ -11,7 +11,6 @@ from trainjob.cluster.strict import BreachError, Strict, key, required
 Accelerator = Literal["gpu", "ipu", "cpu"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Node(Strict):
     """One of several equal machines."""
 
@@ -31,7 +30,6 @@ class Node(Strict):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Nodes(Node):
     """The equal nodes of one Slurm partition; or one of several groups, of which a job takes every node."""
 
@@ -57,7 +55,7 @@ class Nodes(Node):
 
 @dataclass(frozen=True)
 class Capacity:
-    """What jobs may use. `slots` is the number of `device_word`s on one host; None if the host sets no limit."""
+    """The hosts and devices that jobs may use. `slots` are the `device_word`s of one host; None if it sets no limit."""
 
     device_word: str  # "IPU" | "GPU" | "CPU"
     host_word: str

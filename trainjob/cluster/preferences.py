@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -16,7 +15,6 @@ Event = Literal["ended", "failed", "stalled", "limit"]
 Seconds = Annotated[float, Rule(above=0)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mail(Strict):
     """A mail, sent through the user's own server."""
 
@@ -40,7 +38,6 @@ class Mail(Strict):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Notify(Strict):
     """Who is notified about which events. Every channel that is given is used for every event."""
 
@@ -63,7 +60,6 @@ class Notify(Strict):
             raise BreachError("command", "is missing, and so are webhook and mail", "give at least one")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Preferences(Strict):
     """The whole of config.yaml."""
 

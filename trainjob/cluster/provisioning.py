@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from trainjob.cluster import hostlist
-from trainjob.cluster.common import WORDS_OF_PATTERN, Count, Line, Number, Port, Word
+from trainjob.cluster import slurm_text
+from trainjob.cluster.common import Count, Line, Number, Port, Word
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 
 _SHA256 = r"^[0-9a-fA-F]{64}$"
-WORDS_OF_PATTERN[_SHA256] = "the 64 hexadecimal digits that `sha256sum FILE` prints"
-Sha256 = Annotated[str, Rule(_SHA256)]
+Sha256 = Annotated[str, Rule(_SHA256, "the 64 hexadecimal digits that `sha256sum FILE` prints")]
 
 
-Hosts = Annotated[str | list[str], Rule(check=hostlist.expand)]
+Hosts = Annotated[str | list[str], Rule(check=slurm_text.expand)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Venv(Strict):
     """The virtualenv that jobs use. Its path is the cluster's sdk.venv, or that of the cluster's python."""
 
@@ -43,7 +40,6 @@ class Venv(Strict):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class DataSet(Strict):
     """One data set, as `trainjob data prepare` writes it."""
 
@@ -58,17 +54,15 @@ class DataSet(Strict):
     seed: Number | None = key(None, "Of synthetic: seed.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PodHosts(Strict):
-    """What poprun over several hosts needs: ssh from each host to each, and permission to lock memory."""
+    """Requirements of poprun over several hosts: ssh from each host to each, and permission to lock memory."""
 
     user: Word | None = key(None, "User that launches jobs. Absent: the user that provisions.")
     port: Port = key(22, "Port of the hosts' ssh servers.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Provision(Strict):
-    """What provisioning installs on the hosts."""
+    """The software and data that provisioning installs on the hosts."""
 
     hosts: Hosts | None = key(None, "Hosts to provision, if not those of the cluster: gpu[1-4].")
     interpreter: Line | None = key(None, "Python that Ansible runs on the hosts. Absent: Ansible finds one.")

@@ -8,11 +8,10 @@ from typing import TypeVar
 
 from trainjob.cluster.document import Document, Mistake, load, load_list
 from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import Fault, dotted
+from trainjob.cluster.faults import Fault, InvalidError, dotted, validated
 from trainjob.cluster.job import Job
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict
-from trainjob.cluster.validation import InvalidError, validated
 from trainjob.contract.errors import Problem, UserError
 from trainjob.records.files import DamagedError, read_small
 
@@ -34,10 +33,7 @@ def read_preferences() -> Preferences:
     path = file()
     if not path.exists():
         return Preferences()
-    content = load(text_of(path, str(path), UserError))
-    if content.root is None:
-        raise UserError.of_all(problems_of(UserError, str(path), content.problems))
-    preferences = checked(content, Preferences, str(path), UserError)
+    preferences = checked(load(text_of(path, str(path), UserError)), Preferences, str(path), UserError)
     if preferences.notify is not None and preferences.notify.webhook is not None and path.stat().st_mode & 0o077:
         raise UserError(
             f"{path} has mode {path.stat().st_mode & 0o777:04o}: others may read the webhook's address, which is a "
@@ -49,7 +45,7 @@ def read_preferences() -> Preferences:
 
 def job_from_text(text: str, where: str) -> Job:
     """Return the job that `text` describes. Raises JobError, whose lines begin with `where`:LINE."""
-    return _checked_job(load(text), Job, where)
+    return checked(load(text), Job, where, JobError)
 
 
 def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]:
@@ -58,7 +54,7 @@ def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]
     problems: list[Problem] = []
     for item in load_list(text):
         try:
-            items.append(_checked_job(item, kind, where))
+            items.append(checked(item, kind, where, JobError))
         except JobError as error:
             problems.extend(error.problems)
     if problems:
@@ -80,14 +76,10 @@ def text_of(path: Path, where: str, error: type[UserError]) -> str:
         raise error(f"{where}: can't be read: it {reason}", "give a YAML file of at most 256 kB") from None
 
 
-def _checked_job(content: Document, kind: type[SomeJob], where: str) -> SomeJob:
-    if content.root is None:
-        raise JobError.of_all(problems_of(JobError, where, content.problems))
-    return checked(content, kind, where, JobError)
-
-
 def checked(content: Document, kind: type[Value], where: str, error: type[UserError]) -> Value:
     """Return the document as a value of `kind`. Raises `error`, whose lines begin with `where`:LINE."""
+    if content.root is None:
+        raise error.of_all(problems_of(error, where, content.problems))
     faults: list[Fault] = []
     try:
         value = validated(kind, content.values, content.written)
@@ -107,10 +99,9 @@ def checked(content: Document, kind: type[Value], where: str, error: type[UserEr
 
 def problems_of(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:
     """Return the mistakes as problems, sorted by line."""
-    return [_problem(error.code, where, each) for each in sorted(mistakes, key=lambda each: each.line)]
-
-
-def _problem(code: str, where: str, mistake: Mistake) -> Problem:
-    place = f"{where}:{mistake.line}" + (f":{mistake.column}" if mistake.column else "")
-    key = f"{dotted(mistake.path)}: " if mistake.path else ""
-    return Problem(code, f"{place}: {key}{mistake.text}", mistake.cure)
+    problems = []
+    for mistake in sorted(mistakes, key=lambda each: each.line):
+        place = f"{where}:{mistake.line}" + (f":{mistake.column}" if mistake.column else "")
+        key = f"{dotted(mistake.path)}: " if mistake.path else ""
+        problems.append(Problem(error.code, f"{place}: {key}{mistake.text}", mistake.cure))
+    return problems

@@ -1,52 +1,45 @@
-"""Frozen values with checked keys: the base of cluster files and jobs.
-
-Annotations give the type and rules of each key. `build` checks values with plain Python and accepts only those that are
-certainly right; `validation` checks all others with pydantic. Nearly every file and flag is right, and loading pydantic
-takes as long as everything else that `plan` does.
-"""
+"""Frozen values with checked keys: the base of cluster files and jobs. Annotations give each key's type and rules."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from trainjob.contract.errors import RuleError
 
 Value = TypeVar("Value", bound="Strict")
+KeyPath = tuple[str | int, ...]
 
 
 class Rule(NamedTuple):
     """Constraints on a value besides its type. `check` raises ValueError; `json_type` is only for the schema."""
 
     pattern: str = ""
+    words: str = ""  # what an error says was expected, instead of the pattern
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
     below: float | None = None
     fewest: int = 0  # items of a list
-    check: Callable[[Any], Any] | None = None
+    check: Callable[[Any], object] | None = None
     json_type: tuple[str, ...] = ()
-
-    def enforce(self, value: Any) -> None:
-        """Raise ValueError unless `value` follows the rule."""
-        holds = (
-            (not self.pattern or re.fullmatch(self.pattern, value))
-            and (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-            and (not self.fewest or len(value) >= self.fewest)
-        )
-        if not holds:
-            raise ValueError
-        if self.check is not None:
-            self.check(value)
 
 
 class BreachError(RuleError):
@@ -58,45 +51,74 @@ class BreachError(RuleError):
 
 
 class Key(NamedTuple):
-    """One key: its annotation, its default (dataclasses.MISSING if it must be given), and its description."""
+    """One key: its default (REQUIRED if it must be given), its description, and its annotation."""
 
-    annotation: Any
     default: Any
     what: str
+    annotation: Any = None  # resolved by `keys_of`
+
+
+REQUIRED = object()
 
 
 def key(default: Any, what: str) -> Any:
-    """Return the dataclass field of a key; every value gets its own copy of a default list or mapping."""
-    metadata = {"what": what}
-    if isinstance(default, dict | list):
-        return dataclasses.field(default_factory=default.copy, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+    """Return a key with a default, as the class attribute that declares it."""
+    return Key(default, what)
 
 
 def required(what: str) -> Any:
-    """Return the dataclass field of a key that must be given."""
-    return dataclasses.field(metadata={"what": what})
+    """Return a key that must be given, as the class attribute that declares it."""
+    return Key(REQUIRED, what)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Strict:
-    """A frozen value. Unknown keys are refused, and so are "4" and true for a number."""
+    """A frozen value. Unknown keys are refused, and so are "4" and true for a number.
 
-    stated: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
+    No dataclass, because making one takes as long as reading and planning a job with it.
+    """
+
+    declared: ClassVar[dict[str, Key]] = {}
+    stated: frozenset[str] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        """Collect the keys that the class declares, after those of its bases."""
+        bases = [base.declared for base in reversed(cls.__bases__) if issubclass(base, Strict)]
+        inherited = {name: entry for declared in bases for name, entry in declared.items()}
+        own = {name: entry for name, entry in vars(cls).items() if isinstance(entry, Key)}
+        cls.declared = {**inherited, **vars(cls).get("declared", {}), **own}
+        for name, entry in own.items():
+            setattr(cls, name, entry.default)
+
+    def __init__(self, *, stated: frozenset[str] = frozenset(), **values: Any) -> None:
+        """Take the values, which are not checked; a default list or mapping is copied."""
+        if not values.keys() <= self.declared.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(values.keys() - self.declared.keys())}")
+        for name, (default, *_) in self.declared.items():
+            if name not in values:
+                values[name] = default.copy() if isinstance(default, dict | list) else default
+        vars(self).update(values, stated=stated)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse every change."""
+        raise AttributeError(f"{type(self).__name__} is frozen: {name} stays as it is")
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both have the same keys and values, stated or not."""
+        return type(self) is type(other) and {**vars(self), "stated": ()} == {**vars(other), "stated": ()}
+
+    __hash__ = None  # type: ignore[assignment] # values may be lists
+
+    def __repr__(self) -> str:
+        """Return the values that differ from the defaults."""
+        values = {name: getattr(self, name) for name in self.declared}
+        shown = (f"{name}={value!r}" for name, value in values.items() if value != self.declared[name].default)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @classmethod
-    def keys(cls) -> Mapping[str, Key]:
-        """Return the keys by name, in order."""
-        hints = get_type_hints(cls, include_extras=True)
-        return {
-            field.name: Key(
-                hints[field.name],
-                field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
-                field.metadata["what"],
-            )
-            for field in dataclasses.fields(cls)
-            if "what" in field.metadata
-        }
+    def annotations(cls) -> Mapping[str, Any]:
+        """Return the annotation of each key."""
+        return get_type_hints(cls, include_extras=True)
 
     @classmethod
     def spelled_out(cls, values: Mapping[str, object]) -> Mapping[str, object]:
@@ -108,84 +130,161 @@ class Strict:
 
     def changed(self, **changes: Any) -> Self:
         """Return a copy with `changes`, which are not checked."""
-        return dataclasses.replace(self, **changes, stated=self.stated | changes.keys())
+        copied = object.__new__(type(self))
+        vars(copied).update({**vars(self), **changes, "stated": self.stated | changes.keys()})
+        return copied
 
     def as_values(self, *, stated_only: bool = False) -> dict[str, Any]:
         """Return the values by key, ready for JSON; with `stated_only`, without the keys left at their defaults."""
-        names = [name for name in keys_of(type(self)) if not stated_only or name in self.stated]
+        names = [name for name in self.declared if not stated_only or name in self.stated]
         return {name: _as_json(getattr(self, name), stated_only) for name in names}
 
 
-def _as_json(value: Any, stated_only: bool) -> Any:
+def _as_json(value: object, stated_only: bool) -> object:
     if isinstance(value, Strict):
         return value.as_values(stated_only=stated_only)
     return [_as_json(item, stated_only) for item in value] if isinstance(value, list) else value
 
 
-def keys_of(kind: type[Strict]) -> Mapping[str, Key]:
-    """Return the keys of `kind` by name, which are computed once."""
-    if kind not in _KEYS:
-        _KEYS[kind] = kind.keys()
-    return _KEYS[kind]
-
-
 _KEYS: dict[type[Strict], Mapping[str, Key]] = {}
 
 
-def build(kind: type[Value], values: Mapping[str, object]) -> Value:
-    """Return the value of `kind` with the keys in `values`. Raises ValueError if one is not certainly right."""
-    keys = keys_of(kind)
-    built = {name: _built(keys[name].annotation, value) for name, value in values.items() if name in keys}
-    missing = [name for name, entry in keys.items() if entry.default is dataclasses.MISSING and name not in built]
-    if missing or len(built) < len(values):
-        raise ValueError
-    value = kind(**built, stated=frozenset(built))
-    value.enforce_rules()
-    return value
+def keys_of(kind: type[Strict]) -> Mapping[str, Key]:
+    """Return the keys of `kind` by name, with their annotations, which are computed once."""
+    if kind not in _KEYS:
+        annotations = kind.annotations()
+        _KEYS[kind] = {name: entry._replace(annotation=annotations[name]) for name, entry in kind.declared.items()}
+    return _KEYS[kind]
 
 
-def _built(kind: Any, value: Any) -> Any:
-    """Return `value` converted to the annotation `kind`. Raises ValueError."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        built = _built(arguments[0], value)
-        for rule in arguments[1:]:
-            rule.enforce(built)
-        return built
-    if origin in (Union, UnionType):
-        return _one_of(arguments, value)
-    if origin is Literal:
-        return _require(type(value) is str and value in arguments, value)
-    if origin is list:
-        return [_built(arguments[0], item) for item in _require(type(value) is list, value)]
-    if origin is dict:
-        items = _require(type(value) is dict, value).items()
-        return {_built(arguments[0], name): _built(arguments[1], item) for name, item in items}
-    if issubclass(kind, Strict):
-        return build(kind, _require(type(value) is dict, value))
-    return _plain(kind, value)
+class Refused(NamedTuple):
+    """One reason why the value at a key path is refused.
+
+    `code` is text, number or type if the value should have been of that type; choice, least or bound if it has the
+    right type; unknown or missing for a key; and rule if `expected` is the whole text.
+    """
+
+    path: KeyPath
+    code: str
+    expected: str
+    value: object = None
+    cure: str = ""
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    for kind in kinds:
-        try:
-            return _built(kind, value)
-        except ValueError:
-            continue
-    raise ValueError
+_TYPES: Mapping[object, tuple[str, str]] = {
+    str: ("text", "text"),
+    int: ("number", "a whole number"),
+    float: ("number", "a number"),
+    bool: ("type", "true or false"),
+}
 
 
-def _plain(kind: Any, value: Any) -> Any:
-    if kind is float:
-        number = float(_require(type(value) in (int, float) and abs(value) <= sys.float_info.max, value))
-        return _require(math.isfinite(number), number)
-    _require(type(value) is kind, value)
-    if kind is str:
-        value.encode()  # half of a surrogate pair raises UnicodeEncodeError, which is a ValueError
-    return value
+class Checking:
+    """Checks values and collects every reason for which one is refused; no result is of use if there is one."""
 
+    def __init__(self) -> None:
+        self.refused: list[Refused] = []
 
-def _require(holds: bool, value: Any) -> Any:
-    if not holds:
-        raise ValueError
-    return value
+    def build(self, kind: type[Value], values: Mapping[str, object], path: KeyPath = ()) -> Value:
+        """Return the value of `kind` with the keys in `values`."""
+        keys, before, built = keys_of(kind), len(self.refused), {}
+        for name, entry in keys.items():
+            if name in values:
+                built[name] = self._checked(entry.annotation, values[name], (*path, name))
+            elif entry.default is REQUIRED:
+                self.refused.append(Refused((*path, name), "missing", ""))
+        self.refused += [
+            Refused((*path, name), "unknown", "", value) for name, value in values.items() if name not in keys
+        ]
+        value = kind(**built, stated=frozenset(built))
+        if len(self.refused) == before:
+            try:
+                value.enforce_rules()
+            except BreachError as breach:
+                self.refused.append(Refused((*path, breach.key), "rule", breach.text, cure=breach.cure))
+        return value
+
+    def _refuse(self, path: KeyPath, code: str, expected: str, value: object) -> None:
+        self.refused.append(Refused(path, code, expected, value))
+
+    def _checked(self, annotation: Any, value: Any, path: KeyPath) -> Any:
+        """Return `value` converted to what the annotation says."""
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if origin is Annotated:
+            before = len(self.refused)
+            built = self._checked(arguments[0], value, path)
+            for rule in arguments[1:] if len(self.refused) == before else ():
+                self._enforce(rule, built, Refused(path, "bound", "", value))
+            return built
+        if origin in (Union, UnionType):
+            return self._one_of(arguments, value, path)
+        if origin is Literal:
+            if type(value) is not str or value not in arguments:
+                *first, last = map(repr, arguments)
+                self._refuse(path, "choice", f"{', '.join(first)} or {last}" if first else last, value)
+        elif origin is list:
+            if type(value) is list:
+                return [self._checked(arguments[0], item, (*path, at)) for at, item in enumerate(value)]
+            self._refuse(path, "type", "a list", value)
+        elif type(value) is not dict and (origin is dict or issubclass(annotation, Strict)):
+            self._refuse(path, "type", "keys with values", value)
+        elif origin is dict:
+            return {
+                self._checked(arguments[0], name, (*path, name)): self._checked(arguments[1], item, (*path, name))
+                for name, item in value.items()
+            }
+        elif issubclass(annotation, Strict):
+            return self.build(annotation, value, path)
+        else:
+            return self._plain(annotation, value, path)
+        return value
+
+    def _one_of(self, kinds: Sequence[object], value: object, path: KeyPath) -> object:
+        """Return `value` as the first of `kinds` that accepts it; if none does, it is refused for all their reasons."""
+        if value is None and NoneType in kinds:
+            return None
+        before = len(self.refused)
+        for kind in kinds:
+            if kind is not NoneType:
+                earlier = len(self.refused)
+                built = self._checked(kind, value, path)
+                if len(self.refused) == earlier:
+                    del self.refused[before:]
+                    return built
+        return value
+
+    def _plain(self, kind: type, value: Any, path: KeyPath) -> object:
+        is_whole = kind is float and type(value) is int and abs(value) <= sys.float_info.max
+        if type(value) is not kind and not is_whole:
+            self._refuse(path, *_TYPES[kind], value)
+        elif kind is float:
+            if math.isfinite(value):
+                return float(value)
+            self._refuse(path, "bound", "a finite number", value)
+        elif kind is str and any("\ud800" <= sign <= "\udfff" for sign in value):
+            self._refuse(path, "bound", "text of whole Unicode characters", value)
+        return value
+
+    def _enforce(self, rule: Rule, value: Any, refused: Refused) -> None:
+        """Append `refused`, with what was expected, unless `value` follows the rule."""
+        expected = ""
+        if rule.pattern and not re.fullmatch(rule.pattern, value):
+            expected = rule.words or f"text that matches {rule.pattern}"
+        elif rule.at_least is not None and value < rule.at_least:
+            expected, refused = f"at least {type(value)(rule.at_least)}", refused._replace(code="least")
+        elif rule.above is not None and value <= rule.above:
+            expected = f"more than {type(value)(rule.above)}"
+        elif rule.at_most is not None and value > rule.at_most:
+            expected = f"at most {type(value)(rule.at_most)}"
+        elif rule.below is not None and value >= rule.below:
+            expected = f"less than {type(value)(rule.below)}"
+        elif rule.fewest and len(value) < rule.fewest:
+            expected = f"at least {rule.fewest} item"
+        elif rule.check is not None:
+            try:
+                rule.check(value)
+            except ValueError as error:
+                text, cure = (error.text, error.cure) if isinstance(error, RuleError) else (str(error), "")
+                self.refused.append(refused._replace(code="rule", expected=text, cure=cure))
+        if expected:
+            self.refused.append(refused._replace(expected=expected))

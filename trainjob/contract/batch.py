@@ -6,7 +6,7 @@ the data set fills ("drop"), or one more that begins the epoch's order again ("p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional, Tuple
 
 
@@ -24,56 +24,64 @@ def share(global_batch: int, instances: int, index: int) -> Tuple[int, int]:
 
 @dataclass(frozen=True)
 class Batch:
-    """The arithmetic of one weight update, one block, one epoch. Counts are samples unless named."""
+    """The arithmetic of one weight update, one block, one epoch. Counts are samples unless named.
+
+    What depends on the number of samples is None as long as that is not known.
+    """
 
     micro_batch: int
     accumulation: int
     replicas: int
     device_iterations: int
-    samples: Optional[int]  # None: known when it runs
     remainder: str
-    epochs: Optional[int]
-    updates: Optional[int]
+    global_batch: int  # of one weight update
+    block: int  # that all instances together take at once
+    samples: Optional[int] = None
+    epochs: Optional[int] = None
+    updates: Optional[int] = None  # as requested, instead of epochs
+    blocks_per_epoch: Optional[int] = None  # steps of each instance's loader
+    updates_per_epoch: Optional[int] = None
+    total_updates: Optional[int] = None  # of the whole run
+    dropped: Optional[int] = None  # of an epoch, which no update sees
+    padded: Optional[int] = None  # of an epoch, which are seen a second time to fill the last block
 
-    @property
-    def global_batch(self) -> int:
-        """Samples of one weight update."""
-        return self.micro_batch * self.accumulation * self.replicas
-
-    @property
-    def block(self) -> int:
-        """Samples that all instances together take at once."""
-        return self.global_batch * self.device_iterations
-
-    @property
-    def blocks_per_epoch(self) -> Optional[int]:
-        """Steps of each instance's loader in an epoch; None while the number of samples is not known."""
-        return None if self.samples is None else blocks_per_epoch(self.samples, self.block, self.remainder)
-
-    @property
-    def updates_per_epoch(self) -> Optional[int]:
-        """Weight updates in an epoch."""
-        return None if self.blocks_per_epoch is None else self.blocks_per_epoch * self.device_iterations
-
-    @property
-    def dropped(self) -> Optional[int]:
-        """Samples of an epoch that no update sees."""
-        if self.samples is None or self.blocks_per_epoch is None:
-            return None
-        return max(0, self.samples - self.blocks_per_epoch * self.block)
-
-    @property
-    def padded(self) -> Optional[int]:
-        """Samples of an epoch that are seen a second time to fill the last block."""
-        if self.samples is None or self.blocks_per_epoch is None:
-            return None
-        return max(0, self.blocks_per_epoch * self.block - self.samples)
-
-    @property
-    def total_updates(self) -> Optional[int]:
-        """Weight updates of the whole run."""
-        if self.updates is not None:
-            return self.updates
-        if self.epochs is None or self.updates_per_epoch is None:
-            return None
-        return self.epochs * self.updates_per_epoch
+    @classmethod
+    def of(
+        cls,
+        micro_batch: int,
+        accumulation: int,
+        replicas: int,
+        device_iterations: int,
+        samples: Optional[int],
+        remainder: str,
+        epochs: Optional[int],
+        updates: Optional[int],
+    ) -> "Batch":
+        """Return the arithmetic that follows from these numbers."""
+        global_batch = micro_batch * accumulation * replicas
+        block = global_batch * device_iterations
+        batch = cls(
+            micro_batch,
+            accumulation,
+            replicas,
+            device_iterations,
+            remainder,
+            global_batch,
+            block,
+            epochs=epochs,
+            updates=updates,
+            total_updates=updates,
+        )
+        if samples is None:
+            return batch
+        blocks = blocks_per_epoch(samples, block, remainder)
+        per_epoch = blocks * device_iterations
+        return replace(
+            batch,
+            samples=samples,
+            blocks_per_epoch=blocks,
+            updates_per_epoch=per_epoch,
+            total_updates=updates if updates is not None or epochs is None else epochs * per_epoch,
+            dropped=max(0, samples - blocks * block),
+            padded=max(0, blocks * block - samples),
+        )

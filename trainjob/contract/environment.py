@@ -1,4 +1,4 @@
-"""Environment names: what a rank reads, what a rehearsal may redirect, what each launcher sets."""
+"""Names of environment variables: those that a rank reads, a rehearsal redirects, or a launcher sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional
 
 RUN_DIR = "TRAINJOB_RUN_DIR"
 ATTEMPT = "TRAINJOB_ATTEMPT"
-# A word of this very start, the same for all ranks.
+# A random word for this start, the same for all ranks.
 TOKEN = "TRAINJOB_TOKEN"  # noqa: S105 - a variable's name
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
 # Where a rank's Python processes write their stacks when their launcher asks for them: see launch/witness/stacks.py.
@@ -19,7 +19,7 @@ STANDIN_VIPU = "TRAINJOB_STANDIN_VIPU"
 STANDIN_USER = "TRAINJOB_STANDIN_USER"
 STANDIN_HOSTS = "TRAINJOB_STANDIN_HOSTS"
 
-# What a script written for torchrun reads, and nothing else does the ranking.
+# These are read by scripts written for torchrun; nothing else does the ranking.
 RANK = "RANK"
 LOCAL_RANK = "LOCAL_RANK"
 WORLD_SIZE = "WORLD_SIZE"
@@ -28,17 +28,15 @@ MASTER_ADDR = "MASTER_ADDR"
 MASTER_PORT = "MASTER_PORT"
 RANK_NAMES = (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
 
-# What a rehearsal redirects. Bodies read each with a default; a real submit refuses to start
-# while one of them is set.
+# A rehearsal redirects these. Bodies read each with a default; a real submit refuses to start while one is set.
 REDIRECTS: Dict[str, str] = {
-    "TRAINJOB_PYTHON": "the interpreter that starts launch.py and the ranks",
+    "TRAINJOB_PYTHON": "the interpreter of the launcher and the ranks",
     "TRAINJOB_PROLOGUE": "skip: leave the site's prologue out",
-    "TRAINJOB_DATA_DIR": "where prepared data sets lie",
-    "TRAINJOB_DEVICE": "cpu: train on the CPU whatever the plan says",
+    "TRAINJOB_DATA_DIR": "the folder of prepared data sets",
+    "TRAINJOB_DEVICE": "cpu: train on the CPU even if the plan says otherwise",
     "TRAINJOB_INTERFACE": "the network interface ranks meet on",
     "TRAINJOB_CONTAINER": "none: run without the container",
     "TRAINJOB_MAX_UPDATES": "stop after this many weight updates",
-    "TRAINJOB_LAUNCH_ONLY": "1: launchers check their hosts and meet, and start no ranks",
 }
 
 
@@ -50,7 +48,7 @@ TRY_ON_CPUS = (
 
 
 class Ranking(NamedTuple):
-    """Where one rank stands."""
+    """The place of one rank among the others."""
 
     rank: int
     local_rank: int
@@ -87,20 +85,15 @@ def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
 
     Raises KeyError naming the variable that the launcher did not set.
     """
-    names = LAUNCHER_NAMES[launcher]
-    found = {word: environ[name] for word, name in names.items()}
+    found = {word: environ[name] for word, name in LAUNCHER_NAMES[launcher].items()}
     if launcher == "slurm":
-        found["local_world_size"] = str(_tasks_here(found["local_world_size"], int(environ.get("SLURM_NODEID") or 0)))
+        # "4(x2),1" stands for four tasks on each of two nodes, and one on the third.
+        counts: List[str] = []
+        for part in found["local_world_size"].split(","):
+            tasks, _, times = part.rstrip(")").partition("(x")
+            counts += [tasks] * int(times or 1)
+        found["local_world_size"] = counts[int(environ.get("SLURM_NODEID") or 0)]
     return Ranking(**{word: int(text) for word, text in found.items()})
-
-
-def _tasks_here(tasks_per_node: str, node: int) -> int:
-    """Return the tasks on the node of that number: Slurm writes "4(x2),1" for four on each of two nodes and one."""
-    counts: List[int] = []
-    for part in tasks_per_node.split(","):
-        tasks, _, times = part.rstrip(")").partition("(x")
-        counts += [int(tasks)] * int(times or 1)
-    return counts[node]
 
 
 def set_redirects(environ: Mapping[str, str]) -> Dict[str, str]:

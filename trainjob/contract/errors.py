@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Sequence, Tuple, Type, TypeVar
+from typing import Any, ClassVar, Dict, Iterable, Optional, Sequence, Tuple, Type, TypeVar
 
 Error = TypeVar("Error", bound="UserError")
 
-ERROR, WARNING = "error", "warning"
+_LIKE_ENOUGH = 0.6
 
 
 class Problem:
@@ -17,16 +17,15 @@ class Problem:
     """
 
     # No dataclass: every launcher imports this module, and to load dataclasses takes as long as Python to start.
-    __slots__ = ("code", "cure", "severity", "text")
+    __slots__ = ("code", "cure", "text")
 
-    def __init__(self, code: str, text: str, cure: str = "", severity: str = ERROR) -> None:
+    def __init__(self, code: str, text: str, cure: str = "") -> None:
         self.code = code
         self.text = text
         self.cure = cure
-        self.severity = severity
 
-    def _fields(self) -> Tuple[str, str, str, str]:
-        return (self.code, self.text, self.cure, self.severity)
+    def _fields(self) -> Tuple[str, str, str]:
+        return (self.code, self.text, self.cure)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Problem) and self._fields() == other._fields()
@@ -41,19 +40,14 @@ class Problem:
         return joined(self.text, self.cure)
 
     def as_json(self) -> Dict[str, str]:
-        """Return the problem for `--json` and job.json, where the key it stands under tells its severity."""
+        """Return the problem for `--json`."""
         return {"code": self.code, "text": self.text, "cure": self.cure}
-
-
-def warning(code: str, text: str, cure: str) -> Problem:
-    """Return a warning: something that runs and is probably not meant."""
-    return Problem(code, text, cure, WARNING)
 
 
 class UserError(Exception):
     """An error that the user or the cluster can fix; the command line prints it and exits with 1.
 
-    `UserError(text, cure, code)`; a class of its own sets `code` for all its errors.
+    `UserError(text, cure, code)`; a subclass sets `code` for all its errors.
     """
 
     code: ClassVar[str] = "user-error"
@@ -74,12 +68,12 @@ class UserError(Exception):
 
     @property
     def text(self) -> str:
-        """What is wrong, without the cure."""
+        """The problem, without the cure."""
         return self.problem.text
 
     @property
     def cure(self) -> str:
-        """What to do about it; empty if the text already says it."""
+        """The advice; empty if the text already gives it."""
         return self.problem.cure
 
     @property
@@ -106,7 +100,7 @@ class ProblemsError(UserError):
 
 
 class RuleError(ValueError):
-    """A value that breaks a rule of its own, wherever it stands: what was read with the rule, and the cure."""
+    """A value that breaks a rule by itself, in any file: what was read with the rule, and the cure."""
 
     def __init__(self, text: str, cure: str = "") -> None:
         super().__init__(joined(text, cure))
@@ -116,7 +110,7 @@ class RuleError(ValueError):
 def joined(text: str, cure: str) -> str:
     """Return a text and its cure as people read them: "text: cure", or two sentences where the cure starts one.
 
-    A text that ends with a line of its own, such as the end of a log, leaves the cure on the next line.
+    A text that ends with a line break, such as the end of a log, leaves the cure on the next line.
     """
     if not cure:
         return text
@@ -125,3 +119,24 @@ def joined(text: str, cure: str) -> str:
     if text.endswith((".", "?", "!", ":")):
         return "%s %s" % (text, cure)
     return "%s%s %s" % (text, "." if cure[0].isupper() else ":", cure)
+
+
+def nearest(word: str, choices: Iterable[str]) -> Optional[str]:
+    """Return the choice most like `word`, ignoring case and - against _; None if none is like it."""
+    import difflib  # launchers import this module, and need neither
+    import itertools
+
+    def likeness(name: str) -> Tuple[float, int]:
+        """Return the share of letters in common and, to settle a tie, how many of them begin both."""
+        one, other = (text.lower().replace("-", "_") for text in (word, name))
+        beginning = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other))
+        return difflib.SequenceMatcher(None, one, other).ratio(), len(list(beginning))
+
+    found = max(choices, key=likeness, default=None)
+    return found if found is not None and likeness(found)[0] >= _LIKE_ENOUGH else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return "did you mean NAME? " with the nearest choice; nothing if none is like `word`."""
+    close = nearest(word, choices)
+    return "did you mean %s? " % close if close else ""

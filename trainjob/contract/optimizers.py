@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
-from trainjob.contract.errors import UserError
-from trainjob.contract.setting_row import Scalar
-from trainjob.contract.suggest import did_you_mean
+from trainjob.contract.errors import UserError, did_you_mean
+from trainjob.contract.settings import Scalar
 
 
 class Option(NamedTuple):
@@ -84,13 +84,12 @@ def schedule_options(name: str, stated: Mapping[str, Scalar], warmup_updates: in
 
 
 def _options(kind: str, name: str, table: Mapping[str, Options], stated: Mapping[str, Scalar]) -> Dict[str, Any]:
+    """Return every option of `name` in `table`, with the value that is stated. Raises UserError."""
     if name not in table:
         also = ", or module:attribute of your own" if kind == "optimizer" else ""
         hint = did_you_mean(name, table)
-        text = "there is no %s %s" % (kind, name)
-        raise UserError(
-            text, "%s of %s%s" % (hint.capitalize() + "It is one" if hint else "Choose one", ", ".join(table), also)
-        )
+        begins = hint.capitalize() + "It is one" if hint else "Choose one"
+        raise UserError("there is no %s %s" % (kind, name), "%s of %s%s" % (begins, ", ".join(table), also))
     options = table[name]
     for option, value in stated.items():
         if option not in options:
@@ -99,40 +98,29 @@ def _options(kind: str, name: str, table: Mapping[str, Options], stated: Mapping
                 "%s %s has no option %s" % (kind, name, option),
                 "%sIt has: %s" % (hint, ", ".join(options)) if options else "Leave it out: it has none",
             )
-        _check(kind, name, option, options[option], value)
-    return {option: _as_default(stated.get(option, row.default), row.default) for option, row in options.items()}
+        expected = _misfit(options[option], value)
+        if expected:
+            shown = str(value).lower() if isinstance(value, bool) else value
+            raise UserError("option %s of %s %s is %s" % (option, kind, name, shown), "It is %s" % expected)
+    chosen = {option: stated.get(option, row.default) for option, row in options.items()}
+    return {
+        option: float(value) if isinstance(options[option].default, float) else value
+        for option, value in chosen.items()
+    }
 
 
-def _as_default(value: Scalar, default: Scalar) -> Scalar:
-    return float(value) if isinstance(default, float) else value
-
-
-def _check(kind: str, name: str, option: str, row: Option, value: Scalar) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+def _misfit(row: Option, value: Scalar) -> str:
+    """Return, in words, the values that an option may have; nothing if `value` is one of them."""
     if isinstance(row.default, bool):
-        fits, expected = isinstance(value, bool), "true or false"
-    else:
-        fits, expected = is_number and _is_within(float(value), row), "a number" + _bounds(row)
-    if not fits:
-        text = "option %s of %s %s is %s" % (
-            option,
-            kind,
-            name,
-            str(value).lower() if value in (True, False) else value,
-        )
-        raise UserError(text, "It is %s" % expected)
-
-
-def _is_within(value: float, row: Option) -> bool:
-    return (
-        (row.at_least is None or value >= row.at_least)
-        and (row.above is None or value > row.above)
-        and (row.at_most is None or value <= row.at_most)
-        and (row.below is None or value < row.below)
+        return "" if isinstance(value, bool) else "true or false"
+    bounds = (
+        ("of at least", row.at_least, operator.ge),
+        ("above", row.above, operator.gt),
+        ("of at most", row.at_most, operator.le),
+        ("below", row.below, operator.lt),
     )
-
-
-def _bounds(row: Option) -> str:
-    words = {"of at least": row.at_least, "above": row.above, "of at most": row.at_most, "below": row.below}
-    given = ["%s %g" % (word, bound) for word, bound in words.items() if bound is not None]
-    return " " + " and ".join(given) if given else ""
+    given = [(word, bound, holds) for word, bound, holds in bounds if bound is not None]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and all(holds(value, bound) for _, bound, holds in given):
+        return ""
+    return " ".join(["a number", " and ".join("%s %g" % (word, bound) for word, bound, _ in given)]).rstrip()

@@ -25,7 +25,7 @@ def companion(name: str) -> Path:
 
 @lru_cache(maxsize=None)
 def program(caller: str, name: str) -> str:
-    """Return the program `name` that lies beside the module file `caller`: `package.program(__file__, "probe.sh")`.
+    """Return the program `name` beside the module file `caller`: `package.program(__file__, "probe.sh")`.
 
     An ordinary file next to the module that runs it is where shellcheck and editors find it.
     """
@@ -33,7 +33,7 @@ def program(caller: str, name: str) -> str:
 
 
 def program_command(caller: str, name: str, *arguments: str, interpreter: str = "sh") -> List[str]:
-    """Return the command that runs NAME.sh, which lies beside the module file `caller`, with `arguments`.
+    """Return the command that runs NAME.sh, the program beside the module file `caller`, with `arguments`.
 
     The program's text travels on the command line, so that the machine that runs it needs nothing of ours.
     """

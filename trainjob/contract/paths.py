@@ -1,4 +1,4 @@
-"""The run directory: the only contract between who submits and what runs, and its file names."""
+"""The run directory, which is all that the submitting side and the running side share, and its file names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Mapping, Optional, Union
 
 # The version of what is agreed on, which job.json and checkpoints state.
 CONTRACT = 1
-# Below a run directory: one folder for each element of an array, which is a run directory of its own.
+# Below a run directory: one folder for each element of an array, a run directory itself.
 ELEMENTS = "tasks"
 
 
@@ -48,13 +48,13 @@ class RunPaths:
         self.metrics = self.folder / "metrics.jsonl"
         self.requeue = self.folder / "requeue"
         self.stop = self.folder / "stop"
+        self.step_gone = self.folder / "step_gone"  # under Slurm: all ranks have ended, and their srun has not
         self.token = self.folder / ".token"
         self.terminated = self.folder / ".terminated"  # ranks were told to end, which the job script may not have seen
         self.job_id = self.folder / "job_id"  # the scheduler's, of the job that runs or comes next
         self.events = self.folder / "events"  # time, attempt, what, detail: a line each
         self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
         self.bad_node = self.folder / ".bad_node"  # a node that the launcher blames for a failure, and why
-        self.roll_call = self.folder / "roll_call.json"  # which launchers met, where no ranks are started
         self.stacks_request = self.folder / ".stacks"  # a word: launchers write down their ranks' stacks for it
         self.logs = self.folder / "logs"
         self.scheduler_log = self.logs / "scheduler.out"
@@ -66,11 +66,6 @@ class RunPaths:
         if self.element is not None:
             return "%s:%d" % (self.whole.id, self.element)
         return self.folder.resolve().name
-
-    @property
-    def step_gone(self) -> Path:
-        """Where a job script under Slurm says that all ranks of an attempt have ended, and their srun has not."""
-        return self.folder / "step_gone"
 
     @property
     def element(self) -> Optional[int]:

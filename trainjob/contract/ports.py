@@ -1,4 +1,4 @@
-"""Where ranks and launchers listen: on loopback where one host has them all, else on the address that was chosen."""
+"""Ports of ranks and launchers: on loopback if one host has them all, else on the address that was chosen."""
 
 from __future__ import annotations
 
@@ -25,22 +25,14 @@ def listen_at(address: str, port: int, backlog: int) -> Optional[socket.socket]:
 
     What a name means on this host may be a loopback address, where other hosts would not find it. Raises OSError.
     """
-    if not _is_address(address):
-        return None
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        socket.inet_pton(family, address)
+    except OSError:
+        return None
     try:
         return socket.create_server((address, port), family=family, backlog=backlog)
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:
             raise
         return None  # another machine's address stands before this one
-
-
-def _is_address(text: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, text)
-        except OSError:
-            continue
-        return True
-    return False

@@ -53,7 +53,7 @@ def word(value: object) -> Shell:
 
 
 def path(value: str) -> Shell:
-    """Return a path as one shell word; a leading `~/` means the home of whoever runs the script.
+    """Return a path as one shell word; a leading `~/` means the home of the user who runs the script.
 
     A leading `$XDG_DATA_HOME/` means that user's data folder, whether the variable is set or not.
     """
@@ -107,12 +107,6 @@ def directive(option: str, value: str | int | bool) -> Shell | None:
     if isinstance(value, bool):
         return Shell(f"#SBATCH --{option}") if value else None
     text = str(value)
-    _refuse_what_slurm_misreads(option, text)
-    quoted = '"%s"' % re.sub(r'(["\\])', r"\\\1", text)
-    return Shell(f"#SBATCH --{option}={text if _PLAIN_DIRECTIVE.match(text) else quoted}")
-
-
-def _refuse_what_slurm_misreads(option: str, text: str) -> None:
     _refuse_what_no_argument_carries(text)
     where = f"directive {option}: {text!r}"
     if not text.strip():
@@ -127,3 +121,5 @@ def _refuse_what_slurm_misreads(option: str, text: str) -> None:
         raise QuotingError(f"{where} has {size} bytes and Slurm takes {_LONGEST_DIRECTIVE_BYTES}", "shorten it")
     if text.startswith("-"):
         raise QuotingError(f"{where} begins with a dash and would be read as an option", "write it without")
+    quoted = '"%s"' % re.sub(r'(["\\])', r"\\\1", text)
+    return Shell(f"#SBATCH --{option}={text if _PLAIN_DIRECTIVE.match(text) else quoted}")

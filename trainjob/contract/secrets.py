@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Dict, Tuple, Union
+from typing import Dict, Union
 
 from trainjob.contract.errors import UserError
 
@@ -61,7 +61,7 @@ def read(path: Union[str, Path]) -> Dict[str, str]:
     """Return the names and values of a secrets file whose mode is right.
 
     The value is the rest of the line after the first `=`, byte for byte: no quotes, no expansion.
-    Empty lines and lines beginning with `#` are passed over. Raises SecretsError.
+    Empty lines and lines beginning with `#` are skipped. Raises SecretsError.
     """
     expanded = Path(os.path.expanduser(str(path)))
     check_mode(expanded)
@@ -71,19 +71,15 @@ def read(path: Union[str, Path]) -> Dict[str, str]:
     except OSError as error:
         raise _unreadable(expanded, error) from None
     lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
-    return dict(
-        _pair(line, "%s, line %d" % (expanded, number))
-        for number, line in lines
-        if line.strip() and not line.lstrip().startswith("#")
-    )
-
-
-def _pair(line: str, where: str) -> Tuple[str, str]:
-    name, equals, value = line.partition("=")
-    if not equals or not _NAME.match(name):
-        raise SecretsError("secrets_file %s: expected NAME=VALUE" % where, "correct that line")
-    if "\0" in value:
-        raise SecretsError(
-            "secrets_file %s: the value holds a NUL character, which no environment can carry" % where, "take it out"
-        )
-    return name, value
+    secrets: Dict[str, str] = {}
+    for number, line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        where = "secrets_file %s, line %d: " % (expanded, number)
+        if not equals or not _NAME.match(name):
+            raise SecretsError(where + "expected NAME=VALUE", "correct that line")
+        if "\0" in value:
+            raise SecretsError(where + "the value holds a NUL character, which no environment can carry", "take it out")
+        secrets[name] = value
+    return secrets

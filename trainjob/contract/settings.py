@@ -5,32 +5,18 @@ flags of the command line, what the runtime reads from job.json, the JSON schema
 is one new row, and the code that uses it.
 
 `RuntimeSettings` reach the ranks exactly as the job states them. The others are consumed by the plan or the job script;
-what the ranks need of those is worked out, and stands in `contract.job.TrainSettings`.
+what the ranks need of those is worked out, and stands in `records.job.TrainSettings`.
 """
 
 import dataclasses
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Literal, Optional, Tuple
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, Union
 
-from trainjob.contract.runtime_settings import RuntimeSettings
-from trainjob.contract.setting_row import (
-    BATCH,
-    DATA,
-    GROUPS,
-    IPU,
-    NUMERICS,
-    RUN,
-    SIZE,
-    SLURM,
-    TRAINING,
-    Row,
-    Scalar,
-    row_of,
-    setting,
-)
 from trainjob.contract.tasks import DEFAULT_TASK
+
+Scalar = Union[str, int, float, bool]
 
 # A range of hosts, as a job file and --hosts have it: 2-8.
 HOST_RANGE = re.compile(r"(?P<least>[0-9]{1,6})-(?P<most>[0-9]{1,6})")
@@ -43,18 +29,187 @@ EXCLUSIVE = (
     ("compile_first", "compile_only"),
 )
 
+# Groups, in the order in which help and reference list them.
+RUN, SIZE, BATCH, TRAINING, NUMERICS, DATA, RECORDS, SLURM, IPU = GROUPS = (
+    "What runs",
+    "How many",
+    "Batch and length",
+    "Optimizer",
+    "Engine and precision",
+    "Data",
+    "Checkpoints and logs",
+    "Slurm",
+    "IPU",
+)
+
+
+class Setting(NamedTuple):
+    """The facts of a row besides its type and default. Bounds and forms are checked when a job is read."""
+
+    help: str
+    group: str
+    absent: str = ""  # in words, what stands in for a default of None
+    task_only: bool = False  # means nothing beside a command of the user's own
+    shared: bool = False  # the same for all elements of an array
+    form: str = ""  # the name of a form of text or mapping: see cluster.job.FORMS
+    flag: str = ""  # where it is not the setting's own name
+    at_least: Optional[float] = None
+    above: Optional[float] = None
+    at_most: Optional[float] = None
+    below: Optional[float] = None
+
+
+def setting(default: object, help: str, **facts: Any) -> Any:  # noqa: A002 - the word every command line uses
+    """Return the dataclass field of one row; each job gets its own list or mapping if the default is an empty one."""
+    metadata = {"setting": Setting(help, **facts)}
+    if isinstance(default, (dict, list)):
+        return dataclasses.field(default_factory=type(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """Settings that ranks take as the job states them."""
+
+    momentum: float = setting(0.9, "Momentum of sgd and lars.", group=TRAINING, at_least=0, below=1)
+    weight_decay: float = setting(0.0, "Weight decay.", group=TRAINING, at_least=0)
+    optimizer_options: Dict[str, Scalar] = setting(
+        {},
+        "An option of the optimizer: nesterov=true, beta2=0.95.",
+        group=TRAINING,
+        form="options",
+        flag="--optimizer-option",
+    )
+    schedule_options: Dict[str, Scalar] = setting(
+        {},
+        "An option of the schedule: end=0.1, every_epochs=30.",
+        group=TRAINING,
+        form="options",
+        flag="--schedule-option",
+    )
+    warmup_updates: int = setting(
+        0, "Updates over which the learning rate rises to its value.", group=TRAINING, at_least=0
+    )
+    average_decay: Optional[float] = setting(
+        None,
+        "Keep an exponential moving average of the weights with this decay, such as 0.999, and evaluate it.",
+        group=TRAINING,
+        absent="no average",
+        above=0,
+        below=1,
+        task_only=True,
+    )
+    clip_norm: Optional[float] = setting(
+        None,
+        "Largest norm of the reduced gradient; a larger gradient is scaled down to it.",
+        group=TRAINING,
+        absent="no clipping",
+        above=0,
+    )
+    reduction: Literal["sum", "mean"] = setting(
+        "mean", "How gradients are combined over micro batches and replicas.", group=TRAINING
+    )
+    allow_unused_parameters: bool = setting(False, "Accept parameters that receive no gradient.", group=TRAINING)
+    init_from: Optional[str] = setting(
+        None,
+        "First weights: a safetensors file with the model's names and shapes.",
+        group=TRAINING,
+        absent="drawn from the seed",
+        task_only=True,
+        shared=True,
+        form="line",
+    )
+    precision: Literal["64.64", "32.32", "16.32", "16.16", "bf16"] = setting(
+        "32.32", "Precision: INPUT.MODEL in bits, or bf16. 64.64 is for verify.", group=NUMERICS
+    )
+    eight_bit_io: bool = setting(False, "Send uint8 to the device and normalise there.", group=NUMERICS)
+    bucket_mb: int = setting(25, "Size of a gradient bucket in MB.", group=NUMERICS, at_least=1)
+    shard_group: Optional[int] = setting(
+        None,
+        "Instances that hold one copy of the model in parts; engine fsdp. Groups train as replicas.",
+        group=NUMERICS,
+        absent="all instances",
+        task_only=True,
+        at_least=1,
+    )
+    recompute: bool = setting(
+        False,
+        "Keep only the inputs of each unit of the model, and compute it again in the backward pass.",
+        group=NUMERICS,
+    )
+    offload: bool = setting(
+        False, "Keep weights, gradients and optimizer state in the host's memory; engine fsdp on GPUs.", group=NUMERICS
+    )
+    sum_order: Literal["any", "fixed"] = setting(
+        "any", "Order of sums of gradients. Fixed: the same bits on any number of instances.", group=NUMERICS
+    )
+    compile: bool = setting(
+        False,
+        "Compile the model with torch.compile before the first update; evaluation stays as it is.",
+        group=NUMERICS,
+    )
+    memory_format: Literal["contiguous", "channels-last"] = setting(
+        "contiguous",
+        "Order of the dimensions of images and convolution weights in memory; engines single and ddp.",
+        group=NUMERICS,
+    )
+    optimizer_implementation: Literal["auto", "fused", "foreach", "for-loop"] = setting(
+        "auto",
+        "Which of torch's implementations of sgd or adamw makes the step. Auto: fused where this torch can.",
+        group=TRAINING,
+    )
+    workers: int = setting(
+        0, "Data loader processes of one instance, for a Dataset of your own.", group=DATA, at_least=0
+    )
+    stage: Optional[str] = setting(
+        None,
+        "Folder on a disk of every host, to which the data set is copied once, before training.",
+        group=DATA,
+        absent="read in place",
+        task_only=True,
+        form="line",
+    )
+    remove_staged: bool = setting(
+        False, "Remove the copy when the run has completed, unless another run uses it.", group=DATA
+    )
+    seed: int = setting(
+        0, "Seed of weights, order of samples, dropout, augmentation.", group=TRAINING, at_least=0, at_most=2**63 - 1
+    )
+    checkpoint_every: Union[int, Literal["auto"]] = setting(
+        100,
+        "Updates between two checkpoints; 0: only at the end; auto: from what one costs and how often hosts fail.",
+        group=RECORDS,
+        form="updates-or-auto",
+    )
+    keep_checkpoints: int = setting(3, "Number of checkpoints kept.", group=RECORDS, at_least=1)
+    log_every: int = setting(10, "Updates between two lines of metrics.jsonl.", group=RECORDS, at_least=1)
+    stall_timeout_s: float = setting(
+        600.0, "Seconds without progress before the run is ended and the hanging rank is named.", group=RECORDS, above=0
+    )
+    profile: Optional[str] = setting(
+        None,
+        'Updates to profile with torch.profiler, the first and the last: "20:30".',
+        group=RECORDS,
+        absent="none",
+        task_only=True,
+        form="update-range",
+    )
+    profile_ranks: str = setting("0", 'Ranks that are profiled: "0,3".', group=RECORDS, form="ranks", flag="--ranks")
+    trace: Optional[Literal["samples", "full", "nudged"]] = setting(
+        None,
+        "Record every update: samples writes digests of its samples, full adds gradients and weights, nudged does "
+        "the same after changing the last bit of the first weights. The run evaluates nothing.",
+        group=RECORDS,
+        absent="no trace",
+    )
+
 
 @dataclass(frozen=True)
 class JobSettings(RuntimeSettings):
     """All settings of a job. None means that the plan works it out."""
 
     name: Optional[str] = setting(
-        None,
-        "Name of the run.",
-        group=RUN,
-        absent="that of the task or command",
-        shared=True,
-        form="job-name",
+        None, "Name of the run.", group=RUN, absent="that of the task or command", shared=True, form="job-name"
     )
     task: Optional[str] = setting(
         None,
@@ -73,6 +228,13 @@ class JobSettings(RuntimeSettings):
         shared=True,
         form="words",
     )
+    command_per: Optional[Literal["rank", "node"]] = setting(
+        None,
+        "Start the command once per rank, or once per node if it starts the ranks of its node itself.",
+        group=RUN,
+        absent="node for torchrun, accelerate launch, deepspeed, composer and tune run, else rank",
+        shared=True,
+    )
     env: Dict[str, str] = setting(
         {}, "An environment variable of every rank; overrides the cluster file's.", group=RUN, form="environment"
     )
@@ -87,7 +249,7 @@ class JobSettings(RuntimeSettings):
     )
     hosts: Optional[int] = setting(
         None,
-        "Hosts to use; under Slurm also a range, 2-8, of which Slurm gives as many as it can.",
+        "Number of hosts; under Slurm also a range such as 2-8, of which Slurm allocates as many as possible.",
         group=SIZE,
         absent="as few as hold the instances; on a pod all",
         shared=True,
@@ -97,7 +259,7 @@ class JobSettings(RuntimeSettings):
         None,
         "Fewest hosts with which a job under Slurm may start. --hosts 2-8 sets it as well.",
         group=SIZE,
-        absent="those of --hosts",
+        absent="the lower end of --hosts",
         shared=True,
     )
     micro_batch: Optional[int] = setting(
@@ -122,11 +284,7 @@ class JobSettings(RuntimeSettings):
         task_only=True,
     )
     device_iterations: Optional[int] = setting(
-        None,
-        "Weight updates that an IPU makes between two returns to the host.",
-        group=IPU,
-        absent="1",
-        task_only=True,
+        None, "Weight updates that an IPU makes between two returns to the host.", group=IPU, absent="1", task_only=True
     )
     epochs: Optional[int] = setting(
         None, "Passes over the data set.", group=BATCH, absent="the task's", task_only=True, at_least=1
@@ -228,7 +386,7 @@ class JobSettings(RuntimeSettings):
     )
     array: Optional[str] = setting(
         None,
-        'Elements of a Slurm array, each a run of its own: "0-9", "0-9:2", "1,3,7"; "%3" runs 3 at once.',
+        'Elements of a Slurm array, each of which is a run: "0-9", "0-9:2", "1,3,7"; "%3" runs 3 at once.',
         group=SLURM,
         absent="no array; with a sweep, all its items",
         shared=True,
@@ -243,7 +401,7 @@ class JobSettings(RuntimeSettings):
         form="line",
     )
     compile_first: Optional[bool] = setting(
-        None, "Compile once, in a step of its own, before instances start.", group=IPU, absent="no", shared=True
+        None, "Compile once, in a separate step, before instances start.", group=IPU, absent="no", shared=True
     )
     compile_only: Optional[bool] = setting(
         None, "Compile without any IPU attached, and end.", group=IPU, absent="no", shared=True
@@ -257,14 +415,63 @@ class JobSettings(RuntimeSettings):
     )
 
 
+class Row(NamedTuple):
+    """One setting, as lists of settings show it."""
+
+    name: str
+    type: Any  # of the value where it is given: without Optional
+    default: Any
+    facts: Setting
+    is_optional: bool
+
+    @property
+    def choices(self) -> Tuple[str, ...]:
+        """The words the setting may have; none where any value of its type may be given."""
+        return tuple(self.type.__args__) if getattr(self.type, "__origin__", None) is Literal else ()
+
+    @property
+    def type_in_words(self) -> str:
+        """The type as the reference shows it: int, sgd | adamw, int | auto."""
+        kinds = self.type.__args__ if getattr(self.type, "__origin__", None) is Union else (self.type,)
+        return " | ".join(word for kind in kinds for word in getattr(kind, "__args__", (kind.__name__,)))
+
+    @property
+    def is_mapping(self) -> bool:
+        """True if the setting holds names with values, given one NAME=VALUE at a time."""
+        return getattr(self.type, "__origin__", None) is dict
+
+    @property
+    def flag(self) -> str:
+        """The command line's name of the setting: --micro-batch."""
+        return self.facts.flag or "--" + self.name.replace("_", "-")
+
+    @property
+    def default_in_words(self) -> str:
+        """The default as help shows it."""
+        if self.default is None or self.default in ({}, []):
+            return self.facts.absent or "none"
+        return str(self.default).lower() if isinstance(self.default, bool) else "%s" % (self.default,)
+
+
 @functools.lru_cache(maxsize=None)
-def rows(table: Any = JobSettings) -> Dict[str, Row]:
-    """Return the rows of `table` by name, in the order of their groups."""
-    listed = [row_of(field) for field in dataclasses.fields(table) if "setting" in field.metadata]
-    return {row.name: row for row in sorted(listed, key=lambda row: GROUPS.index(row.facts.group))}
+def rows(table: type = JobSettings) -> Dict[str, Row]:
+    """Return the rows of `table` by name: group by group, and those that the plan works out before the others."""
+    listed: List[Row] = []
+    for field in dataclasses.fields(table):
+        if "setting" in field.metadata:
+            kinds = getattr(field.type, "__args__", ()) if getattr(field.type, "__origin__", None) is Union else ()
+            plain = [kind for kind in kinds if kind is not type(None)]
+            is_optional = len(plain) == 1 and len(kinds) == 2
+            default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+            kind = plain[0] if is_optional else field.type
+            listed.append(Row(field.name, kind, default, field.metadata["setting"], is_optional))
+    as_stated = names(RuntimeSettings)
+    return {
+        row.name: row for row in sorted(listed, key=lambda row: (GROUPS.index(row.facts.group), row.name in as_stated))
+    }
 
 
-def names(table: Any) -> Tuple[str, ...]:
+def names(table: type) -> Tuple[str, ...]:
     """Return the names of the settings that `table` declares."""
     return tuple(field.name for field in dataclasses.fields(table) if "setting" in field.metadata)
 

@@ -1,4 +1,4 @@
-"""`python -m trainjob.data`: what the playbooks run on hosts. The last line of its output is JSON.
+"""`python -m trainjob.data`, which the playbooks run on hosts. The last line of its output is JSON.
 
 fetch SOURCE PATH [--sha256 S]      an archive, checked
 prepare NAME --data-dir FOLDER …    a data set, unless it is there
@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
@@ -30,7 +30,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     """Return the exit code of one command; what is wrong goes to the error stream in one line."""
     options = _parser().parse_args(arguments)
     try:
-        reply: Dict[str, Any] = options.act(options)
+        reply = options.act(options)
     except UserError as error:
         sys.stderr.write("%s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX
@@ -51,33 +51,30 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("name")
         one.add_argument("--data-dir", type=Path, required=True)
         one.set_defaults(act=act)
-    _add_prepare_options(commands.choices["prepare"])
+    one = commands.choices["prepare"]
+    one.add_argument("--from", dest="source")
+    for name in _WORDS:
+        one.add_argument("--" + name)
+    one.add_argument("--shape", type=parse_shape)
+    one.add_argument("--skip-damaged", action="store_true", default=None)
+    one.add_argument("--again", action="store_true")
+    for name in _NUMBERS:
+        one.add_argument("--" + name.replace("_", "-"), type=int)
     return parser
 
 
-def _add_prepare_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="source")
-    for name in _WORDS:
-        parser.add_argument("--" + name)
-    parser.add_argument("--shape", type=parse_shape)
-    parser.add_argument("--skip-damaged", action="store_true", default=None)
-    parser.add_argument("--again", action="store_true")
-    for name in _NUMBERS:
-        parser.add_argument("--" + name.replace("_", "-"), type=int)
-
-
-def _fetch(arguments: argparse.Namespace) -> Dict[str, Any]:
+def _fetch(arguments: argparse.Namespace) -> Dict[str, object]:
     fetched = fetch(arguments.source, arguments.path, arguments.sha256, _say)
     return {"path": str(fetched.path), "changed": fetched.changed}
 
 
-def _prepare(arguments: argparse.Namespace) -> Dict[str, Any]:
+def _prepare(arguments: argparse.Namespace) -> Dict[str, object]:
     options = {name: getattr(arguments, name) for name in ("source", "shape", "skip_damaged", *_WORDS, *_NUMBERS)}
     folder = prepare(arguments.name, arguments.data_dir.expanduser(), again=arguments.again, say=_say, **options)
     return {"folder": str(folder), "identity": _identity(folder)}
 
 
-def _check(arguments: argparse.Namespace) -> Dict[str, Any]:
+def _check(arguments: argparse.Namespace) -> Dict[str, object]:
     folder = arguments.data_dir.expanduser() / arguments.name
     if not folder.exists():
         return {"there": False, "identity": None, "why": "%s is not there" % folder}

@@ -1,4 +1,4 @@
-"""Prepared data sets: which a run would find, and whether one is whole.
+"""Finds the prepared data sets that a run would use, and checks whether one is whole.
 
 Sizes are cheap and always checked; checksums read every byte.
 """
@@ -6,8 +6,9 @@ Sizes are cheap and always checked; checksums read every byte.
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.data.manifest import FileFacts, Manifest, find, names, read_manifest
@@ -15,6 +16,9 @@ from trainjob.data.manifest import FileFacts, Manifest, find, names, read_manife
 # Below this a run reads every byte before it starts: 64 MiB take about 0.2 s.
 SMALL = 64 * 1024 * 1024
 _CHUNK = 1 << 20
+SAY_EVERY_S = 5.0
+
+Say = Callable[[str], None]
 
 
 class DamagedDataError(UserError):
@@ -81,6 +85,20 @@ def _damaged(folder: Path, name: str, facts: FileFacts, what: str, expected: str
     )
 
 
+class Progress:
+    """Says how far long work has come, every few seconds."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._said_at = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Say `text`, unless something was said a moment ago."""
+        if time.monotonic() - self._said_at >= SAY_EVERY_S:
+            self._said_at = time.monotonic()
+            self._say(text)
+
+
 class Listed(NamedTuple):
     """One line of `trainjob data list`."""
 
@@ -92,14 +110,11 @@ class Listed(NamedTuple):
 
 def list_prepared(data_dir: Optional[Path]) -> List[Listed]:
     """Return the data sets that a run would find, by name."""
-    folders = ((name, find(name, data_dir)) for name in names(data_dir))
-    listed = (_listed(name, folder) for name, folder in folders if folder is not None)
-    return [one for one in listed if one is not None]
-
-
-def _listed(name: str, folder: Path) -> Optional[Listed]:
-    manifest = read_manifest(folder)
-    if manifest is None:  # removed while we look
-        return None
-    samples = {split: facts.samples for split, facts in manifest.splits.items()}
-    return Listed(name, folder, samples, sum(facts.bytes for facts in files_of(manifest)))
+    listed = []
+    for name in names(data_dir):
+        folder = find(name, data_dir)
+        manifest = None if folder is None else read_manifest(folder)
+        if folder is not None and manifest is not None:  # else it was removed while we look
+            samples = {split: facts.samples for split, facts in manifest.splits.items()}
+            listed.append(Listed(name, folder, samples, sum(facts.bytes for facts in files_of(manifest))))
+    return listed

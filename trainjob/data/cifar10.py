@@ -1,28 +1,34 @@
-"""CIFAR-10 from its official python archive: six pickles of 10,000 images each in one tar file."""
+"""CIFAR-10 from its official python archive: six pickles of 10,000 images each in one tar file.
+
+Reading the pickles executes no code that they bring along.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import tarfile
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional
+from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.data import unpickling
-from trainjob.data.download import Say, download, is_url
-from trainjob.data.manifest import FileFacts, Manifest, SplitFacts
-from trainjob.data.writing import write_array, write_file
+from trainjob.data.checking import Say
+from trainjob.data.download import download, is_url
+from trainjob.data.manifest import Manifest
+from trainjob.data.writing import write_images
 
-# What the data set's authors print beside the archive.
+# The data set's authors print this beside the archive.
 OFFICIAL_MD5 = "c58f30108f718f92721af3b95e74349a"
 _HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
 _TRAIN = ["data_batch_%d" % number for number in range(1, 6)]
+_SPLITS = {"train": _TRAIN, "test": ["test_batch"]}
+_WANTED = {*_TRAIN, "test_batch", "batches.meta"}
 _CHUNK = 1 << 20
 _MOST_BYTES = 1 << 28  # of one batch: an official one has 31 MB
 
@@ -30,42 +36,34 @@ _MOST_BYTES = 1 << 28  # of one batch: an official one has 31 MB
 class Batch(NamedTuple):
     """One pickle of the archive."""
 
-    images: Any  # (n, 3, 32, 32) uint8
-    labels: Any  # (n,) uint8
+    images: np.ndarray  # (n, 3, 32, 32) uint8
+    labels: np.ndarray  # (n,) uint8
 
 
-def fill(folder: Path, source: Optional[str], sha256: Optional[str], say: Say) -> Manifest:
+def fill(folder: Path, say: Say, source: Optional[str] = None, sha256: Optional[str] = None) -> Manifest:
     """Write CIFAR-10 into `folder` from the archive `source`, a file or a URL. Raises UserError."""
     if source is None:
         raise UserError(
             "cifar10 is made from its archive cifar-10-python.tar.gz, and none is given",
             "give --from FILE-or-URL (%s has it)" % _HOME,
         )
-    if not is_url(source):
-        return _from_file(folder, Path(source).expanduser(), source, sha256)
-    part = folder / "archive.part"
+    path = folder / "archive.part" if is_url(source) else Path(source).expanduser()
     try:
-        download(source, part, say)
-        return _from_file(folder, part, source, sha256)
+        if is_url(source):
+            download(source, path, say)
+        try:
+            stream = open(str(path), "rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise UserError(
+                "the archive %s can't be read (%s)" % (source, error.strerror),
+                "give --from FILE-or-URL (%s has it)" % _HOME,
+            ) from None
+        with stream:
+            digest = _checked(stream, source, sha256)
+            return _write(folder, _read(stream, source), digest)
     finally:
-        if part.exists():
-            part.unlink()
-
-
-def _from_file(folder: Path, path: Path, source: str, sha256: Optional[str]) -> Manifest:
-    with _opened(path, source) as stream:
-        digest = _checked(stream, source, sha256)
-        return _write(folder, _read(stream, source), digest)
-
-
-def _opened(path: Path, source: str) -> BinaryIO:
-    try:
-        return open(str(path), "rb")
-    except OSError as error:
-        raise UserError(
-            "the archive %s can't be read (%s)" % (source, error.strerror),
-            "give --from FILE-or-URL (%s has it)" % _HOME,
-        ) from None
+        if is_url(source) and path.exists():
+            path.unlink()
 
 
 # -- the archive -------------------------------------------------------------------------------
@@ -93,25 +91,24 @@ def _checked(stream: BinaryIO, source: str, expected: Optional[str]) -> str:
     return sha256.hexdigest()
 
 
-def _read(stream: BinaryIO, source: str) -> Dict[str, Any]:
+def _read(stream: BinaryIO, source: str) -> Dict[str, object]:
     """Return the archive's pickles by name."""
-    wanted = {*_TRAIN, "test_batch", "batches.meta"}
-    pickles: Dict[str, Any] = {}
+    pickles: Dict[str, object] = {}
     try:
         with tarfile.open(fileobj=stream, mode="r:*") as archive:
             for member in archive:
                 name = member.name.rpartition("/")[2]
                 # Links are left out: what they lead to need not be there.
-                is_wanted = name in wanted and member.isfile() and member.size <= _MOST_BYTES
+                is_wanted = name in _WANTED and member.isfile() and member.size <= _MOST_BYTES
                 content = archive.extractfile(member) if is_wanted else None
                 if content is not None:
-                    pickles[name] = unpickling.load(io.BytesIO(content.read()), "%s in %s" % (name, source))
+                    pickles[name] = _unpickled(content.read(), "%s in %s" % (name, source))
     except (tarfile.TarError, EOFError, OSError, ValueError, LookupError, zlib.error) as error:
         raise UserError(
             "%s is not a tar archive that can be read: %s" % (source, error),
             "download it again, or leave --from out and trainjob does",
         ) from None
-    missing = sorted(wanted - set(pickles))
+    missing = sorted(_WANTED - set(pickles))
     if missing:
         raise UserError(
             "%s lacks %s" % (source, ", ".join(missing)),
@@ -120,7 +117,64 @@ def _read(stream: BinaryIO, source: str) -> Dict[str, Any]:
     return pickles
 
 
-def _batch(name: str, content: Any, classes: int) -> Batch:
+class ForeignPickleError(UserError):
+    """A pickle asks for something other than numpy arrays and Python's own values."""
+
+    code = "foreign-pickle"
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    # Python 3 writes bytes this way for Python 2; any other codec could be code.
+    if encoding != "latin1":
+        raise ForeignPickleError("a pickle encodes text as %s, and only latin1 is how bytes are written" % encoding)
+    return text.encode("latin1")
+
+
+def _reconstruct(kind: object, shape: Tuple[int, ...], code: str) -> np.ndarray:
+    # numpy makes every array this way: empty, filled by the state that follows.
+    if kind is not np.ndarray or tuple(shape) != (0,):
+        raise ForeignPickleError("a pickle makes an array of %s %s, and only plain arrays are read" % (kind, shape))
+    array: np.ndarray = np.ndarray.__new__(np.ndarray, shape, code)
+    return array
+
+
+_ADMITTED: Dict[Tuple[str, str], Callable[..., Any]] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # numpy ≥ 2
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _encode,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        """Return what the pickle names, where it is one of the few. Raises ForeignPickleError."""
+        admitted = _ADMITTED.get((module, name))
+        if admitted is None:
+            raise ForeignPickleError(
+                "a pickle asks for %s.%s, and only numpy arrays, numbers, text, lists and dictionaries are read: "
+                "loading anything else could run code" % (module, name)
+            )
+        return admitted
+
+
+def _unpickled(content: bytes, what: str) -> object:
+    """Return the value in a pickle, Python 2's texts as bytes. Raises ForeignPickleError, naming `what` was read."""
+    try:
+        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    except ForeignPickleError as error:
+        raise ForeignPickleError("%s: %s" % (what, error)) from None
+    except Exception as error:  # noqa: BLE001 - damaged pickles fail in many ways
+        raise UserError(
+            "%s is not a pickle that can be read: %s" % (what, error), "the archive is damaged: download it again"
+        ) from None
+
+
+# -- the data set ------------------------------------------------------------------------------
+
+
+def _batch(name: str, content: object, classes: int) -> Batch:
     """Return one pickle's images and labels. Raises UserError if it is not of the official form."""
     images = content.get(b"data") if isinstance(content, dict) else None
     labels = content.get(b"labels") if isinstance(content, dict) else None
@@ -133,14 +187,15 @@ def _batch(name: str, content: Any, classes: int) -> Batch:
     return Batch(images.reshape((-1, *_SHAPE)), np.array(labels, dtype=np.uint8))
 
 
-# -- the data set ------------------------------------------------------------------------------
-
-
-def _write(folder: Path, pickles: Dict[str, Any], sha256: str) -> Manifest:
+def _write(folder: Path, pickles: Dict[str, object], sha256: str) -> Manifest:
     meta = pickles["batches.meta"]
     classes = len(meta.get(b"label_names", ())) if isinstance(meta, dict) else 0
-    train = [_batch(name, pickles[name], classes) for name in _TRAIN]
-    mean, std = _statistics(train)
+    batches = {split: [_batch(name, pickles[name], classes) for name in names] for split, names in _SPLITS.items()}
+    mean, std = _statistics(batches["train"])
+    splits = {}
+    for split, of_split in batches.items():
+        labels = np.concatenate([batch.labels for batch in of_split])
+        splits[split] = write_images(folder, split, (batch.images.tobytes() for batch in of_split), labels)
     return Manifest(
         name="cifar10",
         shape=_SHAPE,
@@ -150,17 +205,14 @@ def _write(folder: Path, pickles: Dict[str, Any], sha256: str) -> Manifest:
         maximum=255,
         mean=mean,
         std=std,
-        splits={
-            "train": _split(folder, "train", train),
-            "test": _split(folder, "test", [_batch("test_batch", pickles["test_batch"], classes)]),
-        },
+        splits=splits,
         source="%s, cifar-10-python.tar.gz, sha256 %s" % (_HOME, sha256),
         licence="not stated",
         attribution="A. Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images",
     )
 
 
-def _statistics(batches: List[Batch]) -> Any:
+def _statistics(batches: List[Batch]) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
     """Return mean and standard deviation of each channel, from counts of its values: no rounding adds up."""
     counts = np.zeros((3, 256))
     for batch in batches:
@@ -171,10 +223,3 @@ def _statistics(batches: List[Batch]) -> Any:
     mean = (shares * values).sum(axis=1)
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
     return tuple(round(float(value), 4) for value in mean), tuple(round(float(value), 4) for value in std)
-
-
-def _split(folder: Path, name: str, batches: List[Batch]) -> SplitFacts:
-    images = write_file(folder / (name + "-images.bin"), (batch.images.tobytes() for batch in batches))
-    labels = write_array(folder / (name + "-labels.bin"), np.concatenate([batch.labels for batch in batches]))
-    files: Dict[str, FileFacts] = {"images": images, "labels": labels}
-    return SplitFacts(samples=sum(len(batch.labels) for batch in batches), files=files)

@@ -8,14 +8,12 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Iterator, NamedTuple, Optional
+from typing import BinaryIO, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import sha256_of
+from trainjob.data.checking import Progress, Say, sha256_of
 from trainjob.records.files import remove_if_there, sync_folder
-
-Say = Callable[[str], None]
 
 _CHUNK = 1 << 18
 _TIMEOUT_S = 30.0
@@ -23,7 +21,6 @@ _TIMEOUT_S = 30.0
 _TRIES = 4
 _MOST_TRIES = 100
 _PAUSE_S = 0.5  # doubled with every try that brings nothing
-_SAY_EVERY_S = 5.0
 _WORTH_ANOTHER_TRY = (408, 429)  # besides 5xx
 
 
@@ -51,7 +48,7 @@ class _Download:
     def __init__(self, url: str, stream: BinaryIO, say: Say, pause_s: float) -> None:
         self._url, self._stream, self._say, self._pause_s = url, stream, say, pause_s
         self._total: Optional[int] = None  # None: the server does not say
-        self._said_at = time.monotonic()
+        self._progress = Progress(say)
 
     def run(self) -> None:
         """Try until the file is complete, or further attempts bring no more bytes."""
@@ -76,21 +73,29 @@ class _Download:
         """Request the missing part and write it. Raises what ends a connection."""
         with self._open() as response:
             if response.status != 206:
-                self._start_over(response)
+                self._stream.seek(0)
+                self._stream.truncate()
+                self._total = _number(response.headers.get("Content-Length", ""))
             elif self._total is None:
                 self._total = _number(response.headers["Content-Range"].rpartition("/")[2])
-            for chunk in _chunks(response):
+            while True:
+                try:
+                    chunk = response.read(_CHUNK)
+                except (OSError, http.client.HTTPException) as error:
+                    raise _CutError(str(error) or type(error).__name__) from None
+                if not chunk:
+                    break
                 self._stream.write(chunk)  # a full disk is no cut connection: it ends the download
-                self._tell()
+                self._progress("%s fetched" % self._so_far())
         if self._total is not None and self._stream.tell() < self._total:
             raise _CutError("the connection was cut")
 
-    def _open(self) -> Any:
+    def _open(self) -> http.client.HTTPResponse:
         have = self._stream.tell()
         headers = {"Range": "bytes=%d-" % have} if have else {}
         request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - the scheme was checked above
         try:
-            response = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+            response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
         except (OSError, http.client.HTTPException) as error:
             raise self._refusal(error) from None
         begins = "bytes %d-" % have
@@ -99,11 +104,6 @@ class _Download:
             self._stream.seek(0)  # not the requested part: the next attempt requests the whole file
             raise _CutError("the server sent another part than the one requested")
         return response
-
-    def _start_over(self, response: Any) -> None:
-        self._stream.seek(0)
-        self._stream.truncate()
-        self._total = _number(response.headers.get("Content-Length", ""))
 
     def _refusal(self, error: Exception) -> Exception:
         """Return what to raise for a request that failed: worth another try, or not."""
@@ -122,25 +122,13 @@ class _Download:
         have = "%.1f" % (self._stream.tell() / 1e6)
         return "%s MB" % have if self._total is None else "%s of %.1f MB" % (have, self._total / 1e6)
 
-    def _tell(self) -> None:
-        if time.monotonic() - self._said_at >= _SAY_EVERY_S:
-            self._said_at = time.monotonic()
-            self._say("%s fetched" % self._so_far())
-
 
 def _number(text: str) -> Optional[int]:
     return int(text) if text.isdigit() else None
 
 
-def _chunks(response: Any) -> Iterator[bytes]:
-    try:
-        yield from iter(lambda: response.read(_CHUNK), b"")
-    except (OSError, http.client.HTTPException) as error:
-        raise _CutError(str(error) or type(error).__name__) from None
-
-
 class Fetched(NamedTuple):
-    """Where the file is, and whether it had to be fetched."""
+    """The path of the file, and whether it had to be fetched."""
 
     path: Path
     changed: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -36,9 +36,9 @@ class IndexedFile(NamedTuple):
     sha256: str
 
 
-def write_index(staging: Path, split: str, samples: Any, files: Iterable[IndexedFile]) -> Dict[str, FileFacts]:
+def write_index(staging: Path, split: str, samples: np.ndarray, files: Iterable[IndexedFile]) -> Dict[str, FileFacts]:
     """Write the index of one split and return what its manifest says of it."""
-    table: List[Tuple[int, int, int, Any]] = []
+    table: List[Tuple[int, int, int, np.ndarray]] = []
     names: List[bytes] = []
     end = 0
     for file in files:
@@ -55,7 +55,9 @@ def write_index(staging: Path, split: str, samples: Any, files: Iterable[Indexed
 class EncodedImages:
     """The images of one split by number. Several threads may read at once."""
 
-    def __init__(self, name: str, root: Path, shape: Tuple[int, ...], samples: Any, files: Any, names: Any) -> None:
+    def __init__(
+        self, name: str, root: Path, shape: Tuple[int, ...], samples: np.ndarray, files: np.ndarray, names: np.ndarray
+    ) -> None:
         self.shape = shape
         self._name, self._root = name, root
         self._samples, self._files, self._names = samples, files, names
@@ -65,19 +67,17 @@ class EncodedImages:
         """Return the number of images."""
         return len(self._samples)
 
-    def sizes(self, indices: Any) -> Tuple[Any, Any]:
+    def sizes(self, indices: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Return heights and widths of images `indices` (n,)."""
         chosen = self._samples[indices]
         return chosen["height"].astype(np.int64), chosen["width"].astype(np.int64)
 
-    def part(self, index: int, box: Box, size: Tuple[int, int], mirrored: bool = False) -> Any:
+    def part(self, index: int, box: Box, size: Tuple[int, int], mirrored: bool = False) -> np.ndarray:
         """Return the part `box` of image `index` as uint8 (channels, *size). Raises UserError, naming the file."""
         try:
             return pictures.decode(self.content(index), box, (self.shape[0], *size), mirrored)
         except DamagedImageError as error:
-            raise UserError(
-                "%s can't be decoded: %s" % (self.where(index), error), "Restore it, or %s" % self._again()
-            ) from None
+            raise UserError("%s can't be decoded: %s" % (self.where(index), error), self._cure()) from None
 
     def content(self, index: int) -> bytes:
         """Return the bytes of image `index`. Raises UserError if its file is not what was indexed."""
@@ -92,7 +92,7 @@ class EncodedImages:
         except OSError as error:
             raise UserError(
                 "data set %s reads %s, which can't be read: %s" % (self._name, path, error.strerror),
-                "Restore it, or %s" % self._again(),
+                self._cure(),
             ) from None
 
     def path(self, number: int) -> Path:
@@ -101,7 +101,7 @@ class EncodedImages:
         return self._root / os.fsdecode(bytes(self._names[start : int(self._files[number]["name_end"])]))
 
     def where(self, index: int) -> str:
-        """Return where image `index` lies, for people."""
+        """Return the place of image `index` as messages name it."""
         sample = self._samples[index]
         path = str(self.path(int(sample["file"])))
         whole = int(sample["bytes"]) == int(self._files[int(sample["file"])]["bytes"])
@@ -118,9 +118,7 @@ class EncodedImages:
         for number in range(len(self._files)):
             path = self.path(number)
             if not path.is_file():
-                raise UserError(
-                    "data set %s reads %s, which is missing" % (self._name, path), "Restore it, or %s" % self._again()
-                )
+                raise UserError("data set %s reads %s, which is missing" % (self._name, path), self._cure())
             self._check(number, path, path.stat(), reads_all=True)
 
     def _check(self, number: int, path: Path, facts: os.stat_result, reads_all: bool = False) -> None:
@@ -138,8 +136,8 @@ class EncodedImages:
     def _stale(self, path: Path, indexed: str, actual: str) -> UserError:
         return UserError(
             "%s has changed since data set %s was made: %s then, %s now" % (path, self._name, indexed, actual),
-            "Restore it, or %s" % self._again(),
+            self._cure(),
         )
 
-    def _again(self) -> str:
-        return "prepare %s again, with --again" % self._name
+    def _cure(self) -> str:
+        return "Restore it, or run: trainjob data prepare %s --again, with the same --kind and --from" % self._name

@@ -5,27 +5,25 @@ Every image is decoded once, by threads, so that a damaged one is named now and 
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, TypeVar, Union
 
 import numpy as np
 
 from trainjob.contract.errors import UserError
 from trainjob.data import pictures
-from trainjob.data.checking import sha256_of
+from trainjob.data.checking import Progress, Say, sha256_of
 from trainjob.data.encoded import SAMPLES, IndexedFile, write_index
 from trainjob.data.listing import Listed, Listing, Place, image_folder, web_dataset
-from trainjob.data.manifest import ENCODED, IMAGES, FileFacts, Manifest, SplitFacts
+from trainjob.data.manifest import ENCODED, IMAGES, Manifest, SplitFacts
 from trainjob.data.pictures import DamagedImageError
 from trainjob.data.sizes import MOST_CLASSES
 from trainjob.data.tables import parquet
 from trainjob.data.writing import write_array, write_file
-
-Say = Callable[[str], None]
 
 LISTERS: Dict[str, Callable[[Path], Listed]] = {
     "imagefolder": image_folder,
@@ -35,10 +33,10 @@ LISTERS: Dict[str, Callable[[Path], Listed]] = {
 RESIZED, PACKED, INDEX = STORES = ("resized", "packed", "index")
 # Of photographs, as ImageNet's are usually normalised.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SHAPE = (3, 224, 224)
 _AT_ONCE = 256  # images in memory
-_TELL_EVERY_S = 5.0
 _MOST_NAMED = 10  # damaged files in a message
+
+Made = TypeVar("Made")
 
 
 class Encoded(NamedTuple):
@@ -50,27 +48,21 @@ class Encoded(NamedTuple):
 
 
 class Request(NamedTuple):
-    """How a data set is to be made."""
+    """The data set that is to be made."""
 
     name: str
+    kind: str
     origin: str
-    store: str
-    shape: Tuple[int, ...]
-    skip_damaged: bool
-    say: Say
+    source: str
+    store: str = RESIZED
+    shape: Tuple[int, ...] = (3, 224, 224)
+    skip_damaged: bool = False
 
 
-def fill(staging: Path, kind: str, source: str, request: Request) -> Manifest:
-    """Write a data set from the images in `source`, of `kind`. Raises UserError, naming what is damaged."""
-    _refuse_unfit(kind, request)
-    root = Path(source)
-    listed = LISTERS[kind](root)
-    pictures.pillow()
-    return _Filling(staging, root, listed, request).run()
-
-
-def _refuse_unfit(kind: str, request: Request) -> None:
-    if kind == "parquet" and request.store == INDEX:
+def fill(staging: Path, say: Say, **options: Any) -> Manifest:
+    """Write the data set that a Request of these options asks for. Raises UserError, naming what is damaged."""
+    request = Request(**options)
+    if request.kind == "parquet" and request.store == INDEX:
         raise UserError(
             "rows of Parquet and Arrow files can't be read at random fast enough, and --store is index",
             "give --store packed, which keeps the images as they are, or resized",
@@ -86,17 +78,22 @@ def _refuse_unfit(kind: str, request: Request) -> None:
             % "x".join(map(str, request.shape)),
             "give --shape 3x224x224, say",
         )
+    root = Path(request.source)
+    listed = LISTERS[request.kind](root)
+    pictures.pillow()
+    if listed.classes > MOST_CLASSES:
+        raise UserError(
+            "%s has %d classes, and labels go up to %d" % (root, listed.classes, MOST_CLASSES - 1),
+            "prepare a part of the classes",
+        )
+    return _Filling(staging, say, listed, request).run()
 
 
 class _Filling:
-    def __init__(self, staging: Path, root: Path, listed: Listed, request: Request) -> None:
-        self._staging, self._root, self._listed, self._request = staging, root, listed, request
+    def __init__(self, staging: Path, say: Say, listed: Listed, request: Request) -> None:
+        self._staging, self._say, self._listed, self._request = staging, say, listed, request
+        self._root = Path(request.source)
         self._damaged: List[str] = []
-        if listed.classes > MOST_CLASSES:
-            raise UserError(
-                "%s has %d classes, and labels go up to %d" % (root, listed.classes, MOST_CLASSES - 1),
-                "prepare a part of the classes",
-            )
 
     def run(self) -> Manifest:
         """Write every split and return the manifest."""
@@ -123,26 +120,24 @@ class _Filling:
     def _split(self, split: str, listing: Listing) -> SplitFacts:
         if self._request.store == RESIZED:
             return self._resized(split, listing)
-        packed: List[FileFacts] = []
-        places: List[Tuple[int, ...]] = []
+        rows: List[Tuple[int, ...]] = []
         digests: Dict[int, str] = {}
+        examined = self._examined(listing, rows, digests)
         if self._request.store == PACKED:
-            packed.append(write_file(self._staging / (split + "-packed.bin"), self._examined(listing, places, digests)))
-        else:
-            for _ in self._examined(listing, places, digests):
-                pass
-        samples = np.array(places, SAMPLES)
-        if packed:
+            packed = write_file(self._staging / (split + "-packed.bin"), examined)
+            samples = np.array(rows, SAMPLES)
             samples["file"] = 0
             samples["offset"] = np.cumsum(samples["bytes"]) - samples["bytes"]
-            files: Iterable[IndexedFile] = [IndexedFile(packed[0].file, packed[0].bytes, 0, packed[0].sha256)]
+            file = IndexedFile(packed.file, packed.bytes, 0, packed.sha256)
+            index = {**write_index(self._staging, split, samples, [file]), "packed": packed}
         else:
+            collections.deque(examined, maxlen=0)
             files = (self._file(name, digests.get(number)) for number, name in enumerate(listing.files))
-        index = write_index(self._staging, split, samples, files)
-        return SplitFacts(len(samples), {**index, **({"packed": packed[0]} if packed else {})})
+            index = write_index(self._staging, split, np.array(rows, SAMPLES), files)
+        return SplitFacts(len(rows), index)
 
-    def _examined(self, listing: Listing, places: List[Any], digests: Dict[int, str]) -> Iterator[bytes]:
-        """Yield the bytes of every sound image; append the index's row of it, and the digest of a file of its own."""
+    def _examined(self, listing: Listing, rows: List[Tuple[int, ...]], digests: Dict[int, str]) -> Iterator[bytes]:
+        """Yield the bytes of every sound image, append its row of the index, and note the digest of a whole file."""
 
         def examine(image: Encoded) -> Tuple[str, Tuple[int, int]]:
             return hashlib.sha256(image.content).hexdigest(), pictures.examine(image.content)
@@ -151,22 +146,21 @@ class _Filling:
             place = image.place
             if place.bytes == len(image.content) and place.offset == 0:
                 digests[place.file] = digest
-            places.append((place.file, image.label, place.offset, place.bytes, height, width))
+            rows.append((place.file, image.label, place.offset, place.bytes, height, width))
             yield image.content
 
     def _file(self, name: str, digest: Optional[str]) -> IndexedFile:
         path = self._root / name
         facts = os.stat(str(path))
-        is_shard = path.suffix == ".tar"
         # Of a damaged file that was skipped, no sample is read.
-        sha256 = sha256_of(path) if digest is None or is_shard else digest
+        sha256 = sha256_of(path) if digest is None or path.suffix == ".tar" else digest
         return IndexedFile(name, facts.st_size, facts.st_mtime_ns, sha256)
 
     def _resized(self, split: str, listing: Listing) -> SplitFacts:
         shape = self._request.shape
         labels: List[int] = []
 
-        def resize(image: Encoded) -> Any:
+        def resize(image: Encoded) -> np.ndarray:
             height, width = pictures.header_size(image.content)
             box = pictures.central_box(height, width, (shape[1], shape[2]))
             return pictures.decode(image.content, box, shape)
@@ -180,28 +174,26 @@ class _Filling:
         stored = write_array(self._staging / (split + "-labels.bin"), np.array(labels, np.uint16))
         return SplitFacts(len(labels), {"images": images, "labels": stored})
 
-    def _each(self, listing: Listing, work: Callable[[Encoded], Any]) -> Iterator[Tuple[Encoded, Any]]:
+    def _each(self, listing: Listing, work: Callable[[Encoded], Made]) -> Iterator[Tuple[Encoded, Made]]:
         """Yield every sound image with what `work` makes of it, in order; note those that are damaged."""
 
-        def attempt(place: Place) -> Tuple[Optional[Encoded], Any]:
+        def attempt(place: Place) -> Union[Tuple[Encoded, Made], str]:
             try:
                 image = self._read(listing, place)
                 return image, work(image)
             except (DamagedImageError, OSError) as error:
-                return None, "%s: %s" % (self._name(listing, place), error)
+                return "%s: %s" % (self._name(listing, place), error)
 
-        count, told_at = 0, time.monotonic()
+        count, progress = 0, Progress(self._say)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for start in range(0, len(listing.places), _AT_ONCE):
-                if time.monotonic() - told_at > _TELL_EVERY_S:
-                    told_at = time.monotonic()
-                    self._request.say("%d of %d images read" % (start, len(listing.places)))
-                for image, outcome in pool.map(attempt, listing.places[start : start + _AT_ONCE]):
-                    if image is None:
+                progress("%d of %d images read" % (start, len(listing.places)))
+                for outcome in pool.map(attempt, listing.places[start : start + _AT_ONCE]):
+                    if isinstance(outcome, str):
                         self._damaged.append(outcome)
                     else:
                         count += 1
-                        yield image, outcome
+                        yield outcome
         if not count:
             raise UserError("no image in %s can be decoded: %s" % (self._root, self._damaged[-1]), "correct --from")
 
@@ -233,12 +225,5 @@ class _Filling:
                 "damaged-images",
             )
         for line in self._damaged:
-            self._request.say("skipped %s" % line)
-        self._request.say("skipped %d damaged images" % len(self._damaged))
-
-
-def request(
-    name: str, origin: str, say: Say, store: str = RESIZED, shape: Any = None, skip_damaged: Any = None
-) -> Request:
-    """Return how the data set `name` is to be made, with what was not given as usual."""
-    return Request(name, origin, store, tuple(shape or _SHAPE), bool(skip_damaged), say)
+            self._say("skipped %s" % line)
+        self._say("skipped %d damaged images" % len(self._damaged))

@@ -1,21 +1,21 @@
-"""Which images lie in a folder, and where: folders of files by class, and WebDataset's tar shards."""
+"""Lists the images of a folder: of folders of files by class, and of WebDataset's tar shards."""
 
 from __future__ import annotations
 
 import os
 import tarfile
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from trainjob.contract.errors import UserError
 from trainjob.data.pictures import SUFFIXES
 
-# What people call the folder, or the beginning of the shards' names, of each split.
+# Usual names of each split's folder, or of the beginning of its shards' names.
 _SPLITS = {"train": ("train", "training"), "test": ("val", "valid", "validation", "test")}
 
 
 class Place(NamedTuple):
-    """Where the bytes of one image lie."""
+    """The position of one image's bytes."""
 
     file: int  # of the listing's files
     offset: int  # in a table: the row
@@ -43,28 +43,24 @@ class Listed(NamedTuple):
 
 def image_folder(root: Path) -> Listed:
     """Return the images in ROOT/train/CLASS/… and ROOT/val/CLASS/…, or in ROOT/CLASS/…: classes in order of name."""
-    folders = _split_folders(root) or {"train": root}
-    names = _classes(folders["train"])
-    if not names:
+    folders: Dict[str, Path] = {}
+    for split, names in _SPLITS.items():
+        found = next((root / name for name in names if (root / name).is_dir()), None)
+        if found is not None:
+            folders[split] = found
+    if "train" not in folders:
+        folders = {"train": root}
+    classes = _classes(folders["train"])
+    if not classes:
         raise UserError(
             "%s has no folders of images" % folders["train"], "give a folder with one folder of images for each class"
         )
-    labels = {name: number for number, name in enumerate(names)}
+    labels = {name: number for number, name in enumerate(classes)}
     splits = {split: _of_folder(root, folder, labels) for split, folder in folders.items()}
     for split, folder in folders.items():
         if not splits[split].files:
             raise UserError("no folder in %s has an image (%s)" % (folder, ", ".join(SUFFIXES)), "correct --from")
-    return Listed(splits, len(names))
-
-
-def _split_folders(root: Path) -> Dict[str, Path]:
-    folders = {split: _first(root / name for name in names) for split, names in _SPLITS.items()}
-    present = {split: folder for split, folder in folders.items() if folder is not None}
-    return present if "train" in present else {}
-
-
-def _first(candidates: Iterator[Path]) -> Optional[Path]:
-    return next((path for path in candidates if path.is_dir()), None)
+    return Listed(splits, len(classes))
 
 
 def _classes(folder: Path) -> List[str]:
@@ -82,16 +78,12 @@ def _of_folder(root: Path, folder: Path, labels: Dict[str, int]) -> Listing:
             raise UserError(
                 "%s has a class %s that the training images lack" % (folder, name), "move or rename that folder"
             )
-        for path in _images_below(folder / name):
-            places.append(Place(len(files), 0, os.path.getsize(path), labels[name]))
-            files.append(os.path.relpath(path, str(root)))
+        for parent, folders, listed in os.walk(str(folder / name)):
+            folders.sort()
+            for path in [os.path.join(parent, file) for file in sorted(listed) if file.lower().endswith(SUFFIXES)]:
+                places.append(Place(len(files), 0, os.path.getsize(path), labels[name]))
+                files.append(os.path.relpath(path, str(root)))
     return Listing(files, places)
-
-
-def _images_below(folder: Path) -> Iterator[str]:
-    for parent, folders, files in os.walk(str(folder)):
-        folders.sort()
-        yield from (os.path.join(parent, file) for file in sorted(files) if file.lower().endswith(SUFFIXES))
 
 
 # -- tar shards --------------------------------------------------------------------------------
@@ -106,7 +98,15 @@ def web_dataset(root: Path) -> Listed:
         shards.setdefault(split_of(path.relative_to(root)), []).append(str(path.relative_to(root)))
     if "train" not in shards:
         raise UserError("%s has no tar shards to train on" % root, "give the folder of the shards, train-000000.tar …")
-    splits = {split: _of_shards(root, files) for split, files in shards.items()}
+    splits: Dict[str, Listing] = {}
+    for split, files in shards.items():
+        places: List[Place] = []
+        for number, file in enumerate(files):
+            in_shard = _of_shard(root / file, number)
+            if not in_shard:
+                raise UserError("shard %s has no images" % (root / file), "remove it, or make it again")
+            places += in_shard
+        splits[split] = Listing(files, places)
     return Listed(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
 
 
@@ -116,43 +116,24 @@ def split_of(path: Path) -> str:
     return "test" if any(word.startswith(_SPLITS["test"]) for word in words) else "train"
 
 
-def _of_shards(root: Path, files: List[str]) -> Listing:
-    places: List[Place] = []
-    for number, file in enumerate(files):
-        before = len(places)
-        places.extend(_of_shard(root / file, number))
-        if len(places) == before:
-            raise UserError("shard %s has no images" % (root / file), "remove it, or make it again")
-    return Listing(files, places)
-
-
 def _of_shard(path: Path, number: int) -> List[Place]:
     images: Dict[str, Tuple[int, int]] = {}
     labels: Dict[str, int] = {}
     try:
         with tarfile.open(str(path), "r:") as archive:
             for member in archive:
-                key, dot, suffix = _key(member.name)
-                if not member.isfile() or not dot:
+                folder, slash, file = member.name.rpartition("/")
+                stem, _, suffix = file.partition(".")
+                key = folder + slash + stem
+                if not member.isfile():
                     continue
-                if "." + suffix in SUFFIXES:
+                if "." + suffix.lower() in SUFFIXES:
                     images[key] = member.offset_data, member.size
-                elif suffix == "cls":
+                elif suffix.lower() == "cls":
                     content = archive.extractfile(member)
                     labels[key] = int(content.read()) if content is not None else -1
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise UserError("shard %s can't be read: %s" % (path, error), "make or fetch it again") from None
-    _refuse_incomplete(path, images, labels)
-    return [Place(number, *place, labels[key]) for key, place in images.items()]
-
-
-def _key(name: str) -> Tuple[str, str, str]:
-    folder, slash, file = name.rpartition("/")
-    stem, dot, suffix = file.partition(".")
-    return folder + slash + stem, dot, suffix.lower()
-
-
-def _refuse_incomplete(path: Path, images: Dict[str, Tuple[int, int]], labels: Dict[str, int]) -> None:
     size = path.stat().st_size
     for key in sorted({*images, *labels}):
         if key not in labels or key not in images:
@@ -162,3 +143,4 @@ def _refuse_incomplete(path: Path, images: Dict[str, Tuple[int, int]], labels: D
             raise UserError(
                 "shard %s: sample %s is cut off, or its label is below 0" % (path, key), "make or fetch the shard again"
             )
+    return [Place(number, *place, labels[key]) for key, place in images.items()]

@@ -1,4 +1,4 @@
-"""Manifests of prepared data sets: what lies in a folder of shards, readable without numpy."""
+"""Manifests of prepared data sets, which say what a folder of shards holds; readable without numpy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SplitFacts:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one prepared data set holds. An image becomes (image ÷ maximum − mean) ÷ std on the device."""
+    """The content of one prepared data set. An image becomes (image ÷ maximum − mean) ÷ std on the device."""
 
     name: str
     shape: Tuple[int, ...]  # channels, height, width of one image; empty for tokens
@@ -108,19 +108,18 @@ def parse(text: Union[str, bytes], where: str = FILE_NAME) -> Manifest:
             "%s has format %s and this trainjob reads %d" % (where, number, _FORMATS[kind]),
             "prepare the data set again with this trainjob",
         )
+    problem = ""
     try:
         manifest = typed.from_json(Manifest, fields)
-        _check_shape(manifest)
+        if manifest.kind != TOKENS and len(manifest.shape) != 3:
+            problem = "shape is %s, expected a list of 3" % (list(manifest.shape),)
     except DamagedError as error:
+        problem = str(error)
+    if problem:
         raise ManifestError(
-            "%s does not have the fields of format %d: %s" % (where, number, error), "Prepare the data set again"
-        ) from None
+            "%s does not have the fields of format %d: %s" % (where, number, problem), "Prepare the data set again"
+        )
     return manifest
-
-
-def _check_shape(manifest: Manifest) -> None:
-    if manifest.kind != TOKENS and len(manifest.shape) != 3:
-        raise DamagedError("shape is %s, expected a list of 3" % (list(manifest.shape),))
 
 
 def find(name: str, data_dir: Optional[Path]) -> Optional[Path]:

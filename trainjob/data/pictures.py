@@ -1,4 +1,4 @@
-"""Encoded images (JPEG, PNG and whatever else Pillow reads): decoded, cut and resized to uint8 arrays."""
+"""Encoded images (JPEG, PNG and all others that Pillow reads): decoded, cut and resized to uint8 arrays."""
 
 from __future__ import annotations
 
@@ -67,47 +67,39 @@ def _opened(content: bytes) -> Any:
     module = pillow()
     try:
         return module.open(io.BytesIO(content))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - likewise
         raise DamagedImageError(str(error).partition(" <")[0]) from None
 
 
-def decode(content: bytes, box: Box, shape: Tuple[int, ...], mirrored: bool = False) -> Any:
+def decode(content: bytes, box: Box, shape: Tuple[int, ...], mirrored: bool = False) -> np.ndarray:
     """Return the part `box` of an image as uint8 of `shape`: channels (1 or 3), height, width.
 
     Raises DamagedImageError. A JPEG much larger than needed is decoded at a half, a quarter or an eighth of its size.
     """
     image = _opened(content)
-    try:
-        return _part(image, box, shape, mirrored)
-    except Exception as error:  # noqa: BLE001
-        raise DamagedImageError(str(error)) from None
-
-
-def _part(image: Any, box: Box, shape: Tuple[int, ...], mirrored: bool) -> Any:
     channels, height, width = shape
     full, mode = image.size, "RGB" if channels == 3 else "L"
-    if image.format == "JPEG":
-        needed = (full[0] * width / (box.right - box.left), full[1] * height / (box.bottom - box.top))
-        image.draft("L" if channels == 1 and image.mode != "CMYK" else None, tuple(math.ceil(one) for one in needed))
-    image = _plain(image, mode)
-    across, down = image.size[0] / full[0], image.size[1] / full[1]
-    inside = (
-        max(0.0, box.left * across),
-        max(0.0, box.top * down),
-        min(float(image.size[0]), box.right * across),
-        min(float(image.size[1]), box.bottom * down),
-    )
-    image = image.resize((width, height), pillow().Resampling.BILINEAR, box=inside)
-    if mirrored:
-        image = image.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    try:
+        if image.format == "JPEG":
+            needed = (full[0] * width / (box.right - box.left), full[1] * height / (box.bottom - box.top))
+            color = "L" if channels == 1 and image.mode != "CMYK" else None
+            image.draft(color, tuple(math.ceil(side) for side in needed))
+        # Pixels of these modes can be averaged; the image is converted to `mode` once it is small.
+        if image.mode.startswith("I"):  # 16 bits a pixel
+            image = pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        elif image.mode not in ("RGB", "L", "CMYK"):
+            image = image.convert(mode)
+        across, down = image.size[0] / full[0], image.size[1] / full[1]
+        inside = (
+            max(0.0, box.left * across),
+            max(0.0, box.top * down),
+            min(float(image.size[0]), box.right * across),
+            min(float(image.size[1]), box.bottom * down),
+        )
+        image = image.resize((width, height), pillow().Resampling.BILINEAR, box=inside)
+        if mirrored:
+            image = image.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
+        pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    except Exception as error:  # noqa: BLE001 - a damaged file makes Pillow fail in many ways
+        raise DamagedImageError(str(error)) from None
     return pixels.transpose(2, 0, 1) if channels == 3 else pixels[None]
-
-
-def _plain(image: Any, mode: str) -> Any:
-    """Return the image in a mode whose pixels can be averaged; it is converted to `mode` once it is small."""
-    if image.mode in ("RGB", "L", "CMYK"):
-        return image
-    if image.mode.startswith("I"):  # 16 bits a pixel
-        return pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image.convert(mode)

@@ -1,93 +1,54 @@
-"""Preparing data sets: `trainjob data prepare NAME` puts NAME under the data folder, whole or not at all."""
+"""Prepares data sets: `trainjob data prepare NAME` puts NAME under the data folder, whole or not at all."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import did_you_mean
-from trainjob.data.checking import check_folder, files_of
+from trainjob.contract.errors import UserError, did_you_mean
+from trainjob.data.checking import Say, check_folder, files_of
 from trainjob.data.manifest import MADE_UP, PYTHON_DOCS, SHIPPED, Manifest, read_manifest
 from trainjob.data.sizes import Sizes, describe
 from trainjob.data.writing import write_data_set
 
-Say = Callable[[str], None]
-
 
 class Way(NamedTuple):
-    """How a data set is made: `fill(staging folder, say, **options)` writes its files."""
+    """The function of a module that makes a data set, called as fill(staging folder, say, **options).
 
-    fill: Callable[..., Manifest]
+    Modules that need numpy are loaded when they are called.
+    """
+
+    module: str
+    function: str
     options: Tuple[str, ...] = ()
 
-
-def _copy_shipped(staging: Path, say: Say) -> Manifest:  # noqa: ARG001 - every way is called alike
-    manifest = check_folder(SHIPPED / "digits")
-    for facts in files_of(manifest):
-        shutil.copyfile(str(SHIPPED / "digits" / facts.file), str(staging / facts.file))
-    return manifest
-
-
-def _make_cifar10(staging: Path, say: Say, source: Any = None, sha256: Any = None) -> Manifest:
-    from trainjob.data import cifar10
-
-    return cifar10.fill(staging, source, sha256, say)
+    def fill(self, staging: Path, say: Say, given: Mapping[str, object]) -> Manifest:
+        """Write the files of the data set."""
+        module = importlib.import_module("trainjob.data." + self.module)
+        manifest: Manifest = getattr(module, self.function)(staging, say, **given)
+        return manifest
 
 
-def _make_synthetic(staging: Path, say: Say, **sizes: Any) -> Manifest:  # noqa: ARG001
-    from trainjob.data import synthetic
-
-    return synthetic.fill(staging, Sizes(**sizes))
-
-
-def _make_python_docs(staging: Path, say: Say) -> Manifest:  # noqa: ARG001
-    from trainjob.data import tokens
-
-    return tokens.fill_python_docs(staging)
-
-
-# A new data set is a new row. What needs numpy imports it when it is called.
+# A new data set is a new row.
 WAYS: Dict[str, Way] = {
-    "digits": Way(_copy_shipped),
-    "cifar10": Way(_make_cifar10, ("source", "sha256")),
-    MADE_UP: Way(_make_synthetic, ("samples", "held_out", "shape", "classes", "seed")),
-    PYTHON_DOCS: Way(_make_python_docs),
+    "digits": Way("prepare", "copy_shipped"),
+    "cifar10": Way("cifar10", "fill", ("source", "sha256")),
+    MADE_UP: Way("synthetic", "fill", ("samples", "held_out", "shape", "classes", "seed")),
+    PYTHON_DOCS: Way("tokens", "fill_python_docs"),
 }
-
-
-def _make_text(staging: Path, say: Say, name: str, origin: str, source: str, held_out: Any = None) -> Manifest:  # noqa: ARG001
-    from trainjob.data import tokens
-
-    return tokens.fill_text(staging, name, source, held_out, origin)
-
-
-def _make_tokens(staging: Path, say: Say, name: str, origin: str, source: str, dtype: str = "uint16") -> Manifest:  # noqa: ARG001
-    from trainjob.data import tokens
-
-    return tokens.fill_files(staging, name, source, dtype, origin)
-
-
-def _image_way(kind: str) -> Way:
-    def make(staging: Path, say: Say, name: str, origin: str, source: str, **options: Any) -> Manifest:
-        from trainjob.data import image_sets
-
-        return image_sets.fill(staging, kind, source, image_sets.request(name, origin, say, **options))
-
-    return Way(make, ("source", "store", "shape", "skip_damaged"))
-
-
-# What a user's own data set may be made from, by --kind. Each `fill` also takes the name and the origin.
+_IMAGES = Way("image_sets", "fill", ("source", "store", "shape", "skip_damaged"))
+# Sources of a user's own data set, by --kind. Each `fill` also takes the name and the origin, that of images the kind.
 KINDS: Dict[str, Way] = {
-    "text": Way(_make_text, ("source", "held_out")),
-    "tokens": Way(_make_tokens, ("source", "dtype")),
-    "imagefolder": _image_way("imagefolder"),
-    "webdataset": _image_way("webdataset"),
-    "parquet": _image_way("parquet"),
+    "text": Way("tokens", "fill_text", ("source", "held_out")),
+    "tokens": Way("tokens", "fill_files", ("source", "dtype")),
+    "imagefolder": _IMAGES,
+    "webdataset": _IMAGES,
+    "parquet": _IMAGES,
 }
 # Names of options on the command line.
 FLAGS: Dict[str, str] = {"source": "--from", "held_out": "--held-out", "skip_damaged": "--skip-damaged"}
@@ -105,33 +66,39 @@ def prepare(
 
     `kind` says what a data set of the user's own is made from. `again` replaces an existing data set; `say` is called
     with the progress of long work; options that are None are not given. Raises UserError for a name or an option that
-    is not known, DamagedData for a data set that is damaged.
+    is not known, DamagedDataError for a data set that is damaged.
     """
     given = {option: value for option, value in options.items() if value is not None}
     way = _way(name, given) if kind is None else _way_of_kind(name, kind, given)
     folder = data_dir / name
     prepared = None if again else read_manifest(folder)
+    origin = describe(Sizes(**given)) if name == MADE_UP and given else None
     if kind is not None:
-        given["source"] = os.path.abspath(os.path.expanduser(given["source"]))
-        origin = _origin(kind, given)
-        given.update(name=name, origin=origin)
+        source = given["source"] = os.path.abspath(os.path.expanduser(given["source"]))
+        # Equal where the options are.
+        others = ["%s %s" % (_flag(option), given[option]) for option in sorted(given) if option != "source"]
+        origin = "; ".join(["%s in %s" % (kind, source), *others])
+        given.update(name=name, origin=origin, **({"kind": kind} if way is _IMAGES else {}))
     if prepared is None:
-        _write(folder, lambda staging: way.fill(staging, say, **given), again)
-    elif kind is not None:
-        _refuse_other(folder, prepared, origin)
-    elif name == MADE_UP and given:
-        _refuse_other(folder, prepared, describe(Sizes(**given)))
+        _write(folder, lambda staging: way.fill(staging, say, given), again)
+    elif origin is not None and prepared.source != origin:
+        raise UserError(
+            "%s already exists, %s, and the requested one is %s" % (folder, prepared.source, origin),
+            "give --again to replace it",
+        )
     check_folder(folder)
     return folder
 
 
-def _origin(kind: str, options: Dict[str, Any]) -> str:
-    """Return what the manifest says of where the data comes from; equal where the options are."""
-    others = ["%s %s" % (_flag(option), options[option]) for option in sorted(options) if option != "source"]
-    return "; ".join(["%s in %s" % (kind, options["source"]), *others])
+def copy_shipped(staging: Path, say: Say) -> Manifest:  # noqa: ARG001 - every way is called alike
+    """Copy the digits, which come with the package."""
+    manifest = check_folder(SHIPPED / "digits")
+    for facts in files_of(manifest):
+        shutil.copyfile(str(SHIPPED / "digits" / facts.file), str(staging / facts.file))
+    return manifest
 
 
-def _way_of_kind(name: str, kind: str, options: Dict[str, Any]) -> Way:
+def _way_of_kind(name: str, kind: str, options: Mapping[str, object]) -> Way:
     way = KINDS.get(kind)
     if way is None:
         hint = did_you_mean(kind, KINDS)
@@ -147,7 +114,7 @@ def _way_of_kind(name: str, kind: str, options: Dict[str, Any]) -> Way:
     return way
 
 
-def _way(name: str, options: Dict[str, Any]) -> Way:
+def _way(name: str, options: Mapping[str, object]) -> Way:
     way = WAYS.get(name)
     if way is None:
         hint = did_you_mean(name, WAYS)
@@ -159,7 +126,7 @@ def _way(name: str, options: Dict[str, Any]) -> Way:
     return way
 
 
-def _refuse_other_options(what: str, way: Way, options: Dict[str, Any]) -> None:
+def _refuse_other_options(what: str, way: Way, options: Mapping[str, object]) -> None:
     for option in options:
         if option not in way.options:
             flags = ", ".join(_flag(known) for known in way.options) or "no options"
@@ -184,11 +151,3 @@ def _write(folder: Path, fill: Callable[[Path], Manifest], replace: bool) -> Non
             "preparing %s needs numpy, which %s does not have" % (folder.name, sys.executable),
             "pip install 'trainjob[train]'",
         ) from None
-
-
-def _refuse_other(folder: Path, prepared: Manifest, requested: str) -> None:
-    if prepared.source != requested:
-        raise UserError(
-            "%s already exists, %s, and the requested one is %s" % (folder, prepared.source, requested),
-            "give --again to replace it",
-        )

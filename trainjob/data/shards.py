@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Protocol, Tuple, Union
 
 import numpy as np
 
@@ -75,22 +75,18 @@ class Shards:
         """Return split `name` as memory maps. Raises UserError if there is no such split, or a file is cut."""
         facts = split_facts(self.manifest, name)
         if self.manifest.kind == ENCODED:
-            return self._encoded(facts)
+            from trainjob.data.encoded import FILES, SAMPLES, EncodedImages
+
+            samples = self._map(facts.files["samples"], SAMPLES, (facts.samples,))
+            files = self._map(facts.files["files"], FILES, (facts.files["files"].bytes // FILES.itemsize,))
+            names = self._map(facts.files["names"], "uint8", (facts.files["names"].bytes,))
+            copied = self.folder / SOURCE
+            root = copied if copied.is_dir() else Path(self.manifest.root or self.folder)
+            encoded = EncodedImages(self.manifest.name, root, self.manifest.shape, samples, files, names)
+            return Split(encoded, samples["label"])
         shape = (facts.samples, *self.manifest.shape)
         images = self._map(facts.files["images"], self.manifest.dtype, shape)
         return Split(images, self._map(facts.files["labels"], self.manifest.label_dtype, shape[:1]))
-
-    def _encoded(self, facts: SplitFacts) -> Split:
-        from trainjob.data.encoded import FILES, SAMPLES, EncodedImages
-
-        samples = self._map(facts.files["samples"], SAMPLES, (facts.samples,))
-        files = self._map(facts.files["files"], FILES, (facts.files["files"].bytes // FILES.itemsize,))
-        names = self._map(facts.files["names"], "uint8", (facts.files["names"].bytes,))
-        copied = self.folder / SOURCE
-        root = copied if copied.is_dir() else Path(self.manifest.root or self.folder)
-        return Split(
-            EncodedImages(self.manifest.name, root, self.manifest.shape, samples, files, names), samples["label"]
-        )
 
     def tokens(self, name: str) -> Any:
         """Return the tokens of split `name` as a memory map. Raises UserError as `split` does."""
@@ -117,7 +113,7 @@ class Shards:
             )
         return self
 
-    def _map(self, facts: FileFacts, dtype: Any, shape: Tuple[int, ...]) -> Any:
+    def _map(self, facts: FileFacts, dtype: "Union[str, np.dtype]", shape: Tuple[int, ...]) -> np.ndarray:
         check_size(self.folder, self.manifest.name, facts)
         return np.memmap(str(self.folder / facts.file), dtype=np.dtype(dtype), mode="r", shape=shape)
 

@@ -1,7 +1,8 @@
-"""How much made-up data: checked and described without numpy."""
+"""Sizes of made-up data, checked and described without numpy."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from pathlib import Path
@@ -42,10 +43,10 @@ def check(sizes: Sizes) -> Sizes:
 
 def refuse_what_does_not_fit(sizes: Sizes, folder: Path) -> None:
     """Raise UserError if a data set of these sizes fills the disk of `folder`, or making it fills the memory."""
-    pixels, samples = _pixels(sizes.shape), sizes.samples + sizes.held_out
-    _refuse(
-        sizes, "on disk", samples * (pixels + _LABEL_BYTES), "the disk of %s has" % folder.parent, _free_disk(folder)
-    )
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(str(there)).free
+    _refuse(sizes, "on disk", _stored_bytes(sizes), "the disk of %s has" % folder.parent, free)
+    pixels = math.prod(sizes.shape)
     patterns = sizes.classes * pixels * _DRAWN_BYTES
     chunk = min(max(sizes.samples, sizes.held_out), CHUNK) * pixels * _DRAWN_BYTES * _COPIES
     labels = max(sizes.samples, sizes.held_out) * _LABEL_BYTES * _COPIES
@@ -54,8 +55,11 @@ def refuse_what_does_not_fit(sizes: Sizes, folder: Path) -> None:
 
 def refuse_what_memory_cannot_hold(sizes: Sizes) -> None:
     """Raise UserError if the images of a data set of these sizes are more than the memory holds."""
-    needed = (sizes.samples + sizes.held_out) * (_pixels(sizes.shape) + _LABEL_BYTES)
-    _refuse(sizes, "of memory", needed, "this machine has", available_memory())
+    _refuse(sizes, "of memory", _stored_bytes(sizes), "this machine has", available_memory())
+
+
+def _stored_bytes(sizes: Sizes) -> int:
+    return (sizes.samples + sizes.held_out) * (math.prod(sizes.shape) + _LABEL_BYTES)
 
 
 def _refuse(sizes: Sizes, what: str, needed: int, owner: str, free: int) -> None:
@@ -63,33 +67,18 @@ def _refuse(sizes: Sizes, what: str, needed: int, owner: str, free: int) -> None
         return
     fitting = free * (sizes.samples + sizes.held_out) // needed - sizes.held_out
     raise UserError(
-        "%s synthetic samples of shape %s with %s classes take %s %s, and %s %s free"
-        % (
-            "{:,}".format(sizes.samples + sizes.held_out),
+        "{:,} synthetic samples of shape {} with {:,} classes take {:,.1f} GB {}, and {} {:,.1f} GB free".format(
+            sizes.samples + sizes.held_out,
             shape_text(sizes.shape),
-            "{:,}".format(sizes.classes),
-            _gigabytes(needed),
+            sizes.classes,
+            needed / 1e9,
             what,
             owner,
-            _gigabytes(free),
+            free / 1e9,
         ),
         "choose at most --samples %d" % fitting if fitting > 0 else "choose a smaller --shape, or fewer samples",
         "too-large",
     )
-
-
-def _pixels(shape: Tuple[int, int, int]) -> int:
-    channels, height, width = shape
-    return channels * height * width
-
-
-def _gigabytes(count: int) -> str:
-    return "{:,.1f} GB".format(count / 1e9)
-
-
-def _free_disk(folder: Path) -> int:
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
-    return shutil.disk_usage(str(there)).free
 
 
 def available_memory() -> int:

@@ -1,6 +1,6 @@
 """Copies a data set to a disk of the host, once for all ranks there, so that training reads it from nearby.
 
-A copy is a folder of its own, named by the checksum of the manifest. Whoever comes first copies; the others wait for
+A copy is a folder named by the checksum of the manifest. The first process copies; the others wait for
 its lock. Every file is compared with its sha256 before it gets its name, and an interrupted copy is continued.
 A rank holds the lock, shared, as long as it lives, so that a copy in use is never removed.
 """
@@ -16,19 +16,16 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import files_of, sha256_of
+from trainjob.data.checking import Progress, Say, files_of, sha256_of
 from trainjob.data.manifest import FILE_NAME, SOURCE, find, not_prepared
 from trainjob.data.shards import Shards, open_data_set
 from trainjob.records.files import remove_if_there
 
-Say = Callable[[str], None]
-
 _CHUNK = 1 << 22
 _COPIES = 8  # at once: small files take longer to open than to copy
-_SAY_EVERY_S = 5.0
 _BETWEEN_TRIES_S = 0.05
 _COMPLETE = ".complete"
 
@@ -95,8 +92,8 @@ def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if (target / _COMPLETE).exists():
             return
-        # Nobody may wait for the exclusive lock: whoever gets it keeps a shared one as long as it lives. Those who find
-        # it taken wait above, until the copy is made.
+        # No process may wait for the exclusive lock: the one that gets it keeps a shared one as long as it lives. Those
+        # that find it taken wait above, until the copy is made.
         fcntl.flock(lock, fcntl.LOCK_UN)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,28 +113,33 @@ def _make_own(target: Path) -> None:
     target.mkdir(mode=0o700, exist_ok=True)
     facts = os.lstat(str(target))
     if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
-        raise UserError("%s belongs to somebody else" % target, "Remove it, or give --stage another folder")
+        raise UserError("%s belongs to another user" % target, "Remove it, or give --stage another folder")
 
 
 def _copy(data_set: Shards, target: Path, say: Say) -> None:
     _make_own(target)  # again: a run that has ended since it was opened may have removed it
-    name = data_set.manifest.name
+    manifest, name = data_set.manifest, data_set.manifest.name
     folder = target / data_set.folder.name
-    files = list(_files(data_set, folder))
-    missing = [one for one in files if not _is_whole(one)]
+    files = [
+        _File(data_set.folder / facts.file, folder / facts.file, facts.bytes, facts.sha256, 0)
+        for facts in files_of(manifest)
+    ]
+    for indexed in data_set.indexed_files() if manifest.root else ():
+        origin, copy = Path(manifest.root) / indexed.name, folder / SOURCE / indexed.name
+        files.append(_File(origin, copy, indexed.bytes, indexed.sha256, indexed.changed_ns))
+    # A copy's name tells that it was compared, but a crash may have cut it since.
+    missing = [one for one in files if _size(one.copy) != one.bytes or sha256_of(one.copy) != one.sha256]
     needed = sum(one.bytes - _size(_part(one.copy)) for one in missing)
     free = shutil.disk_usage(str(target)).free
     if needed > free:
         raise _full(name, target.parent, "%s are missing, and it has %s free" % (_shown(needed), _shown(free)))
-    total, copied, said_at = sum(one.bytes for one in missing), 0, time.monotonic()
+    total, copied, progress = sum(one.bytes for one in missing), 0, Progress(say)
     for parent in {one.copy.parent for one in missing} | {folder}:
         parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_COPIES) as pool:
         for one, _ in zip(missing, pool.map(_copy_file, missing)):
             copied += one.bytes
-            if time.monotonic() - said_at > _SAY_EVERY_S:
-                said_at = time.monotonic()
-                say("staging %s: %s of %s" % (name, _shown(copied), _shown(total)))
+            progress("staging %s: %s of %s" % (name, _shown(copied), _shown(total)))
     shutil.copyfile(str(data_set.folder / FILE_NAME), str(folder / FILE_NAME))
     sync_disk(folder)  # once for all files
     (target / _COMPLETE).touch()
@@ -159,20 +161,6 @@ def sync_disk(folder: Path) -> None:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
     finally:
         os.close(descriptor)
-
-
-def _files(data_set: Shards, folder: Path) -> Iterator[_File]:
-    for facts in files_of(data_set.manifest):
-        yield _File(data_set.folder / facts.file, folder / facts.file, facts.bytes, facts.sha256, 0)
-    if data_set.manifest.root:
-        for one in data_set.indexed_files():
-            path = Path(data_set.manifest.root) / one.name
-            yield _File(path, folder / SOURCE / one.name, one.bytes, one.sha256, one.changed_ns)
-
-
-def _is_whole(file: _File) -> bool:
-    """Return whether the copy is there; its name tells that it was compared, but a crash may have cut it since."""
-    return _size(file.copy) == file.bytes and sha256_of(file.copy) == file.sha256
 
 
 def _size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Made-up images of any size: every class a pattern of its own under noise, so that a model can learn them."""
+"""Made-up images of any size: each class has its own pattern under noise, so that a model can learn them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from typing import Any, Dict, Iterator
 
 import numpy as np
 
-from trainjob.data.manifest import MADE_UP, FileFacts, Manifest, SplitFacts
+from trainjob.data.checking import Say
+from trainjob.data.manifest import MADE_UP, Manifest, SplitFacts
 from trainjob.data.shards import Split, split_facts
 from trainjob.data.sizes import CHUNK, Sizes, check, describe, refuse_what_does_not_fit, refuse_what_memory_cannot_hold
-from trainjob.data.writing import write_array, write_file
+from trainjob.data.writing import write_images
 
 # A split's stream of random numbers; the patterns of the classes have stream 0, a split's noise another still.
 _STREAMS = {"train": 1, "test": 2}
 _NOISE = 16
 
 
-def fill(folder: Path, sizes: Sizes) -> Manifest:
-    """Write the files of a synthetic data set into `folder` and return its manifest. Raises UserError."""
+def fill(folder: Path, say: Say, **options: Any) -> Manifest:  # noqa: ARG001 - see prepare.Way
+    """Write the files of a synthetic data set of these Sizes and return its manifest. Raises UserError."""
+    sizes = Sizes(**options)
     refuse_what_does_not_fit(check(sizes), folder)
-    return manifest(sizes, {name: _write(folder, name, sizes) for name in _STREAMS})
+    splits = {}
+    for split in _STREAMS:
+        chunks = (chunk.tobytes() for chunk in images(sizes, split))
+        splits[split] = write_images(folder, split, chunks, labels(sizes, split))
+    return manifest(sizes, splits)
 
 
 def manifest(sizes: Sizes, splits: Dict[str, SplitFacts]) -> Manifest:
@@ -48,12 +54,12 @@ def counts(sizes: Sizes) -> Dict[str, int]:
     return {"train": sizes.samples, "test": sizes.held_out}
 
 
-def labels(sizes: Sizes, split: str) -> Any:
+def labels(sizes: Sizes, split: str) -> np.ndarray:
     """Return the labels of one split: (samples,) uint16."""
     return _random(sizes.seed, _STREAMS[split]).integers(0, sizes.classes, counts(sizes)[split], dtype=np.uint16)
 
 
-def images(sizes: Sizes, split: str) -> Iterator[Any]:
+def images(sizes: Sizes, split: str) -> Iterator[np.ndarray]:
     """Yield the images of one split in chunks: (n, channels, height, width) uint8."""
     patterns = _random(sizes.seed, 0).integers(0, 256, (sizes.classes, *sizes.shape), dtype=np.int16)
     noise = _random(sizes.seed, _STREAMS[split] + _NOISE)
@@ -81,12 +87,5 @@ class MadeUp:
         return hashlib.sha256(self.manifest.to_json().encode()).hexdigest()
 
 
-def _write(folder: Path, name: str, sizes: Sizes) -> SplitFacts:
-    content = write_file(folder / (name + "-images.bin"), (chunk.tobytes() for chunk in images(sizes, name)))
-    files: Dict[str, FileFacts] = {"images": content}
-    files["labels"] = write_array(folder / (name + "-labels.bin"), labels(sizes, name))
-    return SplitFacts(samples=counts(sizes)[name], files=files)
-
-
-def _random(seed: int, stream: int) -> Any:
+def _random(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, stream]))

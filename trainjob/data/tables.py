@@ -6,7 +6,9 @@ or packed.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import itertools
 import sys
 import threading
 from collections import OrderedDict
@@ -37,17 +39,15 @@ def parquet(root: Path) -> Listed:
     if "train" not in files:
         raise UserError("%s has no .parquet and no .arrow files to train on" % root, "correct --from")
     reader = _Reader(root)
-    splits = {split: _listing(reader, names) for split, names in files.items()}
+    splits: Dict[str, Listing] = {}
+    for split, names in files.items():
+        places = [
+            Place(number, row, 0, label)
+            for number, name in enumerate(names)
+            for row, label in enumerate(reader.labels(name))
+        ]
+        splits[split] = Listing(names, places, functools.partial(reader.image, names))
     return Listed(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
-
-
-def _listing(reader: _Reader, names: List[str]) -> Listing:
-    places = [
-        Place(number, row, 0, label)
-        for number, name in enumerate(names)
-        for row, label in enumerate(reader.labels(name))
-    ]
-    return Listing(names, places, lambda place: reader.image(names[place.file], place.offset))
 
 
 def _arrow(module: str) -> Any:
@@ -75,8 +75,13 @@ class _Reader:
         """Return the label of every row of the file `name`. Raises UserError for another schema."""
         try:
             opened = self._open(name)
-            self._check(name, {field.name: str(field.type) for field in self._schema_of(opened)})
-            self._starts[name] = _starts(opened)
+            schema = opened.schema_arrow if hasattr(opened, "schema_arrow") else opened.schema
+            self._check(name, {field.name: str(field.type) for field in schema})
+            if hasattr(opened, "read_row_group"):  # Parquet
+                sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
+            else:  # a table of Arrow's
+                sizes = [opened.num_rows]
+            self._starts[name] = [0, *itertools.accumulate(sizes)]
             groups = [self._table(opened, at, self._columns.label) for at in range(len(self._starts[name]) - 1)]
             labels = [label for group in groups for label in group.column(0).to_pylist()]
         except (OSError, ValueError) as error:  # pyarrow's own are of these kinds
@@ -87,33 +92,26 @@ class _Reader:
             )
         return labels
 
-    def image(self, name: str, row: int) -> bytes:
-        """Return the encoded image in `row`; nothing if there is none."""
+    def image(self, names: List[str], place: Place) -> bytes:
+        """Return the encoded image at `place` in one of the files `names`; nothing if there is none."""
+        name, row = names[place.file], place.offset
         starts = self._starts[name]
         group = next(at for at in range(len(starts) - 1) if row < starts[at + 1])
         with self._lock:
-            table = self._group(name, group)
+            if (name, group) not in self._groups:
+                self._groups[name, group] = self._table(self._open(name), group, self._columns.image)
+                while len(self._groups) > _KEPT:
+                    self._groups.popitem(last=False)
+            table = self._groups[name, group]
         value = table.column(0)[row - starts[group]].as_py()
         content: bytes = (value.get("bytes") if isinstance(value, dict) else value) or b""
         return content
-
-    def _group(self, name: str, group: int) -> Any:
-        key = name, group
-        if key not in self._groups:
-            self._groups[key] = self._table(self._open(name), group, self._columns.image)
-            while len(self._groups) > _KEPT:
-                self._groups.popitem(last=False)
-        return self._groups[key]
 
     def _open(self, name: str) -> Any:
         path = str(self._root / name)
         if name.endswith(".parquet"):
             return _arrow("pyarrow.parquet").ParquetFile(path)
         return _arrow("pyarrow.ipc").open_stream(_arrow("pyarrow").memory_map(path)).read_all()
-
-    @staticmethod
-    def _schema_of(opened: Any) -> Any:
-        return opened.schema_arrow if hasattr(opened, "schema_arrow") else opened.schema
 
     @staticmethod
     def _table(opened: Any, group: int, column: str) -> Any:
@@ -123,8 +121,16 @@ class _Reader:
 
     def _check(self, name: str, schema: Dict[str, str]) -> None:
         if not self._schema[0]:
-            self._columns = self._chosen(name, schema)
-            self._schema = name, schema
+            image = [column for column in _IMAGE if "binary" in schema.get(column, "")]
+            label = [column for column in _LABEL if "int" in schema.get(column, "")]
+            if not image or not label:
+                columns = ", ".join("%s (%s)" % pair for pair in schema.items())
+                raise UserError(
+                    "%s has columns %s; expected are encoded images in one of %s and whole numbers in one of %s"
+                    % (self._root / name, columns, ", ".join(_IMAGE), ", ".join(_LABEL)),
+                    "rename its columns",
+                )
+            self._columns, self._schema = _Columns(image[0], label[0]), (name, schema)
         for column in self._columns:
             first = self._schema[1][column]
             if schema.get(column) != first:
@@ -133,22 +139,3 @@ class _Reader:
                     % (self._root / name, column, schema.get(column, "none"), self._schema[0], first),
                     "Remove the file, or write it with the schema of the others",
                 )
-
-    def _chosen(self, name: str, schema: Dict[str, str]) -> _Columns:
-        image = [one for one in _IMAGE if "binary" in schema.get(one, "")]
-        label = [one for one in _LABEL if "int" in schema.get(one, "")]
-        if not image or not label:
-            columns = ", ".join("%s (%s)" % pair for pair in schema.items())
-            raise UserError(
-                "%s has columns %s; expected are encoded images in one of %s and whole numbers in one of %s"
-                % (self._root / name, columns, ", ".join(_IMAGE), ", ".join(_LABEL)),
-                "rename its columns",
-            )
-        return _Columns(image[0], label[0])
-
-
-def _starts(opened: Any) -> List[int]:
-    if not hasattr(opened, "read_row_group"):
-        return [0, opened.num_rows]
-    sizes = [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)]
-    return [sum(sizes[:at]) for at in range(len(sizes) + 1)]

@@ -1,4 +1,4 @@
-"""Tokens: text as bytes, the documentation that comes with Python, and token files that somebody else has made.
+"""Tokens: text as bytes, the documentation that comes with Python, and token files made by other programs.
 
 A split is one file of uint16 or uint32 numbers. Text becomes one token a byte, so that the vocabulary is 256; byte 0,
 which no text holds, stands after every document.
@@ -10,12 +10,13 @@ import hashlib
 import os
 import platform
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Mapping, Optional
 
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.data.manifest import PYTHON_DOCS, TOKENS, FileFacts, Manifest, SplitFacts
+from trainjob.data.checking import Say
+from trainjob.data.manifest import PYTHON_DOCS, TOKENS, Manifest, SplitFacts
 from trainjob.data.shards import split_facts
 from trainjob.data.writing import write_file
 
@@ -25,12 +26,20 @@ _HELD_OUT_SHARE = 10  # one in so many tokens
 _TEXTS = (".txt", ".md", ".rst", ".py")
 _CHUNK = 1 << 22  # tokens
 DTYPES = ("uint16", "uint32")
+_DOCS_ORIGIN = "the topics of help() in Python %s" % platform.python_version()
 
 
 # -- text --------------------------------------------------------------------------------------
 
 
-def fill_text(staging: Path, name: str, source: str, held_out: Optional[int], origin: str) -> Manifest:
+def fill_text(
+    staging: Path,
+    say: Say,  # noqa: ARG001 - see prepare.Way
+    name: str,
+    origin: str,
+    source: str,
+    held_out: Optional[int] = None,
+) -> Manifest:
     """Write the text files in `source`, a file or a folder, as tokens. Raises UserError."""
     path = Path(source).expanduser()
     files = (
@@ -39,7 +48,7 @@ def fill_text(staging: Path, name: str, source: str, held_out: Optional[int], or
     texts = [text for text in map(_text, files) if text]
     if not texts:
         raise UserError("%s holds no text: no file that ends in %s" % (path, ", ".join(_TEXTS)), "correct --from")
-    return _write(staging, name, _parts(name, _of_texts(texts), held_out), origin)
+    return _write(staging, name, _splits_of(name, texts, held_out), origin)
 
 
 def _text(path: Path) -> bytes:
@@ -55,12 +64,9 @@ def _text(path: Path) -> bytes:
     return content
 
 
-def _of_texts(texts: List[bytes]) -> Any:
-    return np.frombuffer(b"".join(text + _END for text in texts), np.uint8).astype(np.uint16)
-
-
-def _parts(name: str, tokens: Any, held_out: Optional[int]) -> Dict[str, Any]:
-    """Return the splits of `tokens`: the last `held_out` of them, else a tenth, are held out."""
+def _splits_of(name: str, texts: List[bytes], held_out: Optional[int] = None) -> Dict[str, np.ndarray]:
+    """Return the tokens of `texts` by split: the last `held_out` of them, else a tenth, are held out."""
+    tokens = np.frombuffer(b"".join(text + _END for text in texts), np.uint8).astype(np.uint16)
     last = len(tokens) // _HELD_OUT_SHARE if held_out is None else held_out
     if not 0 <= last < len(tokens):
         raise UserError(
@@ -72,15 +78,22 @@ def _parts(name: str, tokens: Any, held_out: Optional[int]) -> Dict[str, Any]:
 
 
 def _write(
-    staging: Path, name: str, parts: Dict[str, Any], origin: str, dtype: str = "uint16", vocabulary: int = _BYTES
+    staging: Path,
+    name: str,
+    splits: Mapping[str, np.ndarray],
+    origin: str,
+    dtype: str = "uint16",
+    vocabulary: int = _BYTES,
 ) -> Manifest:
-    splits = {split: SplitFacts(len(part), {"tokens": _copy(staging, split, part)}) for split, part in parts.items()}
-    return _manifest(name, dtype, vocabulary, splits, origin)
+    written = {}
+    for split, tokens in splits.items():
+        chunks = (part.tobytes() for part in _chunks(tokens))
+        written[split] = SplitFacts(len(tokens), {"tokens": write_file(staging / (split + "-tokens.bin"), chunks)})
+    return _manifest(name, dtype, vocabulary, written, origin)
 
 
-def _copy(staging: Path, split: str, tokens: Any) -> FileFacts:
-    chunks: Iterator[bytes] = (tokens[at : at + _CHUNK].tobytes() for at in range(0, len(tokens), _CHUNK))
-    return write_file(staging / (split + "-tokens.bin"), chunks)
+def _chunks(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    return (tokens[at : at + _CHUNK] for at in range(0, len(tokens), _CHUNK))
 
 
 def _manifest(name: str, dtype: str, vocabulary: int, splits: Dict[str, SplitFacts], origin: str) -> Manifest:
@@ -104,20 +117,15 @@ def _manifest(name: str, dtype: str, vocabulary: int, splits: Dict[str, SplitFac
 # -- the documentation that comes with Python --------------------------------------------------
 
 
-def fill_python_docs(staging: Path) -> Manifest:
+def fill_python_docs(staging: Path, say: Say) -> Manifest:  # noqa: ARG001 - see prepare.Way
     """Write the topics that Python's own `help` shows, as tokens: about 420,000 for training."""
-    return _write(staging, PYTHON_DOCS, _python_docs(), _docs_origin())
+    return _write(staging, PYTHON_DOCS, _python_docs(), _DOCS_ORIGIN)
 
 
-def _docs_origin() -> str:
-    return "the topics of help() in Python %s" % platform.python_version()
-
-
-def _python_docs() -> Dict[str, Any]:
+def _python_docs() -> Dict[str, np.ndarray]:
     from pydoc_data import topics
 
-    texts = [topics.topics[topic].strip().encode() for topic in sorted(topics.topics)]
-    return _parts(PYTHON_DOCS, _of_texts(texts), None)
+    return _splits_of(PYTHON_DOCS, [topics.topics[topic].strip().encode() for topic in sorted(topics.topics)])
 
 
 class PythonDocs:
@@ -126,9 +134,9 @@ class PythonDocs:
     def __init__(self) -> None:
         self._splits = _python_docs()
         facts = {split: SplitFacts(len(part), {}) for split, part in self._splits.items()}
-        self.manifest = _manifest(PYTHON_DOCS, "uint16", _BYTES, facts, _docs_origin())
+        self.manifest = _manifest(PYTHON_DOCS, "uint16", _BYTES, facts, _DOCS_ORIGIN)
 
-    def tokens(self, name: str) -> Any:
+    def tokens(self, name: str) -> np.ndarray:
         """Return the tokens of split `name`. Raises UserError if there is none."""
         split_facts(self.manifest, name)
         return self._splits[name]
@@ -141,7 +149,14 @@ class PythonDocs:
 # -- files of tokens ---------------------------------------------------------------------------
 
 
-def fill_files(staging: Path, name: str, source: str, dtype: str, origin: str) -> Manifest:
+def fill_files(
+    staging: Path,
+    say: Say,  # noqa: ARG001 - see prepare.Way
+    name: str,
+    origin: str,
+    source: str,
+    dtype: str = "uint16",
+) -> Manifest:
     """Copy the token files in `source`: raw numbers of type `dtype` as train.bin and val.bin, or .npy files.
 
     A file that is given by itself is the training split. Raises UserError.
@@ -149,32 +164,26 @@ def fill_files(staging: Path, name: str, source: str, dtype: str, origin: str) -
     path = Path(source).expanduser()
     if dtype not in DTYPES:
         raise UserError("tokens are uint16 or uint32, and --dtype is %s" % dtype, "give --dtype uint16 or uint32")
-    files = {"train": path} if path.is_file() else _token_files(path)
+    files = {"train": path} if path.is_file() else {}
+    stems = {"train": ("train",), "test": ("val", "validation", "valid", "test")} if not files else {}
+    for split, names in stems.items():
+        candidates = (path / (name + suffix) for name in names for suffix in (".bin", ".npy"))
+        found = next((file for file in candidates if file.is_file()), None)
+        if found is not None:
+            files[split] = found
     if "train" not in files:
         raise UserError("%s has no train.bin and no train.npy" % path, "give --from FOLDER with one, or --from FILE")
     maps = {split: _mapped(file, dtype) for split, file in files.items()}
     kinds = {str(tokens.dtype) for tokens in maps.values()}
     if len(kinds) > 1:
         raise UserError("the token files in %s differ in type: %s" % (path, ", ".join(sorted(kinds))), "convert one")
-    largest = max(
-        int(tokens[at : at + _CHUNK].max()) for tokens in maps.values() for at in range(0, len(tokens), _CHUNK)
-    )
+    largest = max(int(part.max()) for tokens in maps.values() for part in _chunks(tokens))
     return _write(staging, name, maps, origin, kinds.pop(), largest + 1)
 
 
-def _token_files(folder: Path) -> Dict[str, Path]:
-    files: Dict[str, Path] = {}
-    for split, stems in (("train", ("train",)), ("test", ("val", "validation", "valid", "test"))):
-        candidates = [folder / (stem + suffix) for stem in stems for suffix in (".bin", ".npy")]
-        present = [one for one in candidates if one.is_file()]
-        if present:
-            files[split] = present[0]
-    return files
-
-
-def _mapped(path: Path, dtype: str) -> Any:
+def _mapped(path: Path, dtype: str) -> np.ndarray:
     if path.suffix == ".npy":
-        tokens = np.load(str(path), mmap_mode="r", allow_pickle=False)
+        tokens: np.ndarray = np.load(str(path), mmap_mode="r", allow_pickle=False)
         if str(tokens.dtype) not in DTYPES or tokens.ndim != 1:
             raise UserError(
                 "%s holds %s of shape %s, and tokens are one row of uint16 or uint32"

@@ -1,1 +1,1 @@
-"""Container images: what goes in, who builds them, and how one is run by hand."""
+"""Container images: their build context, and the engines' command lines that build and run them."""

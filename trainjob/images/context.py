@@ -1,4 +1,4 @@
-"""The build context: our steps and wheel, what pip is asked for, and the user's wheelhouse. Nothing else goes in."""
+"""The build context: our steps and package, the requirements for pip, the user's wheelhouse, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
-from trainjob.images.wheel import requirements, write_wheel
 
 KINDS = ("cpu", "cuda", "ipu")
 # As the Makefile installs it.
@@ -26,7 +26,7 @@ _FOR_IPUS = "tqdm"
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What an image is made from, beside our own files. `wheelhouse` None: wheels come from the registry."""
+    """The parts of an image that are not our own files. `wheelhouse` None: wheels come from the registry."""
 
     kind: str
     wheelhouse: Path | None = None
@@ -37,10 +37,34 @@ class Ingredients:
 @contextmanager
 def context(ingredients: Ingredients) -> Iterator[Path]:
     """Yield a folder to build in, which is gone afterwards. Raises UserError for what can't be built from."""
-    _check(ingredients)
+    check_kind(ingredients.kind)
+    wheelhouse = ingredients.wheelhouse
+    if ingredients.index_url and re.match(r"[a-z+]+://[^/]*@", ingredients.index_url):
+        raise UserError(
+            "--index-url holds a user name or a password, and a build would keep it",
+            "download the wheels with pip and give the folder as --wheelhouse",
+        )
+    if wheelhouse and not any(wheelhouse.glob("*.whl")):
+        for_pip = [_FOR_IPUS] if ingredients.kind == "ipu" else [ingredients.torch, *_requirements(but="torch")]
+        raise UserError(
+            f"--wheelhouse {wheelhouse} holds no *.whl file",
+            "fill it, with a pip of the image's version of Python: "
+            f"pip download --dest {shlex.quote(str(wheelhouse))} {shlex.join(for_pip)}",
+        )
     with TemporaryDirectory(prefix="trainjob-image-") as name:
         folder = Path(name)
-        _fill(folder, ingredients)
+        _copy_steps(ingredients.kind, folder)
+        _copy_wheels(wheelhouse, folder / "wheelhouse")
+        source = ["--no-index", "--find-links wheelhouse"] if wheelhouse else []
+        index = [f"--index-url {ingredients.index_url}"] if ingredients.index_url and not wheelhouse else []
+        if ingredients.kind == "ipu":
+            wanted = [_FOR_IPUS]
+            copy_package(folder / "runtime" / "trainjob", package.RUNTIME_PACKAGES)
+        else:
+            wanted = [ingredients.torch, *_BESIDE_TORCH]
+            copy_package(folder / "package" / "trainjob")
+            (folder / "package.txt").write_text("\n".join([*source, *_requirements(), ""]))
+        (folder / "torch.txt").write_text("\n".join([*source, *index, *wanted, ""]))
         yield folder
 
 
@@ -50,61 +74,55 @@ def check_kind(kind: str) -> None:
         raise UserError(f"image {kind!r} is not one of ours", f"give {', '.join(KINDS)}")
 
 
-def _check(ingredients: Ingredients) -> None:
-    check_kind(ingredients.kind)
-    if ingredients.index_url and re.match(r"[a-z+]+://[^/]*@", ingredients.index_url):
+def copy_package(target: Path, parts: Sequence[str] = ()) -> None:
+    """Copy `parts` of the running package to `target`; without any, all of it, as an installation would have it.
+
+    The files are the same from a clone and from an installation, so that the engine's cache holds.
+    """
+    ignore = shutil.ignore_patterns("__pycache__")
+    if parts:
+        target.mkdir(parents=True)
+        shutil.copy2(package.folder() / "__init__.py", target)
+        for name in parts:
+            shutil.copytree(package.folder() / name, target / name, ignore=ignore)
+        return
+    shutil.copytree(package.folder(), target, ignore=ignore)
+    for name in package.COMPANIONS:
+        shutil.copytree(package.companion(name), target / name, ignore=ignore, dirs_exist_ok=True)
+    # What importlib.metadata reads; without the README, whose changes would build every image again.
+    installed = _distribution()
+    facts = target.with_name(f"trainjob-{installed.version}.dist-info")
+    facts.mkdir()
+    (facts / "METADATA").write_text((installed.read_text("METADATA") or "").partition("\n\n")[0] + "\n")
+    (facts / "LICENSE").write_text(installed.read_text("licenses/LICENSE") or "")
+
+
+def _distribution() -> metadata.Distribution:
+    try:
+        return metadata.distribution("trainjob")
+    except metadata.PackageNotFoundError:
         raise UserError(
-            "--index-url holds a user name or a password, and a build would keep it",
-            "download the wheels with pip and give the folder as --wheelhouse",
-        )
-    if ingredients.wheelhouse and not any(ingredients.wheelhouse.glob("*.whl")):
-        raise UserError(
-            f"--wheelhouse {ingredients.wheelhouse} holds no *.whl file",
-            "fill it, with a pip of the image's version of Python: "
-            f"pip download --dest {shlex.quote(str(ingredients.wheelhouse))} {_for_pip(ingredients)}",
-        )
+            "trainjob runs from sources that are not installed, so what it needs is not known", "run: pip install -e ."
+        ) from None
 
 
-def _for_pip(ingredients: Ingredients) -> str:
-    if ingredients.kind == "ipu":
-        return _FOR_IPUS
-    # torch stands among our requirements, too, for any version from 1.10 on.
-    ours = [text for text in requirements() if not text.startswith("torch>")]
-    return shlex.join([ingredients.torch, *ours])
+def _requirements(but: str | None = None) -> list[str]:
+    """Return what pip installs beside us where ranks train, without `but`: our own needs and those of extra `train`."""
+    wanted = (text.partition(";") for text in _distribution().requires or ())
+    names = [name.strip() for name, _, marker in wanted if not marker or "'train'" in marker or '"train"' in marker]
+    return [name for name in names if re.split("[<>=]", name)[0] != but]
 
 
-def _fill(folder: Path, ingredients: Ingredients) -> None:
+def _copy_steps(kind: str, folder: Path) -> None:
     ours = package.companion("containers")
-    shutil.copy2(ours / ingredients.kind / "Dockerfile", folder)
-    shutil.copy2(ours / "apptainer" / f"{ingredients.kind}.def", folder / "image.def")
+    shutil.copy2(ours / kind / "Dockerfile", folder)
+    shutil.copy2(ours / "apptainer" / f"{kind}.def", folder / "image.def")
     shutil.copytree(ours / "steps", folder / "steps")
     # Files of a wheel have no x bit.
     for step in (folder / "steps").iterdir():
         step.chmod(0o755)
-    _copy_wheels(ingredients.wheelhouse, folder / "wheelhouse")
-    wanted = [_FOR_IPUS] if ingredients.kind == "ipu" else [ingredients.torch, *_BESIDE_TORCH]
-    (folder / "torch.txt").write_text("\n".join([*_source(ingredients), *wanted, ""]))
-    if ingredients.kind == "ipu":
-        _copy_runtime(folder / "runtime" / "trainjob")
+    if kind == "ipu":
         shutil.copy2(ours / "ipu" / "verify.py", folder)
-    else:
-        _add_package(folder, ingredients)
-
-
-def _add_package(folder: Path, ingredients: Ingredients) -> None:
-    (folder / "package").mkdir()
-    wheel = write_wheel(folder / "package")
-    # By its path: a registry may hold another project of this name.
-    (folder / "package.txt").write_text("\n".join([*_wheelhouse(ingredients), f"./package/{wheel.name}[train]", ""]))
-
-
-def _source(ingredients: Ingredients) -> list[str]:
-    index = [f"--index-url {ingredients.index_url}"] if ingredients.index_url else []
-    return _wheelhouse(ingredients) or index
-
-
-def _wheelhouse(ingredients: Ingredients) -> list[str]:
-    return ["--no-index", "--find-links wheelhouse"] if ingredients.wheelhouse else []
 
 
 def _copy_wheels(wheelhouse: Path | None, target: Path) -> None:
@@ -112,20 +130,8 @@ def _copy_wheels(wheelhouse: Path | None, target: Path) -> None:
     # An engine copies no folder that is empty.
     (target / ".keep").touch()
     for wheel in sorted(wheelhouse.glob("*.whl")) if wheelhouse else ():
-        _link_or_copy(wheel.resolve(), target / wheel.name)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    # torch's wheel is up to 1 GB: a second name costs nothing where both lie on one disk.
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def _copy_runtime(target: Path) -> None:
-    ignore = shutil.ignore_patterns("__pycache__")
-    target.mkdir(parents=True)
-    shutil.copy2(package.folder() / "__init__.py", target)
-    for name in package.RUNTIME_PACKAGES:
-        shutil.copytree(package.folder() / name, target / name, ignore=ignore)
+        # torch's wheel is up to 1 GB: a second name costs nothing where both are on one disk.
+        try:
+            os.link(wheel.resolve(), target / wheel.name)
+        except OSError:
+            shutil.copy2(wheel, target / wheel.name)

@@ -1,10 +1,10 @@
-"""The engine's command lines: those that build an image in a context, and the one that runs an image by hand."""
+"""The command lines of container engines: one builds an image in a context, one runs an image by hand."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ _IPUOF = "/ipuof"
 
 @dataclass(frozen=True)
 class Build:
-    """What is built, by whom, under which name. `base` None: the one that the Dockerfile names."""
+    """An image to build: its parts, engine and name. `base` None: the one that the Dockerfile names."""
 
     ingredients: Ingredients
     engine: str
@@ -62,7 +62,7 @@ def build_command(image: Build) -> list[str]:
 
 
 def default_name(kind: str, engine: str) -> str:
-    """Return what an image is called unless the user says: a reference, or Apptainer's file."""
+    """Return the default name of an image: a reference, or Apptainer's file."""
     return f"trainjob-{kind}.sif" if engine == "apptainer" else f"trainjob:{kind}"
 
 
@@ -72,7 +72,7 @@ def digest(image: Build) -> str | None:
 
 
 def next_command(image: Build) -> str:
-    """Return what shows that the image works."""
+    """Return the command that shows that the image works."""
     if image.engine == "apptainer":
         return f"apptainer run {image.name}"
     return f"{image.engine} run --rm {image.name}"
@@ -83,7 +83,7 @@ def next_command(image: Build) -> str:
 
 @dataclass(frozen=True)
 class Caller:
-    """What the command line depends on: who runs it, where, and what this machine has."""
+    """The facts that the command line depends on: who runs it, where, and what this machine has."""
 
     folder: Path
     user: int
@@ -102,67 +102,47 @@ def caller() -> Caller:
 
 def run_command(kind: str, engine: str, image: str, words: Sequence[str], at: Caller) -> list[str]:
     """Return the engine's command line. Raises UserError for an IPU image where nothing says how to reach IPUs."""
-    terminal = ["--interactive", "--tty"] if at.has_terminal else []
-    project = ["--volume", f"{at.folder}:{_PROJECT}"] if words else []
+    by_id = engine != "podman" or at.user == 0
     return [
-        engine,
-        "run",
-        "--rm",
-        *terminal,
-        *_user(engine, at),
-        *project,
+        *(engine, "run", "--rm"),
+        *(("--interactive", "--tty") if at.has_terminal else ()),
+        *(("--user", f"{at.user}:{at.group}") if by_id else ("--userns", "keep-id")),
+        *(("--volume", f"{at.folder}:{_PROJECT}") if words else ()),
         *_accelerators(kind, engine, at),
         image,
         *words,
     ]
 
 
-def _user(engine: str, at: Caller) -> list[str]:
-    if engine == "podman" and at.user != 0:
-        return ["--userns", "keep-id"]
-    return ["--user", f"{at.user}:{at.group}"]
-
-
 def _accelerators(kind: str, engine: str, at: Caller) -> list[str]:
     flags = list(device_flags(engine, ACCELERATORS[kind]))
     if kind == "cuda":
         return ["--ipc", "host", *flags]
-    if kind == "ipu":
-        return ["--network", "host", "--ipc", "host", *_ipu_devices(flags, at), *_fabric(at)]
-    return flags
-
-
-def _ipu_devices(flags: list[str], at: Caller) -> list[str]:
-    if (at.devices / "infiniband").is_dir():
+    if kind != "ipu":
         return flags
-    # IPUs on cards in this very machine: there is no fabric, and each has four device files.
     cards = sorted(at.devices.glob("ipu[0-9]*"))
-    return [*flags[: flags.index("--device")], *(word for card in cards for word in ("--device", str(card)))]
+    if not (at.devices / "infiniband").is_dir():
+        # IPUs on cards in this very machine: there is no fabric, and each has four device files.
+        flags = [*flags[: flags.index("--device")], *(word for card in cards for word in ("--device", str(card)))]
+    return ["--network", "host", "--ipc", "host", *flags, *_fabric(at, has_cards=bool(cards))]
 
 
-def _fabric(at: Caller) -> Iterator[str]:
-    """Yield how the container learns its partition: from the V-IPU variables, else from the user's IPUoF file."""
-    names = [name for name in variables("ipu") if name.startswith("IPUOF_") and at.environ.get(name)]
-    configuration = _configuration(at)
-    if names:
-        yield from (word for name in names for word in ("--env", name))
-    elif configuration is not None:
-        yield from ("--volume", f"{configuration.parent}:{_IPUOF}:ro")
-        yield from ("--env", f"IPUOF_CONFIG_PATH={_IPUOF}/{configuration.name}")
-    elif not list(at.devices.glob("ipu[0-9]*")):
+def _fabric(at: Caller, *, has_cards: bool) -> list[str]:
+    """Return how the container learns its partition: from the V-IPU variables, else from the user's IPUoF file."""
+    if names := [name for name in variables("ipu") if name.startswith("IPUOF_") and at.environ.get(name)]:
+        return [word for name in names for word in ("--env", name)]
+    named = at.environ.get("IPUOF_CONFIG_PATH")
+    files = [Path(named)] if named else sorted((at.home / ".ipuof.conf.d").glob("*.conf"))
+    if len(files) > 1:
+        listed = ", ".join(path.name for path in files)
+        raise UserError(f"~/.ipuof.conf.d has several files ({listed})", "set IPUOF_CONFIG_PATH to the one to use")
+    if files:
+        inside = f"IPUOF_CONFIG_PATH={_IPUOF}/{files[0].name}"
+        return ["--volume", f"{files[0].parent}:{_IPUOF}:ro", "--env", inside]
+    if not has_cards:
         raise UserError(
             "nothing says how to reach IPUs from here",
             "set IPUOF_VIPU_API_HOST and IPUOF_VIPU_API_PARTITION_ID, or have `vipu create partition` write a file "
             "into ~/.ipuof.conf.d",
         )
-
-
-def _configuration(at: Caller) -> Path | None:
-    named = at.environ.get("IPUOF_CONFIG_PATH")
-    if named:
-        return Path(named)
-    files = sorted((at.home / ".ipuof.conf.d").glob("*.conf"))
-    if len(files) > 1:
-        names = ", ".join(path.name for path in files)
-        raise UserError(f"~/.ipuof.conf.d has several files ({names})", "set IPUOF_CONFIG_PATH to the one to use")
-    return files[0] if files else None
+    return []

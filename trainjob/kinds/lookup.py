@@ -1,20 +1,25 @@
-"""Finds the cluster that --cluster names: in ./clusters, the user's configuration folder, then the catalog."""
+"""Cluster files: found in ./clusters, the user's folder, then the catalog; read; and drafted from the catalog."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
 from trainjob.cluster.base import Cluster
+from trainjob.cluster.document import Mistake, load
 from trainjob.cluster.errors import ClusterError
-from trainjob.contract.suggest import nearest
-from trainjob.kinds.reading import read_cluster
+from trainjob.cluster.reading import checked, problems_of, text_of
+from trainjob.contract.errors import nearest
+from trainjob.kinds.table import KINDS
 
 CATALOG = Path(__file__).parent / "catalog"
 HERE = Path("clusters")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,11 @@ def user_folder() -> Path:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.yaml"), key=_natural)
+    def pod4_before_pod16(path: Path) -> list[tuple[int, str]]:
+        parts = re.split(r"([0-9]+)", path.stem)
+        return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """Return a key that sorts pod4 before pod16."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", path.stem)]
+    return sorted(folder.glob("*.yaml"), key=pod4_before_pod16)
 
 
 def _at_path(value: str) -> Candidate:
@@ -104,3 +108,71 @@ def _known(value: str, clusters: tuple[Candidate, ...]) -> str:
     others = [f"{candidate.name} ({candidate.origin_word})" for candidate in clusters if candidate.name not in ready]
     names = ", ".join([*others, f"and in the catalog {', '.join(ready)}"] if others else ready)
     return f"{meant} are {names}. A file is given as a path that ends in .yaml"
+
+
+def _meant(word: str, names: Iterable[str]) -> str:
+    close = nearest(word, names)
+    return f"is {close} meant?" if close else ""
+
+
+def read_cluster(path: Path, shown: str | None = None) -> Cluster:
+    """Return the cluster in the file `path`, which errors call `shown`. Raises ClusterError."""
+    where = shown or str(path)
+    return cluster_from_text(text_of(path, where, ClusterError), where)
+
+
+def cluster_from_text(text: str, where: str) -> Cluster:
+    """Return the cluster that `text` describes. Raises ClusterError, whose lines begin with `where`:LINE."""
+    content = load(text)
+    kind = content.values.get("kind")
+    if content.root is None or not isinstance(kind, str) or kind not in KINDS:
+        mistakes, known = list(content.problems), ", ".join(KINDS)
+        if content.root is not None and not any(problem.path == ("kind",) for problem in mistakes):
+            text, cure = f"read {kind!r}, expected one of {known}", _meant(kind, KINDS) if isinstance(kind, str) else ""
+            if "kind" not in content.values:
+                text, cure = "is missing", f"give one of {known}"
+            mistakes.append(Mistake(content.line(("kind",)), 0, ("kind",), text, cure))
+        raise ClusterError.of_all(problems_of(ClusterError, where, mistakes))
+    return checked(content, KINDS[kind].MODEL, where, ClusterError)
+
+
+def draft(name: str, source: str) -> str:
+    """Return the text of a cluster file called `name`, drafted from the catalog's `source`. Raises ClusterError."""
+    refuse_name(name)
+    entries = {entry.name: entry for entry in catalog()}
+    if source not in entries:
+        names = list(entries)
+        raise ClusterError(f'read --from "{source}", expected one of {", ".join(names)}', _meant(source, names))
+    return f"# {name}: drafted from the catalog's {source}.\n{entries[source].path.read_text(encoding='utf-8')}"
+
+
+def refuse_name(name: str) -> None:
+    """Raise ClusterError unless `name` is a valid name for a cluster file."""
+    if not _NAME.fullmatch(name) or name.endswith(".yaml"):
+        raise ClusterError(
+            f'"{name}" can\'t name a cluster file', "use letters, digits, dots, dashes and underscores, without .yaml"
+        )
+
+
+def source_of_kind(kind: str) -> str:
+    """Return the name of the catalog's file for `kind`. Raises ClusterError, which lists the kinds."""
+    if kind not in KINDS:
+        raise ClusterError(f'read --kind "{kind}", expected one of {", ".join(KINDS)}', _meant(kind, KINDS))
+    return KINDS[kind].DRAFT
+
+
+def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:
+    """Return the line (from 1) and the key of every place in `text` that the site must fill in."""
+    return tuple((text.count("\n", 0, match.start()) + 1, match[1]) for match in _MARKED.finditer(text))
+
+
+def write_draft(path: Path, text: str) -> None:
+    """Write `text` to the new file `path`, and create its folder. Raises ClusterError if the file exists."""
+    if path.exists():
+        raise ClusterError(f"{path} exists already, and is not overwritten", "choose another name, or remove it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise ClusterError(f"{path} can't be written: {error.strerror}", "choose a folder that you may write") from None

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from trainjob.cluster.base import IpuCluster
 from trainjob.contract.quoting import Shell
 from trainjob.planning import poprun as rules
-from trainjob.planning import sdk
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
@@ -62,7 +61,7 @@ class PoprunLine:
             "mpi_global_args": Sourced(" ".join(settings.mpi_global_args), origin),
             "mpi_local_args": Sourced(" ".join(settings.mpi_local_args), origin),
             # On one host the ranks inherit mpirun's environment.
-            "forwards": len(request.plan.topology.hosts) > 1,
+            "forwards": request.plan.topology.host_count > 1,
             "forwarded": [Sourced(name, origin) for name in (*environment(request), *settings.forward)],
             "poprun_rows": [row for row in map(list, self._rows()) if row],
             "compile_first": bool(request.job.compile_first),
@@ -113,7 +112,7 @@ class PoprunLine:
         if self.partition is not None:
             yield Option(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
         if self.allocation is not None:
-            is_old = release is not None and sdk.release(release.version) < sdk.ALLOCATIONS_FROM
+            is_old = release is not None and rules.release(release.version) < rules.ALLOCATIONS_FROM
             yield option("vipu-cluster" if is_old else "vipu-allocation", self.allocation, origin)
         for name in ("update_partition", "reset_partition", "remove_partition"):
             choice = getattr(vipu, name)
@@ -126,7 +125,7 @@ class PoprunLine:
         if settings.print_topology:
             yield option("print-topology", True, "default")
         if settings.numa is not None and release is not None:
-            yield option(*rules.numa(settings.numa, sdk.release(release.version)), origin)
+            yield option(*rules.numa(settings.numa, release.version), origin)
         if self._cache is not None:
             yield Option(Shell("--executable-cache-path"), Shell('"$POPTORCH_CACHE_DIR"'))
         for name, value in {**settings.options, **job.poprun}.items():
@@ -138,5 +137,5 @@ class PoprunLine:
         settings = self.cluster.poprun
         if self.cluster.network.interface is not None or settings.mpi_global_args:
             yield Option(Shell("--mpi-global-args"), Shell('"$TRAINJOB_MPI_GLOBAL"'))
-        if len(self.request.plan.topology.hosts) > 1 or settings.mpi_local_args:
+        if self.request.plan.topology.host_count > 1 or settings.mpi_local_args:
             yield Option(Shell("--mpi-local-args"), Shell('"$TRAINJOB_MPI_LOCAL"'))

@@ -1,44 +1,89 @@
-"""The JSON Schemas of cluster and job files, for editors, and the reference page of settings, for readers."""
+"""The JSON Schemas of cluster and job files, for editors, from the same annotations that check them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Union
-
-from pydantic import Field, TypeAdapter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.validation import model_of
-from trainjob.contract import setting_row, settings
-from trainjob.contract.setting_row import Row
+from trainjob.cluster.strict import REQUIRED, Key, Rule, Strict, keys_of
 from trainjob.kinds.table import KINDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
 
 
 def cluster_schema() -> dict[str, Any]:
     """Return the schema of a cluster file, whose key `kind` decides the other keys."""
-    kinds: Any = Union[tuple(model_of(kind.MODEL) for kind in KINDS.values())]  # noqa: UP007 - made from a tuple
-    of_its_kind: TypeAdapter[Any] = TypeAdapter(Annotated[kinds, Field(discriminator="kind")])
-    return {"$schema": _DIALECT, "title": "trainjob cluster file", **of_its_kind.json_schema()}
+    parts: dict[str, object] = {}
+    kinds = {name: _schema(kind.MODEL, parts)["$ref"] for name, kind in KINDS.items()}
+    return {
+        "$schema": _DIALECT,
+        "title": "trainjob cluster file",
+        "$defs": dict(sorted(parts.items())),
+        "discriminator": {"propertyName": "kind", "mapping": kinds},
+        "oneOf": [{"$ref": path} for path in kinds.values()],
+    }
 
 
 def job_schema() -> dict[str, Any]:
     """Return the schema of a job file (--job)."""
-    return {"$schema": _DIALECT, **model_of(Job).model_json_schema(), "title": "trainjob job file"}
+    return {"$schema": _DIALECT, **_object(Job, {}), "title": "trainjob job file"}
 
 
-def settings_page() -> str:
-    """Return the reference page of a job's settings, in Markdown: docs/reference/settings.md."""
-    lines = ["# Settings of a job", "", "Each is a flag of every command that takes a job, and a key of a job file."]
-    listed = list(settings.rows().values())
-    for group in setting_row.GROUPS:
-        lines += ["", f"## {group}", "", "| flag | key | type | default | what |", "|---|---|---|---|---|"]
-        lines += [_table_row(row) for row in listed if row.facts.group == group]
-    return "\n".join([*lines, ""])
+def _object(kind: type[Strict], parts: dict[str, object]) -> dict[str, Any]:
+    """Return the schema of an object with the keys of `kind`."""
+    keys = keys_of(kind)
+    required = [name for name, entry in keys.items() if entry.default is REQUIRED]
+    return {
+        "title": kind.__name__,
+        "description": kind.__doc__,
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: _property(name, entry, parts) for name, entry in keys.items()},
+        **({"required": required} if required else {}),
+    }
 
 
-def _table_row(row: Row) -> str:
-    is_command = row.facts.form == "words"
-    kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
-    flag = "-- COMMAND…" if is_command else row.flag
-    return f"| `{flag}` | `{row.name}` | {kind} | {row.default_in_words} | {row.facts.help} |"
+def _property(name: str, entry: Key, parts: dict[str, object]) -> dict[str, Any]:
+    shown = {"title": name.replace("_", " ").title(), "description": entry.what, **_schema(entry.annotation, parts)}
+    if entry.default is not REQUIRED:
+        shown["default"] = entry.default.as_values() if isinstance(entry.default, Strict) else entry.default
+    return shown
+
+
+def _schema(annotation: Any, parts: dict[str, object]) -> dict[str, Any]:
+    """Return the schema of a value; those of objects are added to `parts`, by name."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        schema = _schema(arguments[0], parts)
+        for rule in arguments[1:]:
+            schema = {"type": list(rule.json_type)} if rule.json_type else schema | _bounds(rule)
+        return schema
+    if origin in (Union, UnionType):
+        branches = [_schema(each, parts) for each in arguments]
+        return {"anyOf": [choice for branch in branches for choice in branch.get("anyOf", [branch])]}
+    if origin is Literal:
+        return {"type": "string", **({"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)})}
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], parts)}
+    if origin is dict:
+        names = _schema(arguments[0], parts)["pattern"]
+        return {"type": "object", "patternProperties": {names: _schema(arguments[1], parts)}}
+    if issubclass(annotation, Strict):
+        if annotation.__name__ not in parts:
+            parts[annotation.__name__] = _object(annotation, parts)
+        return {"$ref": f"#/$defs/{annotation.__name__}"}
+    return {"type": _PLAIN[annotation]}
+
+
+def _bounds(rule: Rule) -> dict[str, Any]:
+    bounds = {
+        "pattern": rule.pattern or None,
+        "minimum": rule.at_least,
+        "exclusiveMinimum": rule.above,
+        "maximum": rule.at_most,
+        "exclusiveMaximum": rule.below,
+        "minItems": rule.fewest or None,
+    }
+    return {name: bound for name, bound in bounds.items() if bound is not None}

@@ -1,15 +1,18 @@
-"""The table of kinds: a new kind is a folder and a row."""
+"""The table of kinds: a new kind is a folder and a row. And the cluster and the job of a run, from its job.json."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trainjob.cluster.validation import validated
+from trainjob.cluster.faults import InvalidError, validated
+from trainjob.cluster.job import Job
 from trainjob.kinds import hosts, local, pod, slurm
+from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
     from trainjob.cluster.base import Cluster
+    from trainjob.records.job import JobRecord
     from trainjob.render.rendered import Page
 
 
@@ -27,6 +30,28 @@ class Kind(Protocol):
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
 
 
-def cluster_of(values: Mapping[str, Any]) -> Cluster:
+def cluster_of(values: Mapping[str, object]) -> Cluster:
     """Return the cluster that a file's keys and values describe; `kind` is one of KINDS. Raises InvalidError."""
-    return validated(KINDS[values["kind"]].MODEL, values)
+    return validated(KINDS[str(values["kind"])].MODEL, values)
+
+
+def recorded_cluster(record: JobRecord) -> Cluster:
+    """Return the cluster of the run that `record` describes. Raises ContractError."""
+    file = record.request.cluster.file
+    if file.get("kind") not in KINDS:
+        known = ", ".join(KINDS)
+        raise ContractError(
+            f"job.json is damaged: asked.cluster.file.kind is {file.get('kind')!r}, expected one of {known}"
+        )
+    try:
+        return cluster_of(file)
+    except InvalidError as refused:
+        raise ContractError(f"job.json is damaged: asked.cluster.file: {refused}") from None
+
+
+def recorded_job(record: JobRecord) -> Job:
+    """Return the job of the run that `record` describes, as it was stated. Raises ContractError."""
+    try:
+        return Job.of(record.request.job)
+    except InvalidError as refused:
+        raise ContractError(f"job.json is damaged: asked.job: {refused}") from None

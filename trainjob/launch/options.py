@@ -23,6 +23,7 @@ class Options(NamedTuple):
     command: List[str]
     launcher: str
     instances: int = 1
+    ranks_per_node: int = 0
     accelerator: str = "cpu"
     working_folder: str = "code"
     port: int = 0
@@ -48,6 +49,7 @@ class _Flag(NamedTuple):
 FLAGS = {
     "launcher": _Flag(choices=("local", *environment.LAUNCHER_NAMES)),
     "instances": _Flag("ranks to start (launcher local)"),
+    "ranks_per_node": _Flag("ranks that the command starts on this node by itself; 0: it is one rank"),
     "accelerator": _Flag(choices=("cpu", "gpu", "ipu")),
     "working_folder": _Flag("where ranks start, below RUN_DIR"),
     "port": _Flag("rendezvous port; 0: choose a free one"),
@@ -89,22 +91,19 @@ def _plain(own: List[str], command: List[str]) -> Optional[Options]:
         name = word[2:].replace("-", "_")
         if not word.startswith("--") or name not in FLAGS:
             return None
-        value = True if _DEFAULTS[name] is False else _value(name, next(words, "-"))
-        if value is None:
+        if _DEFAULTS[name] is False:
+            given[name] = True
+            continue
+        value = next(words, "-")
+        if value.startswith("-") or value not in (FLAGS[name].choices or (value,)):
             return None
-        given[name] = value
+        try:
+            given[name] = type(_DEFAULTS[name])(value)
+        except ValueError:
+            return None
     if len(places) != 1 or "launcher" not in given or not (command or given.get("command_of_job")):
         return None
     return Options(places[0], command, **given)
-
-
-def _value(name: str, word: str) -> Any:
-    if word.startswith("-") or word not in (FLAGS[name].choices or (word,)):
-        return None
-    try:
-        return type(_DEFAULTS[name])(word)
-    except ValueError:
-        return None
 
 
 def _by_argparse(own: List[str], command: List[str]) -> Options:

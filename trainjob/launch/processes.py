@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
@@ -14,7 +14,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _INPUT_BYTES = 4096
 # The name of Podman's monitor of a container.
-_MONITOR = "conmon"
+_MONITOR = b"conmon"
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -32,7 +32,7 @@ class Process(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a child ended: its exit code, or −n if signal n ended it, and the most memory that it held."""
+    """The end of a child: its exit code, or −n if signal n ended it, and the most memory that it held."""
 
     returncode: int
     peak_rss_bytes: int
@@ -88,13 +88,11 @@ def adopt_orphans() -> None:
 
 def children() -> List[int]:
     """Return the ids of this process's direct children, including adopted ones."""
-    me = os.getpid()
-    return [pid for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()) if _parent(pid) == me]
+    return [process.pid for process in _all() if process.parent == os.getpid()]
 
 
-def _parent(pid: int) -> int:
-    seen = look(pid)
-    return -1 if seen is None else seen.parent
+def _all() -> Iterator[Process]:
+    return filter(None, (look(int(name)) for name in os.listdir("/proc") if name.isdigit()))
 
 
 def look(pid: int) -> Optional[Process]:
@@ -118,8 +116,7 @@ def look(pid: int) -> Optional[Process]:
 
 def trees(roots: Sequence[int]) -> Dict[int, List[Process]]:
     """Return each root's process and all its descendants, with those that left the tree but kept its session."""
-    seen = filter(None, (look(int(name)) for name in os.listdir("/proc") if name.isdigit()))
-    every = {process.pid: process for process in seen}
+    every = {process.pid: process for process in _all()}
     found: Dict[int, List[Process]] = {root: [] for root in roots}
     for process in every.values():
         above: Optional[Process] = process
@@ -153,7 +150,7 @@ def kill_children(timeout_s: float = 10.0) -> None:
     """Kill and reap every child until none is left: grandchildren become children as their parents die.
 
     Podman's monitor of a container, which a killed `podman run` leaves behind, is only waited for: it ends by itself
-    once it has removed its container, and nobody else would.
+    once it has removed its container, which no other program would.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -161,19 +158,11 @@ def kill_children(timeout_s: float = 10.0) -> None:
         if not left:
             return
         for pid in left:
-            if _name(pid) != _MONITOR:
-                with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError), open("/proc/%d/comm" % pid, "rb") as stream:
+                if stream.read().rstrip(b"\n") != _MONITOR:
                     os.kill(pid, signal.SIGKILL)
         reap()
         time.sleep(0.01)
-
-
-def _name(pid: int) -> str:
-    try:
-        with open("/proc/%d/comm" % pid, "rb") as stream:
-            return stream.read().rstrip(b"\n").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def reap() -> Dict[int, Ended]:

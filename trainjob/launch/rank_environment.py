@@ -12,8 +12,7 @@ from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Sequence
 from trainjob.contract import environment, ports
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
-from trainjob.launch import cgroups
-from trainjob.launch.host import own_name
+from trainjob.launch.host import cpu_quota, own_name, text
 
 # Below Linux's ephemeral range (32768 to 60999), where the kernel hands out ports by itself.
 FIRST_PORT, LAST_PORT = 20000, 32767
@@ -39,13 +38,16 @@ class Rank(NamedTuple):
     log: Path
     begins_log: bool = True
     cpus: FrozenSet[int] = frozenset()  # to which it is bound; none: as this process
+    ranks_per_node: int = 0  # that the command starts by itself; 0: it is the rank
     holds_input: bool = False  # its standard input stays open for as long as this process lives
 
     @property
     def header(self) -> str:
         """The line that heads each attempt in the rank's log."""
-        return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
+        what = "node" if self.ranks_per_node else "rank"
+        return "--- attempt %s · %s %d of %d · %s · %s ---\n" % (
             self.environment[environment.ATTEMPT],
+            what,
             self.ranking.rank,
             self.ranking.world_size,
             own_name(),
@@ -118,15 +120,12 @@ class Affinity(NamedTuple):
 def affinity() -> Affinity:
     """Return the CPUs of this process, which may be fewer than those of its launcher."""
     cpus = len(os.sched_getaffinity(0))
-    return Affinity(min(cpus, cgroups.cpu_quota() or cpus), is_narrower(cpus, os.getppid()))
+    return Affinity(min(cpus, cpu_quota() or cpus), is_narrower(cpus, os.getppid()))
 
 
 def is_narrower(cpus: int, parent: int, processes: Path = Path("/proc")) -> bool:
     """Return whether `cpus` are fewer than those of process `parent`; False if these can't be read."""
-    try:
-        status = (processes / str(parent) / "status").read_text()
-    except OSError:
-        return False
+    status = text(processes / str(parent) / "status")
     listed = [line.partition(":")[2] for line in status.splitlines() if line.startswith(_CPUS_ALLOWED)]
     return bool(listed) and cpus < len(cpu_numbers(listed[0]))
 
@@ -140,7 +139,7 @@ def cpu_numbers(text: str) -> List[int]:
 def threading(
     launcher: str, ranking: Ranking, affinity: Affinity, environ: Mapping[str, str], bound_here: bool = False
 ) -> Dict[str, str]:
-    """Return defaults for a rank's threads: one for each CPU of its own, and waiting that leaves CPUs to others.
+    """Return defaults for a rank's threads: one for each of its CPUs, and waiting that leaves CPUs to others.
 
     Left to themselves, OpenMP's threads spin while they wait for each other. Where something else runs on one of their
     cores, the thread there is late, and the others burn the time that it needs (bench/busy.py).
@@ -160,8 +159,13 @@ def rendezvous_on_this_host(port: int) -> Dict[str, str]:
 
     `port` 0 means a free one. Raises LaunchError if a given port is in use.
     """
+    if port and not ports.is_free(port):
+        raise LaunchError(
+            "port %d on %s is in use by another job" % (port, ports.LOOPBACK),
+            "remove network.port from the cluster file, and a free port is chosen",
+        )
     # Not derived from the process id: containers that share a network have the same process ids.
-    chosen = _checked(port) if port else free_port(int.from_bytes(os.urandom(4), "big"))
+    chosen = port or free_port(int.from_bytes(os.urandom(4), "big"))
     return {environment.MASTER_ADDR: ports.LOOPBACK, environment.MASTER_PORT: str(chosen)}
 
 
@@ -174,17 +178,8 @@ def refuse_no_rendezvous(environ: Mapping[str, str]) -> None:
         )
 
 
-def _checked(port: int) -> int:
-    if ports.is_free(port):
-        return port
-    raise LaunchError(
-        "port %d on %s is in use by another job" % (port, ports.LOOPBACK),
-        "remove network.port from the cluster file, and a free port is chosen",
-    )
-
-
 def free_port(seed: int) -> int:
-    """Return a port below the ephemeral range that nobody listens on; the search starts at a place given by `seed`."""
+    """Return a port below the ephemeral range on which no program listens; `seed` chooses the first that is tried."""
     count = LAST_PORT - FIRST_PORT + 1
     for step in range(count):
         port = FIRST_PORT + (seed * 31 + step) % count
@@ -206,30 +201,27 @@ def device(accelerator: str, ranking: Ranking, environ: Mapping[str, str]) -> Di
         return {environment.RANK_DEVICE: "cpu"}
     if accelerator == "ipu":
         return {environment.RANK_DEVICE: "ipu"}
-    return {environment.RANK_DEVICE: "cuda:%d" % _gpu(ranking, environ)}
-
-
-def _gpu(ranking: Ranking, environ: Mapping[str, str]) -> int:
     visible = _visible_gpus(environ)
     # srun with --gpus-per-task shows each rank only its own GPU.
     if visible == 1 and (ranking.local_world_size == 1 or environ.get("SLURM_STEP_GPUS")):
-        return 0
+        return {environment.RANK_DEVICE: "cuda:0"}
     if ranking.local_rank >= visible:
         raise LaunchError(
             "local rank %d of %d needs a GPU of its own and %d are visible"
             % (ranking.local_rank, ranking.local_world_size, visible),
             "request as many GPUs per node as instances per node" if visible else environment.TRY_ON_CPUS,
         )
-    return ranking.local_rank
+    return {environment.RANK_DEVICE: "cuda:%d" % ranking.local_rank}
 
 
 def gpus_needed(ranking: Ranking, environ: Mapping[str, str]) -> int:
     """Return how many GPUs the ranks of this host need and this process should see; 0 on the CPU."""
     if environment.redirect(environ, "TRAINJOB_DEVICE") == "cpu":
         return 0
-    listed = environ.get("CUDA_VISIBLE_DEVICES")
+    if "CUDA_VISIBLE_DEVICES" not in environ:
+        return ranking.local_world_size
     # srun with --gpus-per-task shows each rank only its own GPU.
-    return ranking.local_world_size if listed is None else min(ranking.local_world_size, max(1, _listed(listed)))
+    return min(ranking.local_world_size, max(1, _gpus_in(environ, "CUDA_VISIBLE_DEVICES")))
 
 
 def _visible_gpus(environ: Mapping[str, str]) -> int:
@@ -238,14 +230,17 @@ def _visible_gpus(environ: Mapping[str, str]) -> int:
         "ROCR_VISIBLE_DEVICES",
         "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environ else "CUDA_VISIBLE_DEVICES",
     )
-    counts = [_listed(environ[name]) for name in lists if name in environ]
-    return min(counts) if counts else len(glob.glob("/dev/nvidia[0-9]*")) or _amd_gpus()
+    counts = [_gpus_in(environ, name) for name in lists if name in environ]
+    if counts:
+        return min(counts)
+    amd_gpus = [file for file in glob.glob(_AMD_NODES) if re.search(_AMD_GPU, text(file))]
+    return len(glob.glob("/dev/nvidia[0-9]*")) or len(amd_gpus)
 
 
-def _listed(visible: str) -> int:
-    names = [name.strip() for name in visible.split(",")]
-    return len([name for name in names if name and name not in _NO_DEVICE])
+def _gpus_in(environ: Mapping[str, str], name: str) -> int:
+    return len([gpu for gpu in listed_in(environ, name) if gpu not in _NO_DEVICE])
 
 
-def _amd_gpus() -> int:
-    return sum(bool(re.search(_AMD_GPU, Path(file).read_text())) for file in glob.glob(_AMD_NODES))
+def listed_in(environ: Mapping[str, str], name: str) -> List[str]:
+    """Return the names in a comma-separated list such as CUDA_VISIBLE_DEVICES; none if it is not set."""
+    return [word.strip() for word in environ.get(name, "").split(",") if word.strip()]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
@@ -17,7 +15,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.trackers import to_mlflow, to_tensorboard, to_wandb
 from trainjob.lifecycle.trackers.history import Tracker
 from trainjob.records import checkpoints
-from trainjob.records.safetensors import METADATA, SIZES, pieces, whole_shape
+from trainjob.records.safetensors import header, pieces, whole_shape
 
 # Name of a tracker for `export` → the function that exports a run to it.
 TRACKERS: dict[str, Tracker] = {
@@ -33,18 +31,10 @@ def _join(parts: list[Path], target: Path, update: int) -> None:
         shutil.copyfile(parts[0], target)
         return
     by_name = pieces(parts)
-    entries: dict[str, Any] = {METADATA: {"update": str(update)}}
-    # The runtime's order: large types first.
-    names = sorted(by_name, key=lambda name: (-SIZES[by_name[name][0].place.dtype], name))
-    end = 0
-    for name in names:
-        start, end = end, end + sum(piece.place.size for piece in by_name[name])
-        kind = by_name[name][0].place.dtype
-        entries[name] = {"dtype": kind, "shape": whole_shape(by_name[name]), "data_offsets": [start, end]}
-    header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
+    kinds = {name: (listed[0].place.dtype, whole_shape(listed)) for name, listed in by_name.items()}
+    beginning, names = header(kinds, {"update": str(update)})
     with target.open("wb") as output:
-        output.write(struct.pack("<Q", len(header)) + header)
+        output.write(beginning)
         for piece in (piece for name in names for piece in by_name[name]):
             with piece.path.open("rb") as source:
                 source.seek(piece.place.start)

@@ -11,7 +11,7 @@ from trainjob.cluster.job import Job
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.lifecycle.start import hand_over, hand_over_elements, next_attempt
 from trainjob.observe import arrays
 from trainjob.observe.status import status
@@ -117,7 +117,7 @@ def request_of(
     origins: Mapping[str, str] | None = None,
 ) -> Request:
     """Return the request that job.json records, planned anew; `job` replaces what was stated. Raises Refusal."""
-    cluster = recorded.cluster(record)
+    cluster = table.recorded_cluster(record)
     stated = Job.of({**(record.request.job if job is None else job), "name": record.name})
     return Request(
         cluster=cluster,

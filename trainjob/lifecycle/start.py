@@ -23,12 +23,12 @@ from trainjob.backends.base import (
     read_submission,
 )
 from trainjob.backends.project import Project, Selection
-from trainjob.cluster import array
-from trainjob.cluster.array import Array
+from trainjob.cluster import slurm_text
+from trainjob.cluster.slurm_text import Array
 from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
 from trainjob.records import job as jobs
@@ -164,8 +164,8 @@ def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -
         submission.write(whole.of_element(number))
     first = next(iter(submissions.values()))
     trust.refuse_foreign_content(*place_of(whole))
-    text = recorded.job(jobs.read(whole.job)).array
-    elements = Array(tuple(sorted(submissions)), array.parse(text).at_once if text else None)
+    text = table.recorded_job(jobs.read(whole.job)).array
+    elements = Array(tuple(sorted(submissions)), slurm_text.parse_array(text).at_once if text else None)
     natives = registry.get(first.backend).start_elements(whole, elements, first.script)
     for number, native in natives.items():
         submissions[number].replace(native=native).write(whole.of_element(number))

@@ -18,7 +18,7 @@ from trainjob.machines.ssh.machine import SshMachine
 
 
 class ThisMachine:
-    """Fits Machine. Nothing is quoted, because no shell stands in between."""
+    """Fits Machine. Nothing is quoted, because no shell is in between."""
 
     name = "this machine"
 

@@ -78,7 +78,8 @@ def run(
         except OSError as error:
             raise _not_started(arguments[0], folder, error) from None
         except subprocess.TimeoutExpired:
-            raise _timed_out(arguments, timeout_s) from None
+            text = f"`{_shown(arguments)}` did not end within {timeout_s:g} s"
+            raise TimedOutError(text, cure="call it in a shell to see whether it hangs") from None
         stderr.seek(0)
         errors = stderr.read().decode(errors="replace")
     completed = Completed(tuple(arguments), ended.returncode, ended.stdout or b"", errors)
@@ -100,11 +101,6 @@ def _shown(arguments: Sequence[str]) -> str:
     if len(words) > 3 and words[1] == "-c" and "\n" in words[2]:
         words = words[3:]
     return shlex.join(f"{word.splitlines()[0]} …" if "\n" in word else word for word in words)
-
-
-def _timed_out(arguments: Sequence[str], limit_s: float) -> TimedOutError:
-    text = f"`{_shown(arguments)}` did not end within {limit_s:g} s"
-    return TimedOutError(text, cure="call it in a shell to see whether it hangs")
 
 
 def _not_started(program: str, folder: Path | None, error: OSError) -> CommandError:
@@ -148,7 +144,7 @@ def path_of_ranks(*, is_command: bool) -> str:
     """Return the PATH of ranks that run on this machine, for a cluster file that names no interpreter.
 
     A user's own command runs what the user's PATH names: an activated virtualenv, say. A task is trained by our own
-    interpreter, unless only the user's has torch (trainjob installed as a tool of its own).
+    interpreter, unless only the user's has torch (trainjob installed as a tool).
     """
     has_torch = importlib.util.find_spec("torch") is not None
     if shutil.which("python3") is not None and (is_command or not has_torch):
@@ -196,7 +192,7 @@ class Kept:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """True if it has ended by itself."""
         return self._process.poll() is not None
 
     def end(self, timeout_s: float = 30.0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from trainjob.cluster.array import ranges
+from trainjob.cluster.slurm_text import ranges
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths

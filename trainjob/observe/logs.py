@@ -1,4 +1,4 @@
-"""What ranks have printed: one rank's output unchanged, or the lines of all ranks with the rank in front."""
+"""The output of the ranks: one rank's unchanged, or the lines of all ranks with the rank in front."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Together:
 def shown(line: bytes) -> Iterator[bytes]:
     """Yield a line of the log as people read it, without its line end: the rank in front where a tag names one.
 
-    A tag may stand in mid-line: of the same rank, its text continues (a progress bar); of another, a new line begins.
+    A tag may be in mid-line: of the same rank, its text continues (a progress bar); of another, a new line begins.
     """
     pieces = _TAG.split(line)
     if len(pieces) == 1:

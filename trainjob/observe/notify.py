@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -114,7 +114,7 @@ def events(now: Status, rules: Notify, at_s: float) -> list[Event]:
     if now.heartbeat is not None and at_s - now.heartbeat > rules.stalled_after_s:
         due.append("stalled")
     with contextlib.suppress(ValueError):
-        left_s = times.seconds(now.scheduler.get("time_left", "UNLIMITED"))
+        left_s = slurm_text.seconds(now.scheduler.get("time_left", "UNLIMITED"))
         if left_s is not None and left_s <= rules.limit_within_s:
             due.append("limit")
     return due

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events, prediction
 from trainjob.records.measures import ProgressRecord
@@ -64,6 +64,6 @@ def _pace(paths: RunPaths, progress: ProgressRecord, start_up_s: float) -> float
 
 def _limit_left(scheduler: Mapping[str, str]) -> float | None:
     try:
-        return times.seconds(scheduler.get("time_left") or "UNLIMITED")
+        return slurm_text.seconds(scheduler.get("time_left") or "UNLIMITED")
     except ValueError:  # Slurm writes INVALID for a job that is just beginning
         return None

@@ -9,7 +9,7 @@ from trainjob.backends.base import place_of, read_submission
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.machines.processes import entering
 from trainjob.observe.status import status
 from trainjob.records import job as jobs
@@ -32,7 +32,7 @@ def command(paths: RunPaths, rank: int, words: Sequence[str], *, terminal: bool)
             f"run {paths.id} is {now.state}: a shell is opened next to a rank that runs",
             f"look at its output: trainjob logs {paths.id}",
         )
-    runtime = recorded.cluster(record).container.runtime
+    runtime = table.recorded_cluster(record).container.runtime
     machine, folder = place_of(paths)
     entered = entering(runtime if runtime in _ENGINES else "", folder, rank, words)
     there = registry.get(submission.backend).next_to(paths, submission.native, rank, entered, terminal=terminal)

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity
+from trainjob.cluster.slurm_text import compress
 from trainjob.contract.batch import Batch
-from trainjob.contract.errors import Problem
 from trainjob.contract.tasks import TaskFacts
 from trainjob.planning import (
     batch,
-    caution,
     checkpoints,
+    counts,
     engines,
-    groups,
-    host_range,
-    learning_rate,
-    optimizer,
+    learning,
+    node_starts,
     pod,
     poprun,
     rows,
     slurm,
     work,
 )
-from trainjob.planning.counts import Counts, count, not_too_many, place
 from trainjob.planning.rules import Broken, counts_are_positive, refusal
-from trainjob.planning.values import LearningRateEffect, Plan
+from trainjob.records.job import Plan, Topology
 
 
 class _Numbers(NamedTuple):
-    counts: Counts
+    topology: Topology
     engine: str
     task: TaskFacts | None  # None if the job is the user's own command, which has no batch either
     batch: Batch | None
@@ -41,35 +39,40 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     """Return the plan of `job` on `cluster`. Raises Refusal if the job can't run there."""
     capacity = cluster.capacity
     try:
-        poprun.check(cluster, job)
-        slurm.check(cluster, job)
-        groups.check(capacity.groups, job)
-        checkpoints.check(cluster, job)
+        poprun.check_poprun(cluster, job)
+        slurm.check_slurm(cluster, job)
+        counts.check_groups(capacity.groups, job)
+        checkpoints.check_interval(cluster, job)
         numbers = _numbers(capacity, job)
     except Broken as broken:
         raise refusal(broken, job, lambda changed: _numbers(capacity, changed)) from None
-    topology = place(numbers.counts, cluster.names_of_hosts(numbers.counts.hosts))
-    own_cpus = cluster.cpus_of_instances([part.instances_per_host for part in topology.of_each_group()])
-    learning = _learning(job, numbers)
+    count, task, of_task = numbers.topology.host_count, numbers.task, numbers.batch
+    topology = dataclasses.replace(numbers.topology, hosts=compress(cluster.names_of_hosts(count)))
+    per_host = [group.instances_per_host for group in topology.groups] or [topology.instances_per_host]
+    facts = [
+        *node_starts.facts(topology, job),
+        *rows.facts(topology, of_task, job.workers),
+        rows.threads(topology, cluster.cpus_of_instances(per_host), {**cluster.env, **job.env}),
+        *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
+        *checkpoints.facts(cluster, job, count),
+        *slurm.facts(job),
+        *counts.range_rows(job, topology, of_task),
+    ]
+    effect, warnings = None, list(learning.about_hosts(cluster, job, topology))
+    if task is not None and of_task is not None:
+        effect = learning.effect(job, task, of_task)
+        facts = [*learning.scaling(job, task, of_task), *facts]
+        warnings += [*learning.about_batch(of_task, task), *learning.about_rate(job, task, of_task, effect)]
     return Plan(
         cluster=cluster_name,
         kind=cluster.kind,
         name=work.name(job),
         engine=numbers.engine,
         topology=topology,
-        batch=numbers.batch,
-        learning_rate=learning.rate,
-        learning_rate_effect=learning.effect,
-        facts=(
-            *learning.scaling,
-            *rows.facts(topology, numbers.batch, job.workers),
-            rows.threads(topology, own_cpus, {**cluster.env, **job.env}),
-            *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
-            *checkpoints.facts(cluster, job, len(topology.hosts)),
-            *slurm.facts(job),
-            *host_range.facts(job, numbers.counts, numbers.batch),
-        ),
-        warnings=(*caution.about_hosts(cluster, job, topology), *learning.warnings),
+        batch=of_task,
+        learning_rate_effect=effect,
+        facts=dict(facts),
+        warnings=warnings,
     )
 
 
@@ -79,37 +82,19 @@ def _numbers(capacity: Capacity, job: Job) -> _Numbers:
     A refusal calls this for each setting that it tries, so its cost must not grow with the cluster.
     """
     counts_are_positive(job)
-    learning_rate.check(job)
+    learning.check_base_batch(job)
     task = work.task_facts(job)
     if capacity.ipus:
-        counts = pod.count(capacity, job, work.task_stages(job, task))
+        topology = pod.count_ipus(capacity, job, work.task_stages(job, task))
     else:
-        counts = groups.count(capacity, job) if capacity.groups else count(capacity, job)
-    not_too_many(counts)
-    engine = engines.engine(job, counts)
+        topology = counts.count_groups(capacity, job) if capacity.groups else counts.count(capacity, job)
+    counts.not_too_many(topology)
+    topology = node_starts.per_node(topology, job)
+    engine = engines.engine(job, topology)
     if task is not None:
-        optimizer.check(job, task, engine)
-    job_batch = None if task is None else batch.batch(job, task, counts)
-    host_range.check(job, counts, engine, job_batch)
-    if job_batch is not None and job_batch.samples is not None:
-        batch.split(counts.instances, job.workers, job_batch.samples)
-    return _Numbers(counts, engine, task, job_batch)
-
-
-class _Learning(NamedTuple):
-    """What the plan says about the learning rate and the batch of a task; nothing for a command."""
-
-    rate: float | None = None
-    effect: LearningRateEffect | None = None
-    scaling: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[Problem, ...] = ()
-
-
-def _learning(job: Job, numbers: _Numbers) -> _Learning:
-    task, job_batch = numbers.task, numbers.batch
-    if task is None or job_batch is None:
-        return _Learning()
-    rate = learning_rate.rate(job, task, job_batch)
-    effect = learning_rate.effect(job, task, job_batch)
-    warnings = (*caution.about_batch(job_batch, task), *caution.about_learning_rate(job, task, rate, effect))
-    return _Learning(rate, effect, tuple(learning_rate.scaling(job, task, job_batch)), warnings)
+        learning.check_optimizer(job, task, engine)
+    of_task = None if task is None else batch.batch(job, task, topology)
+    counts.check_host_range(job, topology, engine, of_task)
+    if of_task is not None and of_task.samples is not None:
+        batch.split(topology.instances, job.workers, of_task.samples)
+    return _Numbers(topology, engine, task, of_task)

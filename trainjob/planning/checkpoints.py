@@ -1,4 +1,4 @@
-"""How often a job writes checkpoints if it derives the interval from their cost (`checkpoint_every: auto`)."""
+"""The interval between checkpoints if it is derived from their cost (`checkpoint_every: auto`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainjob.planning.words import quantity
 RATE_OF_FAILURES = "checkpoint_every: auto follows how often hosts fail"
 
 
-def check(cluster: Cluster, job: Job) -> None:
+def check_interval(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the interval is `auto` and the cluster file does not say how often hosts fail."""
     if job.checkpoint_every == "auto" and job.command is None and cluster.mean_hours_between_failures is None:
         refuse(

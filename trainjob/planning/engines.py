@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainjob.cluster.job import Job
-from trainjob.contract.suggest import nearest
-from trainjob.planning.counts import Counts
+from trainjob.contract.errors import nearest
 from trainjob.planning.rules import Knob, refuse
 from trainjob.planning.words import quantity
+from trainjob.records.job import Topology
 from trainjob.records.profile import parse_ranks
 
 COMMAND = "command"
@@ -31,7 +31,7 @@ SUM_ORDER = "the order of sums is fixed only by engines that do the sums themsel
 
 @dataclass(frozen=True)
 class Engine:
-    """What one engine can do."""
+    """The abilities of one engine."""
 
     devices: tuple[str, ...]
     precisions: tuple[str, ...]  # input.model bits
@@ -58,15 +58,16 @@ ENGINES = {
 }
 
 
-def engine(job: Job, counts: Counts) -> str:
+def engine(job: Job, counts: Topology) -> str:
     """Return the name of the engine: the job's, else the default for its devices and instances. Raises Broken."""
     if job.command is not None:
         return COMMAND
-    name = job.engine if job.engine is not None else _default(counts)
+    default = "ipu" if counts.device == "IPU" else "single" if counts.instances == 1 else "ddp"
+    name = job.engine if job.engine is not None else default
     if name not in ENGINES:
-        fitting = _for_device(counts.device_word)
+        fitting = _for_device(counts.device)
         close = nearest(name, fitting)
-        cure = f"Did you mean {close}?" if close else f"For {counts.device_word}s there is {' and '.join(fitting)}."
+        cure = f"Did you mean {close}?" if close else f"For {counts.device}s there is {' and '.join(fitting)}."
         refuse(ENGINE_EXISTS, f"engine is {name}", otherwise=cure)
     _check(name, ENGINES[name], job, counts)
     return name
@@ -82,20 +83,14 @@ def gives_same_bits(name: str) -> bool:
     return name in ENGINES and ENGINES[name].same_bits
 
 
-def _default(counts: Counts) -> str:
-    if counts.device_word == "IPU":
-        return "ipu"
-    return "single" if counts.instances == 1 else "ddp"
-
-
 def _for_device(device_word: str) -> list[str]:
     return [name for name, engine in ENGINES.items() if device_word in engine.devices]
 
 
-def _check(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
-    if counts.device_word not in chosen.devices:
-        values = f"engine {name} is for {' and '.join(chosen.devices)}, the cluster has {counts.device_word}s"
-        fitting = " or ".join(_for_device(counts.device_word))
+def _check(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
+    if counts.device not in chosen.devices:
+        values = f"engine {name} is for {' and '.join(chosen.devices)}, the cluster has {counts.device}s"
+        fitting = " or ".join(_for_device(counts.device))
         refuse(ENGINE_FITS, values, otherwise=f"Leave --engine out, or take {fitting}.")
     if chosen.one_instance and counts.instances > 1:
         knob = Knob("instances", counts.instances, (1,))
@@ -118,28 +113,23 @@ def _check(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
         able = [other for other, engine in ENGINES.items() if engine.channels_last]
         cure = f"Leave --memory-format out, or take --engine {' or '.join(able)}."
         refuse(MEMORY_FORMAT, f"engine is {name}", otherwise=cure)
-    if job.profile is not None:
-        _check_profile(name, chosen, job, counts)
+    if job.profile is not None and "IPU" in chosen.devices:
+        refuse(PROFILES, f"engine is {name}", otherwise="Leave --profile out, and use Graphcore's PopVision.")
+    highest = max(parse_ranks(job.profile_ranks))
+    if job.profile is not None and highest >= counts.instances:
+        values = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
+        refuse(PROFILED, values, otherwise="Leave --ranks out, or name ranks that the job has.")
     _check_sharding(name, chosen, job, counts)
 
 
-def _check_profile(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
-    if "IPU" in chosen.devices:
-        refuse(PROFILES, f"engine is {name}", otherwise="Leave --profile out, and use Graphcore's PopVision.")
-    highest = max(parse_ranks(job.profile_ranks))
-    if highest >= counts.instances:
-        values = f"rank {highest} of {quantity(counts.instances, 'instance')}, which are numbered from 0"
-        refuse(PROFILED, values, otherwise="Leave --ranks out, or name ranks that the job has.")
-
-
-def _check_sharding(name: str, chosen: Engine, job: Job, counts: Counts) -> None:
+def _check_sharding(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
     if job.recompute and "IPU" in chosen.devices:
         cure = "Leave --recompute out; on IPUs poptorch's recomputation is an option of the task's model."
         refuse(RECOMPUTE, f"engine is {name}", otherwise=cure)
     stated = [setting for setting in ("shard_group", "offload") if getattr(job, setting)]
     if stated and not chosen.shards:
         refuse(SHARDS, f"engine is {name}, {stated[0]} is {getattr(job, stated[0])}", otherwise="Take --engine fsdp.")
-    if job.offload and counts.device_word == "CPU":
+    if job.offload and counts.device == "CPU":
         refuse(OFFLOAD, "the cluster trains on CPUs", otherwise="Leave --offload out.")
     if job.shard_group is not None and counts.instances % job.shard_group:
         refuse(

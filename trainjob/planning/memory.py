@@ -1,4 +1,4 @@
-"""Whether a job fits its devices: the bytes of each part of the memory, and changes that would make the job fit."""
+"""The memory of a job's devices: the bytes of each part, and changes that would make the job fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True)
 class Layout:
-    """How a job uses its devices, as far as memory depends on it."""
+    """A job's use of its devices, as far as memory depends on it."""
 
     engine: str
     instances: int

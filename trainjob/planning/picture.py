@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
 from trainjob.cluster.job import Job
+from trainjob.cluster.slurm_text import expand
 from trainjob.contract.batch import Batch, share
-from trainjob.planning.values import Host, Instance, Plan, Replica
 from trainjob.planning.words import number, quantity, span
+from trainjob.records.job import Plan, Topology
 
 MOST_HOSTS = 6  # shown in full; of more hosts, only the first ones and the last
 MOST_INSTANCES = 8
@@ -19,61 +21,56 @@ Item = TypeVar("Item")
 
 def picture(plan: Plan) -> list[str]:
     """Return the lines of the picture. A big plan shows the first few hosts, the number left out, and the last."""
+    return list(_picture(plan, plan.topology))
+
+
+def _picture(plan: Plan, topology: Topology) -> Iterator[str]:
+    size = plan.batch.global_batch if plan.batch else 0
     if plan.batch is None:
-        lines = ["the command runs in every instance"]
+        yield "the command runs in every instance"
     else:
-        samples = quantity(plan.batch.global_batch, "sample")
-        lines = [f"D: the {samples} of a global batch, new samples for every update"]
-    for part in folded(plan.topology.hosts, MOST_HOSTS):
-        if isinstance(part, int):
-            lines.append(f"… {number(part)} more hosts like these")
-        else:
-            lines += _host(plan, part)
-    return lines
+        yield f"D: the {quantity(size, 'sample')} of a global batch, new samples for every update"
+    each, number_width = topology.instances_of_hosts, len(str(topology.instances - 1))
+    hosts = list(zip(expand(topology.hosts), accumulate(each, initial=0), each, strict=False))
+    for host in folded(hosts, MOST_HOSTS, "… {} more hosts like these"):
+        if isinstance(host, str):
+            yield host
+            continue
+        name, first, instances = host
+        yield name
+        for index in folded(range(first, first + instances), MOST_INSTANCES, "  … {} more instances like these"):
+            if isinstance(index, str):
+                yield index
+                continue
+            begin, end = share(size, topology.instances, index)
+            samples = f"{f'D[{begin}:{end}]':<{len(f'D[{size}:{size}]')}}  " if plan.batch else ""
+            yield f"  instance {index:<{number_width}}  {samples}{replicas_of(topology, index, index - first)}"
 
 
-def _host(plan: Plan, host: Host) -> Iterator[str]:
-    yield host.name
-    for part in folded(host.instances, MOST_INSTANCES):
-        yield f"  … {number(part)} more instances like these" if isinstance(part, int) else _instance(plan, part)
+def replicas_of(topology: Topology, index: int, local_index: int) -> str:
+    """Return the replicas of an instance with their devices; many replicas are described at once."""
+    count, each = topology.replicas_per_instance, topology.devices_per_replica
+    first, device = index * count, topology.first_device(index, local_index)
+    if count > MOST_REPLICAS:
+        return f"replicas {span(first, first + count - 1)} → {_devices(topology, device, count * each)}, {each} each"
+    places = (_devices(topology, device + replica * each, each) for replica in range(count))
+    return ", ".join(f"replica {replica} → {place}" for replica, place in enumerate(places, first))
 
 
-def _instance(plan: Plan, instance: Instance) -> str:
-    number_width = len(str(plan.topology.instances - 1))
-    replicas = _replicas(plan.topology.device_word, instance.replicas)
-    return f"  instance {instance.index:<{number_width}}  {_samples(plan, instance)}{replicas}"
+def _devices(topology: Topology, first: int, count: int) -> str:
+    if not count:
+        return topology.device
+    return f"{topology.device}{'s' if count > 1 else ''} {span(first, first + count - 1)}"
 
 
-def _samples(plan: Plan, instance: Instance) -> str:
-    if plan.batch is None:
-        return ""
-    size = plan.batch.global_batch
-    first, end = share(size, plan.topology.instances, instance.index)
-    width = len(f"D[{size}:{size}]")
-    return f"{f'D[{first}:{end}]':<{width}}  "
-
-
-def _replicas(device_word: str, replicas: Sequence[Replica]) -> str:
-    if len(replicas) <= MOST_REPLICAS:
-        return ", ".join(f"replica {replica.index} → {_devices(device_word, replica.devices)}" for replica in replicas)
-    first, last = replicas[0], replicas[-1]
-    devices = _devices(device_word, (*first.devices, *last.devices))
-    return f"replicas {span(first.index, last.index)} → {devices}, {len(first.devices)} each"
-
-
-def _devices(device_word: str, devices: Sequence[int]) -> str:
-    if not devices:
-        return device_word
-    word = device_word if len(devices) == 1 else device_word + "s"
-    return f"{word} {span(devices[0], devices[-1])}"
-
-
-def folded(items: Sequence[Item], most: int) -> Iterable[Item | int]:
-    """Return all items if there are at most `most`; else the first few, the number left out, and the last."""
+def folded(items: Sequence[Item], most: int, left_out: str) -> Iterator[Item | str]:
+    """Yield all items if there are at most `most`; else the first few, how many are left out, and the last."""
     if len(items) <= most:
-        return items
-    first = most // 2
-    return [*items[:first], len(items) - first - 1, items[-1]]
+        yield from items
+        return
+    yield from items[: most // 2]
+    yield left_out.format(number(len(items) - most // 2 - 1))
+    yield items[-1]
 
 
 MOST_SHARES = 16  # listed in full; of more shares, only the first ones and the last
@@ -97,7 +94,7 @@ def steps(plan: Plan, job: Job) -> list[str]:
 
 
 def _steps(plan: Plan, job: Job, batch: Batch) -> Iterator[str]:
-    device = plan.topology.device_word
+    device = plan.topology.device
     source = f"from {job.init_from}" if job.init_from else f"from seed {job.seed}"
     yield f"once: every instance starts with the same weights W0, {source}"
     yield "once: W0 stays in memory: CPUs train" if device == "CPU" else f"once: W0 is copied to every {device}"
@@ -123,11 +120,11 @@ def _shares(plan: Plan, batch: Batch) -> Iterator[str]:
     width = len(str(replicas - 1))
     yield f"share of a global batch of {quantity(batch.global_batch, 'sample')}, D[0:{batch.global_batch}]:"
     shares = [(index, *share(batch.global_batch, replicas, index)) for index in range(replicas)]
-    for part in folded(shares, MOST_SHARES):
-        if isinstance(part, int):
-            yield f"  … {number(part)} more replicas like these"
+    for part in folded(shares, MOST_SHARES, "  … {} more replicas like these"):
+        if isinstance(part, str):
+            yield part
         else:
             index, first, end = part
             yield f"  replica {index:<{width}}  D[{first}:{end}]"
-    if plan.topology.device_word == "IPU" and plan.topology.replicas_per_instance > 1:
+    if plan.topology.device == "IPU" and plan.topology.replicas_per_instance > 1:
         yield "poptorch may take the micro batches of an instance in another order; the weights are the same"

@@ -1,13 +1,50 @@
-"""Rules about poprun's options: those of each SDK release, and those that the plan sets itself."""
+"""Releases of the Poplar SDK, and rules about poprun's options: those of each release, and those that the plan sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
-from trainjob.cluster.base import Cluster, IpuCluster
+from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.planning import sdk
 from trainjob.planning.rules import refuse
+
+Release = tuple[int, int]
+
+
+class Supported(NamedTuple):
+    """The torch and Python that one release supports."""
+
+    torch: str
+    python: str  # of the Ubuntu that its hosts run
+
+
+# poprun came with 2.0; 3.4 is the last (numbers of poptorch's release branches).
+RELEASES: dict[Release, Supported] = {
+    (2, 0): Supported("1.7.1", "3.6"),
+    (2, 1): Supported("1.7.1", "3.6"),
+    (2, 2): Supported("1.9.0", "3.8"),
+    (2, 3): Supported("1.9.0", "3.8"),
+    (2, 4): Supported("1.10.0", "3.8"),
+    (2, 5): Supported("1.10.0", "3.8"),
+    (2, 6): Supported("1.10.0", "3.8"),
+    (3, 0): Supported("1.10.0", "3.8"),
+    (3, 1): Supported("1.13.0", "3.8"),
+    (3, 2): Supported("1.13.1", "3.8"),
+    (3, 3): Supported("2.0.1", "3.8"),
+    (3, 4): Supported("2.0.1", "3.8"),
+}
+
+RANGES_FROM: Release = (2, 5)  # the first whose --host accepts host[0-2]
+ALLOCATIONS_FROM: Release = (2, 6)  # before: --vipu-cluster
+PLACEMENT_FROM: Release = (3, 0)  # before: --numa-aware
+
+
+def release(version: str) -> Release:
+    """Return the major and minor number of a version in a cluster file: (3, 3) for 3.3.0+1403."""
+    major, minor = version.split(".")[:2]
+    digits = len(minor) - len(minor.lstrip("0123456789"))
+    return int(major), int(minor[:digits])
+
 
 SDK_EXISTS = "an SDK release is one that includes poprun"
 RANGES = "poprun reads ranges of hosts from SDK 2.5 on"
@@ -42,50 +79,38 @@ OURS = {
 }
 
 
-def check(cluster: Cluster, job: Job) -> None:
+def check_poprun(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the cluster or its SDK release does not support the job's options of poprun."""
-    with_ipus = cluster.ipu_keys
-    if with_ipus is None:
-        _refuse_without_ipus(cluster, job)
+    ipus = cluster.ipu_keys
+    if ipus is None:
+        flags = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
+        for flag, value in flags.items():
+            if value:
+                values = f"{flag} on a cluster of kind {cluster.kind}, which has no IPUs"
+                refuse(POPRUN_ONLY, values, otherwise="Leave it out.")
         return
-    if with_ipus.sdk is not None:
-        _check_release(with_ipus.sdk.version, with_ipus.poprun.host_list)
-    _options({**with_ipus.poprun.options, **job.poprun}, with_ipus)
+    version = ipus.sdk.version if ipus.sdk else ""
+    if version and release(version) not in RELEASES:
+        known = ", ".join(f"{major}.{minor}" for major, minor in RELEASES)
+        cure = f"Give the release that is on the hosts: {known}."
+        refuse(SDK_EXISTS, f"sdk.version is {version}", otherwise=cure)
+    if version and ipus.poprun.host_list == "range" and release(version) < RANGES_FROM:
+        values = f"poprun.host_list is range and sdk.version is {version}"
+        refuse(RANGES, values, otherwise="Write host_list: comma, or leave it out.")
+    for name in {**ipus.poprun.options, **job.poprun}:
+        if name in OURS:
+            refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Give {OURS[name]} instead.")
+        if version and name == ("numa-aware" if release(version) >= PLACEMENT_FROM else "process-placement"):
+            values = f"poprun option {name} and sdk.version {version}"
+            cure = "Write numa: spread or numa: disabled, which every release has."
+            refuse(OPTION_OF_RELEASE, values, otherwise=cure)
     if job.compile_first and job.command is not None:
         values = f"--compile-first and the command {job.command[0]}"
         refuse(TASK_COMPILES, values, otherwise="Leave it out, or use --compile-only with a script that only compiles.")
 
 
-def _refuse_without_ipus(cluster: Cluster, job: Job) -> None:
-    flags = {"--compile-first": job.compile_first, "--compile-only": job.compile_only, "--poprun": job.poprun}
-    for flag, value in flags.items():
-        if value:
-            values = f"{flag} on a cluster of kind {cluster.kind}, which has no IPUs"
-            refuse(POPRUN_ONLY, values, otherwise="Leave it out.")
-
-
-def _check_release(version: str, host_list: str) -> None:
-    if not sdk.is_known(version):
-        values = f"sdk.version is {version}"
-        refuse(SDK_EXISTS, values, otherwise=f"Give the release that is on the hosts: {sdk.known()}.")
-    if host_list == "range" and sdk.release(version) < sdk.RANGES_FROM:
-        values = f"poprun.host_list is range and sdk.version is {version}"
-        refuse(RANGES, values, otherwise="Write host_list: comma, or leave it out.")
-
-
-def _options(names: Iterable[str], cluster: IpuCluster) -> None:
-    release = sdk.release(cluster.sdk.version) if cluster.sdk else None
-    for name in names:
-        if name in OURS:
-            refuse(PLAN_DECIDES, f"poprun option {name}", otherwise=f"Give {OURS[name]} instead.")
-        if release and name == ("numa-aware" if release >= sdk.PLACEMENT_FROM else "process-placement"):
-            values = f"poprun option {name} and sdk.version {cluster.sdk.version if cluster.sdk else '?'}"
-            cure = "Write numa: spread or numa: disabled, which every release has."
-            refuse(OPTION_OF_RELEASE, values, otherwise=cure)
-
-
-def numa(setting: str, release: sdk.Release) -> tuple[str, bool | str]:
-    """Return the option with which a release places instances on NUMA nodes, and its value."""
-    if release < sdk.PLACEMENT_FROM:
+def numa(setting: str, version: str) -> tuple[str, bool | str]:
+    """Return the option with which the poprun of an SDK places instances on NUMA nodes, and its value."""
+    if release(version) < PLACEMENT_FROM:
         return "numa-aware", setting == "spread"
     return "process-placement", {"spread": "spreadnuma", "disabled": "disabled"}[setting]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainjob.cluster import hostlist
-from trainjob.cluster.times import seconds
+from trainjob.cluster.slurm_text import seconds
 from trainjob.contract.batch import Batch
 from trainjob.planning.batch import split
-from trainjob.planning.values import Plan, Topology
 from trainjob.planning.words import number, quantity
+from trainjob.records.job import Plan, Topology
 
 LATER = "known when it runs"
 
@@ -22,7 +21,7 @@ def arithmetic(plan: Plan) -> list[tuple[str, str]]:
     if plan.learning_rate_effect is not None:
         effect = plan.learning_rate_effect
         rows.append(("learning rate", f"× {number(effect.factor)}: {effect.because}"))
-    return [*rows, *plan.facts]
+    return [*rows, *plan.facts.items()]
 
 
 def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tuple[str, str]]:
@@ -30,9 +29,6 @@ def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tup
     if topology.ilds is not None:
         used = f"{topology.devices} of {topology.partition_ipus} IPUs"
         yield "partition", f"{used}, {quantity(topology.ilds, 'IPU-Link domain')}"
-        product = f"{quantity(topology.replicas_per_instance, 'replica')} × "
-        product += quantity(topology.devices_per_replica, "IPU")
-        yield "auto_select_ipus", f"{auto_select_ipus(topology)} = {product} (TensorFlow, in each instance)"
     if batch is not None:
         size = batch.global_batch // topology.instances
         yield "samples per instance", f"{number(size)} of every global batch of {number(batch.global_batch)}"
@@ -47,11 +43,12 @@ def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, s
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None:
         return "threads", f"{chosen} in each instance: OMP_NUM_THREADS of the job's environment"
+    ranks = 1 if topology.device == "IPU" else topology.replicas_per_instance
+    if cpus and ranks > 1:
+        return "threads", f"{' or '.join(number(max(1, count // ranks)) for count in cpus)} in each rank"
     if cpus:
         return "threads", f"{' or '.join(map(number, cpus))} in each instance, one for each CPU of its own"
-    if topology.instances_per_host == 1:
-        return "threads", f"one for each CPU that the job may use on a host, {LATER}"
-    return "threads", f"CPUs that the job may use on a host ÷ {topology.instances_per_host} instances, {LATER}"
+    return "threads", f"CPUs of a host ÷ {quantity(topology.instances_per_host, 'instance')}, {LATER}"
 
 
 def cost(topology: Topology, time_limit: str | None, price: float | None) -> Iterator[tuple[str, str]]:
@@ -60,7 +57,7 @@ def cost(topology: Topology, time_limit: str | None, price: float | None) -> Ite
         return
     limit_s = None if time_limit is None else seconds(time_limit)
     all_hours = None if limit_s is None else topology.devices * limit_s / 3600
-    word = f"{topology.device_word}-hour"
+    word = f"{topology.device}-hour"
     most = "" if all_hours is None else f", at most {all_hours:,.1f} by the time limit {time_limit}"
     yield "device-hours", f"{quantity(topology.devices, word)} for each hour of training{most}"
     if price is not None:
@@ -68,27 +65,17 @@ def cost(topology: Topology, time_limit: str | None, price: float | None) -> Ite
         yield "price", f"{topology.devices * price:,.2f} for each hour of training{most}, at {price:g} for each {word}"
 
 
-def auto_select_ipus(topology: Topology) -> int:
-    """Return the IPUs of one instance, the value for TensorFlow's IPUConfig.auto_select_ipus."""
-    return topology.replicas_per_instance * topology.devices_per_replica
-
-
 def _topology(topology: Topology) -> Iterator[tuple[str, str]]:
-    hosts, word = len(topology.hosts), topology.device_word
-    yield "hosts", f"{number(hosts)}: {hostlist.compress(host.name for host in topology.hosts)}"
-    yield "instances", f"{number(topology.instances)} = {_product(topology)}"
-    each = topology.replicas_per_instance
+    word, each = topology.device, topology.replicas_per_instance
+    yield "hosts", f"{number(topology.host_count)}: {topology.hosts}"
+    products = [f"{quantity(topology.host_count, 'host')} × {topology.instances_per_host}"]
+    if topology.groups:
+        products = [f"{quantity(one.hosts, 'host')} × {one.instances_per_host} ({one.name})" for one in topology.groups]
+    yield "instances", f"{number(topology.instances)} = {' + '.join(products)}"
     yield "replicas", f"{number(topology.replicas)} = {quantity(topology.instances, 'instance')} × {each}"
     if topology.devices_per_replica:
         product = f"{quantity(topology.replicas, 'replica')} × {topology.devices_per_replica}"
         yield f"{word}s", f"{number(topology.devices)} = {product}"
-
-
-def _product(topology: Topology) -> str:
-    if not topology.groups:
-        return f"{quantity(len(topology.hosts), 'host')} × {topology.instances_per_host}"
-    each = (f"{quantity(one.hosts, 'host')} × {one.instances_per_host} ({one.name})" for one in topology.groups)
-    return " + ".join(each)
 
 
 def _batch(batch: Batch) -> Iterator[tuple[str, str]]:
@@ -97,34 +84,23 @@ def _batch(batch: Batch) -> Iterator[tuple[str, str]]:
     if batch.device_iterations > 1:
         iterations = f"{batch.device_iterations} device iterations × {number(batch.global_batch)}"
         yield "block", f"{iterations} = {quantity(batch.block, 'sample')} between two returns to the host"
-    yield "samples", LATER if batch.samples is None else number(batch.samples)
-    yield "updates per epoch", _updates_per_epoch(batch)
-    yield from _remainder(batch)
-    yield "updates", _total(batch)
-
-
-def _updates_per_epoch(batch: Batch) -> str:
-    if batch.samples is None or batch.blocks_per_epoch is None:
-        return LATER
-    rounding = "ceil" if batch.remainder == "pad" else "floor"
-    blocks = f"{rounding}({number(batch.samples)} ÷ {number(batch.block)})"
-    times = f"{batch.device_iterations} × " if batch.device_iterations > 1 else ""
-    return f"{number(batch.updates_per_epoch or 0)} = {times}{blocks}"
-
-
-def _remainder(batch: Batch) -> Iterator[tuple[str, str]]:
-    if batch.samples is None:
-        return
-    if batch.remainder == "pad":
-        yield "padded", f"{quantity(batch.padded or 0, 'sample')} of every epoch seen twice"
+    pads, per_epoch = batch.remainder == "pad", batch.updates_per_epoch
+    if batch.samples is None or per_epoch is None:
+        yield "samples", LATER
+        yield "updates per epoch", LATER
     else:
-        yield "dropped", f"{quantity(batch.dropped or 0, 'sample')} of every epoch"
-
-
-def _total(batch: Batch) -> str:
-    if batch.updates is not None:
-        return f"{number(batch.updates)}, as requested"
+        blocks = f"{'ceil' if pads else 'floor'}({number(batch.samples)} ÷ {number(batch.block)})"
+        times = f"{batch.device_iterations} × " if batch.device_iterations > 1 else ""
+        yield "samples", number(batch.samples)
+        yield "updates per epoch", f"{number(per_epoch)} = {times}{blocks}"
+        if pads:
+            yield "padded", f"{quantity(batch.padded or 0, 'sample')} of every epoch seen twice"
+        else:
+            yield "dropped", f"{quantity(batch.dropped or 0, 'sample')} of every epoch"
     epochs = quantity(batch.epochs or 0, "epoch")
-    if batch.total_updates is None:
-        return f"{epochs}, {LATER}"
-    return f"{number(batch.total_updates)} = {epochs} × {number(batch.updates_per_epoch or 0)}"
+    if batch.updates is not None:
+        yield "updates", f"{number(batch.updates)}, as requested"
+    elif batch.total_updates is None:
+        yield "updates", f"{epochs}, {LATER}"
+    else:
+        yield "updates", f"{number(batch.total_updates)} = {epochs} × {number(per_epoch or 0)}"

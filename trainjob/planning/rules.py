@@ -1,17 +1,17 @@
-"""How a broken rule becomes a refusal that names the nearest settings that can run.
+"""Refusals: a broken rule, and the nearest settings that can run.
 
 Each candidate is checked against all rules, so what a refusal offers is certain to be accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
 from trainjob.cluster.job import Job
+from trainjob.contract.errors import UserError
 from trainjob.contract.settings import flag
-from trainjob.planning.values import Refusal
 
 COUNTS = (
     "instances",
@@ -25,6 +25,21 @@ COUNTS = (
     "device_iterations",
 )
 POSITIVE = "every count is at least 1"
+
+
+class Refusal(UserError):  # noqa: N818 (the design calls it a refusal)
+    """A job that can't run on its cluster: the rule, both numbers, and the cure.
+
+    Each item of `nearest` is one change to the job that cures it; the cure says the same in words.
+    """
+
+    code = "refused"
+
+    def __init__(self, rule: str, values: str, cure: str, nearest: tuple[dict[str, int], ...] = ()) -> None:
+        super().__init__(f"{rule}: {values}.", cure)
+        self.rule = rule
+        self.values = values
+        self.nearest = nearest
 
 
 @dataclass(frozen=True)
@@ -69,34 +84,28 @@ POWERS = tuple(2**exponent for exponent in range(17))  # most IPU rules are abou
 
 def refusal(broken: Broken, job: Job, check: Check) -> Refusal:
     """Return the refusal for `broken`, with the settings nearest to the job's that `check` accepts."""
-    accepted = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) is None))
-    if accepted:
-        return _refusal(broken, "Nearest that works: " + _in_words(accepted) + ".", accepted)
-    # Several rules are broken at once: offer a setting that at least satisfies this one.
-    first = tuple(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) != broken.rule))
-    return _refusal(broken, f"To begin with: {_in_words(first)}." if first else "", first)
-
-
-def _refusal(broken: Broken, offer: str, nearest: tuple[dict[str, int], ...]) -> Refusal:
+    word = "Nearest that works"
+    offers = list(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) is None))
+    if not offers:
+        # Several rules are broken at once: offer a setting that at least satisfies this one.
+        word = "To begin with"
+        offers = list(_offers(broken, job, lambda changed: _rule_broken_by(changed, check) != broken.rule))
+    shown = ", or ".join(" ".join(f"{flag(name)} {value}" for name, value in offer.items()) for offer in offers)
     alone = broken.otherwise.removeprefix("Or ")
-    cure = f"{offer} {broken.otherwise}".strip() if offer else alone[:1].upper() + alone[1:]
-    return Refusal(broken.rule, broken.values, cure, nearest)
+    cure = f"{word}: {shown}. {broken.otherwise}".strip() if offers else alone[:1].upper() + alone[1:]
+    return Refusal(broken.rule, broken.values, cure, tuple(offers))
 
 
 def _offers(broken: Broken, job: Job, passes: Callable[[Job], bool]) -> Iterator[dict[str, int]]:
+    """Yield the nearest values that pass, below and above the present one, of each setting that may be the cure."""
     for knob in broken.knobs:
-        for side in _sides(knob):
-            changes = ({knob.setting: value} for value in side)
-            offer = next((change for change in changes if passes(job.changed(**change))), None)
-            if offer is not None:
-                yield offer
-
-
-def _sides(knob: Knob) -> tuple[Iterable[int], Iterable[int]]:
-    values = {*range(knob.now - NEARBY, knob.now + NEARBY + 1), *POWERS, *knob.hints}
-    below = sorted((value for value in values if 1 <= value < knob.now), reverse=True)
-    above = sorted(value for value in values if value > max(0, knob.now))
-    return below, above
+        values = {*range(knob.now - NEARBY, knob.now + NEARBY + 1), *POWERS, *knob.hints}
+        below = sorted((value for value in values if 1 <= value < knob.now), reverse=True)
+        above = sorted(value for value in values if value > max(0, knob.now))
+        for side in (below, above):
+            fitting = next((value for value in side if passes(job.changed(**{knob.setting: value}))), None)
+            if fitting is not None:
+                yield {knob.setting: fitting}
 
 
 def _rule_broken_by(job: Job, check: Check) -> str | None:
@@ -105,7 +114,3 @@ def _rule_broken_by(job: Job, check: Check) -> str | None:
     except Broken as broken:
         return broken.rule
     return None
-
-
-def _in_words(offers: tuple[dict[str, int], ...]) -> str:
-    return ", or ".join(" ".join(f"{flag(name)} {value}" for name, value in offer.items()) for offer in offers)

@@ -1,4 +1,4 @@
-"""What the job runs: a task and its facts, or the user's own command."""
+"""The work of a job: a task and its facts, or the user's own command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from trainjob.cluster.job import Job
 from trainjob.contract import settings
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import nearest
 from trainjob.contract.tasks import BUILT_IN, DEFAULT_TASK, TaskFacts, facts
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import number
@@ -23,7 +23,13 @@ TASK_ONLY = tuple(row.name for row in settings.rows().values() if row.facts.task
 def task_facts(job: Job) -> TaskFacts | None:
     """Return the facts of the job's task; None for a command. Raises Broken."""
     if job.command is not None:
-        _command_stands_alone(job)
+        conflict = next((name for name in TASK_ONLY if getattr(job, name) is not None), None)
+        if conflict is not None:
+            refuse(
+                COMMAND_DECIDES,
+                f"{settings.flag(conflict)} {getattr(job, conflict)} beside the command {job.command[0]}",
+                otherwise="Leave it out, or put it after -- if the command has such an option.",
+            )
         return None
     task = job.task if job.task is not None else DEFAULT_TASK
     facts_of_task = facts(task)
@@ -35,7 +41,7 @@ def task_facts(job: Job) -> TaskFacts | None:
 
 def task_stages(job: Job, task: TaskFacts | None) -> tuple[int, ...] | None:
     """Return how many IPUs the task can split its model over, the usual number first; None for the user's own task."""
-    return task.stages if task is not None and _is_built_in(job) else None
+    return task.stages if task is not None and (job.task or DEFAULT_TASK) in BUILT_IN else None
 
 
 def samples(job: Job, task: TaskFacts) -> int | None:
@@ -43,7 +49,7 @@ def samples(job: Job, task: TaskFacts) -> int | None:
 
     A built-in task on its own data set knows them. ffnet-toy generates as many samples as `samples` says.
     """
-    if not _is_built_in(job) or job.data not in (None, task.data):
+    if (job.task or DEFAULT_TASK) not in BUILT_IN or job.data not in (None, task.data):
         return job.samples
     if task.data is not None and job.samples not in (None, task.samples):
         values = f"samples is {number(job.samples)} and {task.data} has {number(task.samples or 0)} to train on"
@@ -51,31 +57,15 @@ def samples(job: Job, task: TaskFacts) -> int | None:
     return job.samples if job.samples is not None else task.samples
 
 
-def _is_built_in(job: Job) -> bool:
-    return job.task is None or job.task in BUILT_IN
-
-
 def name(job: Job) -> str:
-    """Return the run's name: the job's, else the task's, else that of the command's script or program."""
+    """Return the run's name: the job's, else the task's, else that of the command's script or program.
+
+    A name that comes from a file becomes one that every scheduler accepts.
+    """
     if job.name is not None:
         return job.name
-    if job.command is None:
-        return _plain((job.task or DEFAULT_TASK).rpartition(":")[2])
-    scripts = [word for word in job.command if word.endswith((".py", ".sh"))]
-    return _plain(PurePosixPath((scripts or job.command)[0]).stem)
-
-
-def _plain(text: str) -> str:
-    """Return `text` as a name that every scheduler accepts, even if it comes from an oddly named file."""
+    text = (job.task or DEFAULT_TASK).rpartition(":")[2]
+    if job.command is not None:
+        scripts = [word for word in job.command if word.endswith((".py", ".sh"))]
+        text = PurePosixPath((scripts or job.command)[0]).stem
     return re.sub(r"[^\w.+-]+", "-", text).strip("-.")[:100] or "job"
-
-
-def _command_stands_alone(job: Job) -> None:
-    conflicts = [name for name in TASK_ONLY if getattr(job, name) is not None]
-    if conflicts:
-        first = conflicts[0]
-        refuse(
-            COMMAND_DECIDES,
-            f"{settings.flag(first)} {getattr(job, first)} beside the command {job.command[0] if job.command else ''}",
-            otherwise="Leave it out, or put it after -- if the command has such an option.",
-        )

@@ -6,26 +6,24 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract import package
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import nearest
+from trainjob.contract.errors import UserError, nearest
 from trainjob.machines import process
 from trainjob.provision.events import CALLBACK, Event, HostDone, parse
-from trainjob.provision.inventory import as_file
-from trainjob.provision.outcome import Outcome
+from trainjob.provision.inventory import Inventory
 from trainjob.records.files import read_json, write_atomically
 
 TAGS = ("sdk", "horovod", "pods", "datasets", "check", "prune")
 
 
 @dataclass(frozen=True)
-class Request:
+class ProvisionRequest:
     """The options of `trainjob provision`."""
 
     limit: str | None = None
@@ -35,91 +33,129 @@ class Request:
     extra: tuple[str, ...] = ()
 
 
-def provision(inventory: dict[str, Any], request: Request, say: Callable[[Event], None]) -> Outcome:
+# In the order of the playbooks; roles that they bring along come after these.
+ROLES = ("validate", "sdk_venv", "horovod", "pod_hosts", "dataset", "proof")
+_RANK = {status: rank for rank, status in enumerate(("skipped", "ok", "changed", "failed", "unreachable"))}
+NOTHING = "–"
+
+
+@dataclass
+class ProvisionOutcome:
+    """The result on every host, role by role. `verdict` is what check.yml wrote; None if it wrote nothing."""
+
+    hosts: tuple[str, ...]
+    code: int = 0
+    verdict: Mapping[str, object] | None = None
+    verdict_expected: bool = True
+    failures: list[HostDone] = field(default_factory=list)
+    changed: int = 0
+    _worst: dict[tuple[str, str], str] = field(default_factory=lambda: defaultdict(lambda: "skipped"))
+
+    def add(self, event: HostDone) -> None:
+        """Take in what a task did on a host."""
+        where = (event.host, event.role)
+        self._worst[where] = max(self._worst[where], event.status, key=_RANK.__getitem__)
+        self.changed += event.status == "changed"
+        if event.is_bad:
+            self.failures.append(event)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that did something on any host, in order."""
+        seen = {role for (_, role), status in self._worst.items() if role and status != "skipped"}
+        return (*(role for role in ROLES if role in seen), *sorted(seen - set(ROLES)))
+
+    def status(self, host: str, role: str) -> str:
+        """Return the worst that `role` met on `host`; a dash where it did nothing."""
+        worst = self._worst.get((host, role), "skipped")
+        return NOTHING if worst == "skipped" else worst
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is well: the verdict says so where one was asked for, and nothing failed."""
+        judged = bool(self.verdict and self.verdict["ok"]) if self.verdict_expected else True
+        return judged and self.code == 0 and not self.failures
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """Why hosts are not well: each reason once, with the hosts it holds for."""
+        first = {event.host: event for event in reversed(self.failures)}
+        found: dict[str, list[str]] = defaultdict(list)
+        for host in (host for host in self.hosts if host in first):
+            found[f"{first[host].role or first[host].task}: {first[host].why}"].append(host)
+        return dict(found)
+
+    def as_json(self) -> dict[str, object]:
+        """Return everything for machines."""
+        return {
+            "ok": self.ok,
+            "changed": self.changed,
+            "hosts": {host: {role: self.status(host, role) for role in self.roles} for host in self.hosts},
+            "failures": [
+                {"host": event.host, "role": event.role, "task": event.task, "status": event.status, "why": event.why}
+                for event in self.failures
+            ],
+            "verdict": self.verdict,
+        }
+
+
+def provision(inventory: Inventory, request: ProvisionRequest, say: Callable[[Event], None]) -> ProvisionOutcome:
     """Return what became of the hosts; `say` hears of every task. Raises UserError before anything has run."""
     ends_with_verdict = not request.check and (not request.tags or "check" in request.tags)
-    outcome = Outcome(hosts_of(inventory, request.limit), verdict_expected=ends_with_verdict)
-    with tempfile.TemporaryDirectory(prefix="trainjob-provision-") as folder:
-        verdict = Path(folder) / "verdict.json"
-        arguments = _arguments(_written(inventory, Path(folder)), verdict, outcome.hosts, request)
-        for line in _Lines(arguments, outcome):
+    outcome = ProvisionOutcome(hosts_of(inventory, request.limit), verdict_expected=ends_with_verdict)
+    program = shutil.which("ansible-playbook", path=process.search_path())
+    if program is None:
+        raise UserError("ansible-playbook is not installed", "pip install 'trainjob[provision]'")
+    with tempfile.TemporaryDirectory(prefix="trainjob-provision-") as name:
+        hosts_file, verdict = Path(name) / "inventory.json", Path(name) / "verdict.json"
+        write_atomically(hosts_file, json.dumps(inventory.as_file(), indent=1), 0o600)
+        arguments = [
+            program,
+            *("--inventory", str(hosts_file)),
+            *("--extra-vars", json.dumps({"proof_verdict": str(verdict)})),
+            *(("--limit", ",".join(outcome.hosts)) if request.limit else ()),
+            *(("--tags", ",".join(request.tags)) if request.tags else ()),
+            *(("--check", "--diff") if request.check else ()),
+            *(("--become",) if request.become else ()),
+            *(word for value in request.extra for word in ("--extra-vars", value)),
+            str(package.companion("playbooks") / "site.yml"),
+        ]
+        # A configuration of the user's own stays.
+        environment = {
+            "ANSIBLE_CONFIG": str(package.companion("playbooks") / "ansible.cfg"),
+            # Of what Ansible's own collections still use; nobody who provisions can change it.
+            "ANSIBLE_DEPRECATION_WARNINGS": "False",
+            **os.environ,
+            "ANSIBLE_STDOUT_CALLBACK": CALLBACK,
+            "ANSIBLE_JSON_INDENT": "0",
+            "ANSIBLE_NOCOLOR": "1",
+        }
+
+        def lines() -> Iterator[str]:
+            outcome.code = yield from process.lines_of(arguments, folder=Path.cwd(), environment=environment)
+
+        for line in lines():
             event = parse(line, diffs=request.check)
             if isinstance(event, HostDone):
                 outcome.add(event)
             if event is not None:
                 say(event)
-        outcome.verdict = read_json(verdict)
+        found = read_json(verdict)
+        outcome.verdict = found if isinstance(found, dict) else None
     return outcome
 
 
-def hosts_of(inventory: dict[str, Any], limit: str | None) -> tuple[str, ...]:
+def hosts_of(inventory: Inventory, limit: str | None) -> tuple[str, ...]:
     """Return the hosts that `limit` leaves, all without one. Raises UserError for a host the cluster lacks."""
-    known = tuple(inventory["_meta"]["hostvars"])
+    known = tuple(inventory.hosts)
     if limit is None:
         return known
-    limited = hostlist.expand(limit)
+    limited = slurm_text.expand(limit)
     for host in limited:
         if host not in known:
             near = nearest(host, known)
             hint = f"did you mean {near}? " if near else ""
             raise UserError(
-                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {hostlist.compress(known)}"
+                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {slurm_text.compress(known)}"
             )
     return limited
-
-
-class _Lines:
-    """The output of ansible-playbook; its exit code goes to the outcome."""
-
-    def __init__(self, arguments: Sequence[str], outcome: Outcome) -> None:
-        self._arguments, self._outcome = arguments, outcome
-
-    def __iter__(self) -> Any:
-        """Yield the lines."""
-        self._outcome.code = yield from process.lines_of(self._arguments, folder=Path.cwd(), environment=_environment())
-
-
-def _arguments(inventory: Path, verdict: Path, hosts: Sequence[str], request: Request) -> list[str]:
-    flags = [
-        *(["--limit", ",".join(hosts)] if request.limit else []),
-        *(["--tags", ",".join(request.tags)] if request.tags else []),
-        *(["--check", "--diff"] if request.check else []),
-        *(["--become"] if request.become else []),
-        *(word for value in request.extra for word in ("--extra-vars", value)),
-    ]
-    extra = json.dumps({"proof_verdict": str(verdict)})
-    return [
-        _program(),
-        "--inventory",
-        str(inventory),
-        "--extra-vars",
-        extra,
-        *flags,
-        str(package.companion("playbooks") / "site.yml"),
-    ]
-
-
-def _program() -> str:
-    found = shutil.which("ansible-playbook", path=process.search_path())
-    if found is None:
-        raise UserError("ansible-playbook is not installed", "pip install 'trainjob[provision]'")
-    return found
-
-
-def _environment() -> dict[str, str]:
-    """Return our environment and what makes Ansible speak events; a configuration of the user's own stays."""
-    return {
-        "ANSIBLE_CONFIG": str(package.companion("playbooks") / "ansible.cfg"),
-        # Of what Ansible's own collections still use; nobody who provisions can change it.
-        "ANSIBLE_DEPRECATION_WARNINGS": "False",
-        **os.environ,
-        "ANSIBLE_STDOUT_CALLBACK": CALLBACK,
-        "ANSIBLE_JSON_INDENT": "0",
-        "ANSIBLE_NOCOLOR": "1",
-    }
-
-
-def _written(inventory: dict[str, Any], folder: Path) -> Path:
-    path = folder / "inventory.json"
-    write_atomically(path, json.dumps(as_file(inventory), indent=1), 0o600)
-    return path

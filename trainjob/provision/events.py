@@ -1,14 +1,15 @@
-"""What the playbooks do as they run, from Ansible's JSON callback (ansible.posix.jsonl), and what users read of it."""
+"""Reads the events of running playbooks from Ansible's JSON callback (ansible.posix.jsonl), and tells them to users."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any
 
 CALLBACK = "ansible.posix.jsonl"
 STATUSES = ("ok", "changed", "skipped", "failed", "unreachable")
@@ -16,8 +17,7 @@ STATUSES = ("ok", "changed", "skipped", "failed", "unreachable")
 _VALIDATION = ("validate", "forget")
 # What is included reports for itself, and remembering a fact changes nothing.
 _SILENT = ("include_", "set_fact")
-_RUNNER = "v2_runner_on_"
-# What a shell exits with when it may not run a program, or does not find it: here the interpreter of the modules.
+# The exit codes of a shell when it may not run a program, or does not find it: here the interpreter of the modules.
 _NOT_STARTED = (126, 127)
 # Up to so many hosts, a line names each.
 _FEW = 4
@@ -45,7 +45,7 @@ class HostDone:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the host takes part no longer."""
+        """True if the host takes part no longer."""
         return self.status in ("failed", "unreachable")
 
 
@@ -61,25 +61,21 @@ def parse(line: str, *, diffs: bool = False) -> Event | None:
     match fields:
         case {"_event": "v2_playbook_on_task_start", "task": dict(task)}:
             return TaskBegun(*_role_and_name(task))
-        case {"_event": str(event), "task": dict(task), "hosts": dict(hosts)} if event.startswith(_RUNNER):
-            return _host_done(event.removeprefix(_RUNNER), task, hosts, diffs)
+        case {"_event": str(event), "task": dict(task), "hosts": dict(hosts)} if len(hosts) == 1:
+            status = event.removeprefix("v2_runner_on_")
+            ((host, result),) = hosts.items()
+            if status not in STATUSES or status == event:
+                return None
+            if status == "ok" and str(result.get("action")).rpartition(".")[2].startswith(_SILENT):
+                return None
+            status = "changed" if status == "ok" and result.get("changed") else status
+            why = _why(result) if status in ("failed", "unreachable") else ""
+            diff = _difference(result.get("diff")) if diffs and status == "changed" else ""
+            return HostDone(host, *_role_and_name(task), status, _seconds(task), why, diff)
     return None
 
 
-def _host_done(status: str, task: dict[str, Any], hosts: dict[str, Any], diffs: bool) -> HostDone | None:
-    if status not in STATUSES or len(hosts) != 1:
-        return None
-    ((host, result),) = hosts.items()
-    if status == "ok" and str(result.get("action")).rpartition(".")[2].startswith(_SILENT):
-        return None
-    status = "changed" if status == "ok" and result.get("changed") else status
-    role, name = _role_and_name(task)
-    why = _why(result) if status in ("failed", "unreachable") else ""
-    diff = _diff_text(result.get("diff")) if diffs and status == "changed" else ""
-    return HostDone(host, role, name, status, _seconds(task), why, diff)
-
-
-def _role_and_name(task: dict[str, Any]) -> tuple[str, str]:
+def _role_and_name(task: Mapping[str, object]) -> tuple[str, str]:
     """Return the column and the words of a task, which Ansible calls `role : name` and places at path:line."""
     role, colon, name = str(task.get("name", "")).rpartition(" : ")
     if name.startswith("Validating arguments against arg spec"):
@@ -90,44 +86,44 @@ def _role_and_name(task: dict[str, Any]) -> tuple[str, str]:
     return (role if colon and phase != "verdict" else "", name)
 
 
-def _seconds(task: dict[str, Any]) -> float:
-    duration = task.get("duration", {})
-    try:
-        began, ended = (datetime.fromisoformat(duration[key]) for key in ("start", "end"))
-    except (KeyError, TypeError, ValueError):
-        return 0.0
-    return round((ended - began).total_seconds(), 2)
+def _seconds(task: Mapping[str, object]) -> float:
+    match task.get("duration"):
+        case {"start": str(began), "end": str(ended)}:
+            with contextlib.suppress(ValueError):
+                taken = datetime.fromisoformat(ended) - datetime.fromisoformat(began)
+                return round(taken.total_seconds(), 2)
+    return 0.0
 
 
-def _why(result: dict[str, Any]) -> str:
-    for one in result.get("results", ()):
+def _why(result: Mapping[str, object]) -> str:
+    rounds = result.get("results")
+    for one in rounds if isinstance(rounds, list) else ():
         if one.get("failed") or one.get("unreachable"):
             return _why(one)
-    given = result.get("msg") or result.get("module_stderr") or result.get("stderr") or "it did not say why"
-    if result.get("module_stderr") and result.get("rc") in _NOT_STARTED:
-        last = str(result["module_stderr"]).strip().splitlines()[-1]
-        cure = "Name a Python that runs there, 3.8 or newer: provision: {interpreter: …}"
-        return f"{str(given).strip()} ({last}). {cure}"
-    return str(given).strip()
+    stderr = result.get("module_stderr")
+    given = str(result.get("msg") or stderr or result.get("stderr") or "it did not say why").strip()
+    if stderr and result.get("rc") in _NOT_STARTED:
+        last = str(stderr).strip().splitlines()[-1]
+        return f"{given} ({last}). Name a Python that runs there, 3.8 or newer: provision: {{interpreter: …}}"
+    return given
 
 
-def _diff_text(diffs: object) -> str:
+def _difference(diffs: object) -> str:
     """Return what would become of files: a module's own words, or the lines that go and come."""
-    texts = []
+    texts: list[str] = []
     for diff in diffs if isinstance(diffs, list) else [diffs]:
-        if isinstance(diff, dict) and ("before" in diff or "prepared" in diff):
-            texts.append(diff.get("prepared") or _sides(diff))
+        if not isinstance(diff, dict) or not ("before" in diff or "prepared" in diff):
+            continue
+        if diff.get("prepared"):
+            texts.append(diff["prepared"])
+            continue
+        sides = [diff.get("before") or "", diff.get("after") or ""]
+        before, after = (
+            (side if isinstance(side, str) else json.dumps(side, sort_keys=True)).splitlines() for side in sides
+        )
+        texts += [f"- {line}\n" for line in before if line not in after]
+        texts += [f"+ {line}\n" for line in after if line not in before]
     return "".join(texts)
-
-
-def _sides(diff: dict[str, Any]) -> str:
-    before, after = (_text(diff.get(side)).splitlines() for side in ("before", "after"))
-    gone = [f"- {line}\n" for line in before if line not in after]
-    return "".join([*gone, *(f"+ {line}\n" for line in after if line not in before)])
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, sort_keys=True)
 
 
 class Story:
@@ -150,11 +146,18 @@ class Story:
         return [*([f"    {event.host} would become:"] if indented else []), *indented, *why]
 
     def rest(self) -> list[str]:
-        """Return the line of the last task; none where it did nothing."""
+        """Return the line of the last task, with what it did on which hosts; none where it did nothing."""
         # A task of validation that passed is not worth a line.
-        shown = [one for one in self._done if one.status != "skipped" and (one.is_bad or one.role != "validate")]
-        done, self._done = shown, []
-        return [line(done)] if done else []
+        done = [one for one in self._done if one.status != "skipped" and (one.is_bad or one.role != "validate")]
+        self._done = []
+        if not done:
+            return []
+        if len(done) <= _FEW:
+            what = ", ".join(f"{one.host} {one.status}" for one in sorted(done, key=lambda one: one.host))
+        else:
+            what = ", ".join(f"{count} {word}" for word, count in Counter(one.status for one in done).most_common())
+        seconds = max(one.seconds for one in done)
+        return [f"  {done[0].role or 'site':<10} {done[0].task} · {what} · {seconds:.1f} s"]
 
     def now(self, at_s: float) -> str:
         """Return what is running at `at_s` of the monotonic clock; nothing before the first task."""
@@ -162,15 +165,3 @@ class Story:
             return ""
         hosts = f"{len(self._done)} host{'' if len(self._done) == 1 else 's'} done, " if self._done else ""
         return f"{self._task.role or 'site'}: {self._task.task} · {hosts}{at_s - self._began_at:.0f} s"
-
-
-def line(done: list[HostDone]) -> str:
-    """Return one task as a line: role, task, what it did on which hosts, seconds."""
-    first, seconds = done[0], max(one.seconds for one in done)
-    return f"  {first.role or 'site':<10} {first.task} · {_what(done)} · {seconds:.1f} s"
-
-
-def _what(done: list[HostDone]) -> str:
-    if len(done) <= _FEW:
-        return ", ".join(f"{one.host} {one.status}" for one in sorted(done, key=lambda one: one.host))
-    return ", ".join(f"{count} {status}" for status, count in Counter(one.status for one in done).most_common())

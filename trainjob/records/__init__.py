@@ -1,1 +1,1 @@
-"""One module for each file of a run directory: its type, its reader and its writer. Nobody else opens these files."""
+"""One module for each file of a run directory: its type, reader and writer. Only this package opens these files."""

@@ -1,4 +1,4 @@
-"""Why a run ended: one table from what was seen (exit code, signal, last lines, memory, kernel) to cause and advice.
+"""The causes of failure: one table from evidence (exit code, signal, last lines, memory, kernel) to cause and advice.
 
 The launcher records what only its host can see in failure.json; `cause_of` derives the cause from that, wherever it is
 needed. A new cause is a new row.
@@ -18,7 +18,7 @@ from trainjob.records.failure import Evidence, Failure
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a run ended. `text` states it, `cure` says what to do.
+    """The reason why a run ended. `text` states it, `cure` says what to do.
 
     `resume`: once the cure is applied, `trainjob resume` can continue this run. `restart`: the same job may succeed
     unchanged, so that Slurm may start it again by itself.
@@ -236,7 +236,7 @@ _MEMORY_CURE = (
     "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer --workers, a smaller "
     "--micro-batch with more --accumulation"
 )
-# The memory that is held right before the kernel kills somebody is never quite the limit.
+# The memory that is held right before the kernel kills a process is never quite the limit.
 _NEARLY_ALL = 0.95
 
 

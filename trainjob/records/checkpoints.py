@@ -108,6 +108,11 @@ def folders(checkpoints: Path) -> List[Path]:
     return sorted(named, key=update_of, reverse=True)
 
 
+def newest(paths: RunPaths) -> Optional[Path]:
+    """Return the folder of a run's newest checkpoint, sound or not; None if there is none. Raises UserError."""
+    return next(iter(folders(paths.checkpoints)), None)
+
+
 def sizes(folder: Path) -> Optional[Dict[str, int]]:
     """Return the bytes of each file of a checkpoint, as its index states them; None for a damaged index."""
     try:

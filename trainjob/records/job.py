@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from trainjob.contract.errors import UserError
+from trainjob.contract.batch import Batch
+from trainjob.contract.errors import UserError, joined
 from trainjob.contract.paths import CONTRACT
-from trainjob.contract.runtime_settings import RuntimeSettings
+from trainjob.contract.settings import RuntimeSettings
 from trainjob.records import typed
 from trainjob.records.files import DamagedError, parse_json, read_small
 from trainjob.records.typed import required
@@ -40,7 +41,7 @@ class RequestRecord:
 
 
 @dataclass(frozen=True)
-class GroupRecord:
+class HostGroup:
     """Consecutive hosts with the same number of instances each."""
 
     name: str
@@ -49,7 +50,7 @@ class GroupRecord:
 
 
 @dataclass(frozen=True)
-class TopologyRecord:
+class Topology:
     """Where everything runs. Hosts are one text of ranges; what is alike is a count.
 
     Where hosts are not alike, `groups` are all of them in order, and `instances_per_host` is that of the fullest.
@@ -61,11 +62,16 @@ class TopologyRecord:
     instances_per_host: int
     replicas: int
     replicas_per_instance: int
-    devices_per_replica: int
-    device: str
-    ilds: Optional[int] = None
-    partition_ipus: Optional[int] = None
-    groups: List[GroupRecord] = field(default_factory=list)
+    devices_per_replica: int  # 0: the replica trains on CPUs
+    device: str  # IPU, GPU or CPU
+    ilds: Optional[int] = None  # IPU-Link domains
+    partition_ipus: Optional[int] = None  # IPUs that the job may choose from
+    groups: List[HostGroup] = field(default_factory=list)
+
+    @property
+    def devices(self) -> int:
+        """The devices in use over all hosts."""
+        return self.replicas * self.devices_per_replica
 
     @property
     def instances_of_hosts(self) -> List[int]:
@@ -73,6 +79,11 @@ class TopologyRecord:
         if not self.groups:
             return [self.instances_per_host] * self.host_count
         return [group.instances_per_host for group in self.groups for _ in range(group.hosts)]
+
+    def first_device(self, rank: int, local_rank: int) -> int:
+        """Return the first device of a rank: IPUs are numbered across the partition, GPUs from 0 on every host."""
+        number = rank if self.device == "IPU" else local_rank
+        return number * self.replicas_per_instance * self.devices_per_replica
 
     def group_of_rank(self, rank: int) -> Optional[int]:
         """Return the number of the group that a rank is in; None if all hosts are alike."""
@@ -85,56 +96,39 @@ class TopologyRecord:
 
 
 @dataclass(frozen=True)
-class BatchRecord:
-    """The batch arithmetic. Counts are samples unless named; None if the number of samples is not known yet."""
-
-    micro_batch: int
-    accumulation: int
-    replicas: int
-    device_iterations: int
-    remainder: str
-    global_batch: int
-    block: int
-    samples: Optional[int] = None
-    epochs: Optional[int] = None
-    updates: Optional[int] = None
-    blocks_per_epoch: Optional[int] = None
-    updates_per_epoch: Optional[int] = None
-    total_updates: Optional[int] = None
-    dropped: Optional[int] = None
-    padded: Optional[int] = None
-
-
-@dataclass(frozen=True)
-class EffectRecord:
-    """What the reduction does to the learning rate."""
+class LearningRateEffect:
+    """The effect of the reduction on a step: `factor` times the gradient of a mean, and the reason."""
 
     factor: int
     because: str
 
 
 @dataclass(frozen=True)
-class WarningRecord:
-    """A warning of the plan."""
+class PlanWarning:
+    """Something that can run but is probably not intended. Codes are stable; texts may change."""
 
     code: str
     text: str
     cure: str
 
+    def __str__(self) -> str:
+        """Return the text and the cure."""
+        return joined(self.text, self.cure)
+
 
 @dataclass(frozen=True)
-class PlanRecord:
-    """What was worked out. `batch` and the effect are None for a command of the user's own."""
+class Plan:
+    """Everything computed from one cluster and one job. `batch` and the effect are None for the user's own command."""
 
     cluster: str
     kind: str
     name: str
-    engine: str
-    topology: TopologyRecord
-    batch: Optional[BatchRecord] = None
-    learning_rate_effect: Optional[EffectRecord] = None
-    facts: Dict[str, str] = field(default_factory=dict)
-    warnings: List[WarningRecord] = field(default_factory=list)
+    engine: str  # single, ddp, ipu, …; or command
+    topology: Topology
+    batch: Optional[Batch] = None
+    learning_rate_effect: Optional[LearningRateEffect] = None
+    facts: Dict[str, str] = field(default_factory=dict)  # further rows of the arithmetic
+    warnings: List[PlanWarning] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -170,7 +164,7 @@ class JobRecord:
     """The whole of job.json. `train` is None for a command of the user's own, which then stands in `command`."""
 
     name: str
-    plan: PlanRecord
+    plan: Plan
     train: Optional[TrainSettings]
     command: Optional[List[str]]
     request: RequestRecord = typed.field(key="asked")

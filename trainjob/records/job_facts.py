@@ -1,4 +1,4 @@
-"""What a launcher needs of job.json: a few facts, read without checking the whole record.
+"""The facts of job.json that a launcher needs, read without checking the whole record.
 
 The ranks' own runtime checks it. The dataclasses of the record and the checks of their types would take a launcher
 longer to load than everything else that it does.

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: where each tensor lies. The only parser of it; knows nothing of torch or numpy.
+"""The header of a safetensors file: where each tensor lies. Its only parser and writer; knows no torch and no numpy.
 
 A file is eight bytes (the header's length, little-endian), the header (JSON: name → dtype, shape, offsets), and the
 tensors' bytes one after the other. Any tool that knows the layout can read it.
@@ -7,11 +7,12 @@ tensors' bytes one after the other. Any tool that knows the layout can read it.
 from __future__ import annotations
 
 import functools
+import json
 import operator
 import os
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, List, NamedTuple, Tuple
+from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from trainjob.contract.errors import UserError
 from trainjob.records.files import DamagedError, open_regular, parse_json
@@ -36,6 +37,7 @@ SIZES = {
     "F8_E5M2": 1,
 }
 _LONGEST_HEADER = 100 * 1024 * 1024
+_ALIGNMENT = 8
 METADATA = "__metadata__"
 ROWS = "rows"  # metadata of a part: the first row and the number of all rows of each tensor that it has some rows of
 
@@ -107,6 +109,24 @@ def whole_shape(listed: List[Piece]) -> List[int]:
     """Return the shape of the tensor that `listed` are the pieces of."""
     shape = listed[0].place.shape
     return [sum(piece.place.shape[0] for piece in listed), *shape[1:]] if shape else []
+
+
+def header(tensors: Mapping[str, Tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> Tuple[bytes, List[str]]:
+    """Return the beginning of a file that holds `tensors`, and their names in the order in which their bytes follow.
+
+    `tensors` has the type, a key of SIZES, and the shape of each by name.
+    """
+    # Large types first, so that every tensor starts at a multiple of its own size.
+    names = sorted(tensors, key=lambda name: (-SIZES[tensors[name][0]], name))
+    entries: Dict[str, object] = {METADATA: metadata} if metadata else {}
+    end = 0
+    for name in names:
+        dtype, shape = tensors[name]
+        start, end = end, end + functools.reduce(operator.mul, shape, SIZES[dtype])
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text, names
 
 
 def _read(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
-from trainjob.contract.errors import Problem, warning
+from trainjob.contract.errors import Problem
 from trainjob.contract.paths import RunPaths
 from trainjob.records.attempts import current
 from trainjob.records.files import read_json, write_json
@@ -90,7 +90,7 @@ def difference(hosts: Iterable[HostSoftware]) -> Optional[Problem]:
     if not clauses:
         return None
     shown = "; ".join(clauses[:6]) + ("; and %d more" % (len(clauses) - 6) if len(clauses) > 6 else "")
-    return warning(
+    return Problem(
         "packages-differ",
         "the hosts of this run have different software: %s" % shown,
         "Install the same versions everywhere (trainjob provision), or keep the job off the host that differs",

@@ -39,6 +39,9 @@ class UsageRecord:
     cpu_cores: Optional[float] = None
     memory_limit_bytes: Optional[int] = None
     devices: List[DeviceUse] = field(default_factory=list)
+    other_world_size: Optional[int] = (
+        None  # of ranks that a launcher in the command has started, unless it is the run's
+    )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -13,11 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainjob.backends import folder
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster.base import Cluster
 from trainjob.contract.environment import set_redirects
+from trainjob.contract.paths import RunPaths
 from trainjob.kinds.lookup import find
 from trainjob.observe import index
+from trainjob.records import attempts, typed
+from trainjob.records.files import DamagedError
+from trainjob.records.measures import ProgressRecord
 from trainjob.render.rendered import Rendered
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared, data_dir
@@ -29,7 +35,7 @@ INJECTIONS = ("timeout", "preempt", "node-failure", "rank-death", "cancel")
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What to rehearse: exactly the files that a submission would write, and the variables that a rehearsal sets."""
+    """A rehearsal to make: exactly the files that a submission would write, and the variables that a rehearsal sets."""
 
     request: Request
     rendered: Rendered
@@ -42,7 +48,16 @@ class Rehearsal:
     show: Callable[[bytes], None] | None = None  # takes what ranks print, line by line, with the rank in front
     has_gpus: bool = False  # stand-in GPUs: ranks compute on `cuda` devices; without them, on the CPU
     slurm: str = INSTALLED  # the release of Slurm, if the cluster has one
-    launch_only: bool = False  # launchers start on all nodes, and no ranks
+
+    def create(self) -> RunPaths:
+        """Return the run directory, filled."""
+        project = self.project if self.selection is not None else None
+        return folder.create(self.folder, self.rendered, project, self.selection)
+
+    def has_rendered_files(self, paths: RunPaths) -> bool:
+        """Return whether the files of the run directory are byte for byte as rendered."""
+        files = self.rendered.files.items()
+        return all((paths.folder / name).read_bytes() == file.content for name, file in files)
 
 
 def rehearsal(
@@ -52,59 +67,38 @@ def rehearsal(
     inject: str | None = None,
     say: Callable[[str], None] = lambda _line: None,
     show: Callable[[bytes], None] | None = None,
-    folder: Path | None = None,
+    into: Path | None = None,
     redirected: Mapping[str, str] | None = None,
     has_gpus: bool = False,
     slurm: str = INSTALLED,
-    launch_only: bool = False,
 ) -> Rehearsal:
     """Return the rehearsal of a prepared request, which ends after `updates` if given.
 
-    Its run directory is created in `folder`; `redirected` adds variables to those that every rehearsal sets.
+    Its run directory is created in the folder `into`; `redirected` adds variables to those that every rehearsal sets.
     """
     cluster, local = prepared.named_cluster.cluster, find("local")
     command = prepared.request.job.command or ()
     changed = {**redirects(cluster, os.environ, updates, data_dir(local), command), **(redirected or {})}
-    if launch_only:
-        changed["TRAINJOB_LAUNCH_ONLY"] = "1"
-    if (has_gpus or launch_only) and "TRAINJOB_DEVICE" not in os.environ:
+    if has_gpus and "TRAINJOB_DEVICE" not in os.environ:
         del changed["TRAINJOB_DEVICE"]
     return Rehearsal(
         request=prepared.request,
         rendered=prepared.render(),
         project=prepared.project,
         selection=prepared.selection,
-        folder=(folder or index.home() / "rehearsals") / index.new_id(prepared.request.plan.name),
+        folder=(into or index.home() / "rehearsals") / index.new_id(prepared.request.plan.name),
         redirects=changed,
         inject=inject,
         say=say,
         show=show,
         has_gpus=has_gpus,
         slurm=slurm,
-        launch_only=launch_only,
     )
 
 
 @dataclass(frozen=True)
-class Launch:
-    """How launchers started on a number of nodes, compared with jobs of the same size whose srun does nothing."""
-
-    nodes: int
-    ranks: int
-    bare_s: float  # from sbatch until `srun true` had ended
-    python_s: float  # from sbatch until srun of a Python that does nothing had ended
-    launch_s: float  # from sbatch until the launchers of all nodes had met
-    launcher_cpu_s: float  # CPU time of one launcher until then
-    connections: int  # that the first node accepted
-    # On the run directory: by the first node, which runs the job script as well, and by the last. None: not counted.
-    first_operations: int | None
-    last_operations: int | None
-    last_on_code: int | None  # those of the last node that load the runtime
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How the rehearsal ended, and whether it ended as it should."""
+class RehearsalVerdict:
+    """The end of a rehearsal, and whether it is as it should be."""
 
     passed: bool
     outcome: str
@@ -116,12 +110,10 @@ class Verdict:
     seconds: Mapping[str, float]  # from the start to the end of each step, in order
     folder: Path
     gpus: Sequence[str] = ()  # what ranks did with stand-in GPUs, line by line
-    launches: Sequence[Launch] = ()  # if only launchers were started: by number of nodes
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
-        changed = {"seconds": dict(self.seconds), "gpus": list(self.gpus), "folder": str(self.folder)}
-        return {**vars(self), **changed, "launches": [vars(one) for one in self.launches]}
+        return {**vars(self), "seconds": dict(self.seconds), "gpus": list(self.gpus), "folder": str(self.folder)}
 
 
 @dataclass
@@ -134,6 +126,15 @@ class Clock:
     def done(self, step: str) -> None:
         """Record when `step` ended; only the first call for a step counts."""
         self.steps.setdefault(step, round(time.monotonic() - self.began, 2))
+
+
+def progress_of(paths: RunPaths) -> ProgressRecord:
+    """Return the progress of a run's newest attempt; without figures before it has reported any."""
+    with contextlib.suppress(DamagedError):
+        found = typed.read(ProgressRecord, paths.progress)
+        if found is not None and found.attempt == attempts.current(paths):
+            return found
+    return ProgressRecord()
 
 
 def redirects(

@@ -73,11 +73,13 @@ def _compile(python: str, torch: Path | None, say: Callable[[str], None]) -> dic
     told: dict[str, Any] = {}
     while True:
         try:
-            told = json.loads(next(lines))
+            line = next(lines)
         except StopIteration as end:
-            return {} if end.value == 0 else told
-        if "say" in told:
-            say(told["say"])
+            return {} if end.value == 0 else told or {"refused": f"its `-m trainjob_gpu` exited with {end.value}"}
+        if line.startswith('{"'):  # what else starts with Python may print
+            told = json.loads(line)
+            if "say" in told:
+                say(told["say"])
 
 
 def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], None]) -> Path:

@@ -8,28 +8,31 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import logs
 from trainjob.records import attempts
-from trainjob.records.files import read_json, read_word
+from trainjob.records.files import read_word
 from trainjob.rehearse import pod
-from trainjob.rehearse.base import INSTALLED, Rehearsal, Verdict
+from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, progress_of
 from trainjob.rehearse.slurm import rehearsal as slurm
-from trainjob.rehearse.slurm import releases, scale
+from trainjob.rehearse.slurm import releases
 
 _POLL_S = 0.1
 
 # A new kind is a new row.
-KINDS: dict[str, Callable[[Rehearsal], Verdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
+KINDS: dict[str, Callable[[Rehearsal], RehearsalVerdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
 
 
-def rehearse(rehearsal: Rehearsal) -> Verdict:
+def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
-    cluster = rehearsal.request.cluster
+    cluster, name = rehearsal.request.cluster, rehearsal.request.plan.cluster
     if cluster.kind not in KINDS:
-        raise _refusal(rehearsal.request.plan.cluster, cluster)
+        if cluster.trains_here:
+            raise UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
+        raise UserError(
+            f"cluster {name} is of kind {cluster.kind}", f"the kinds that can be rehearsed are {', '.join(KINDS)}"
+        )
     if rehearsal.slurm != INSTALLED:
         if not cluster.has_scheduler:
             raise UserError(
@@ -41,8 +44,6 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
         # The folder exists only once a data set has been prepared, and the node check refuses a node without it.
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
-    if rehearsal.launch_only:
-        return scale.rehearse(rehearsal)
     with _output_shown(rehearsal):
         return KINDS[cluster.kind](rehearsal)
 
@@ -50,8 +51,6 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
 def progress(rehearsal: Rehearsal) -> str:
     """Return in a few words how far a rehearsal in another thread has come."""
     paths = RunPaths(rehearsal.folder)
-    if rehearsal.launch_only:
-        return "launchers are starting"
     if rehearsal.request.elements:
         each = (read_word(paths.of_element(number).state) or "PENDING" for number in rehearsal.request.elements)
         return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
@@ -60,10 +59,9 @@ def progress(rehearsal: Rehearsal) -> str:
         return "stand-in GPUs are being made ready: the first time, compiling them takes a minute or two"
     if not attempt:
         return "the job has not started yet"
-    noted = read_json(paths.progress)
-    update = noted.get("update") if isinstance(noted, dict) and noted.get("attempt") == attempt else None
+    update = progress_of(paths).update
     state = read_word(paths.state) or "PENDING"
-    return f"attempt {attempt} is {state}" + (f", update {update}" if isinstance(update, int) else "")
+    return f"attempt {attempt} is {state}" + ("" if update is None else f", update {update}")
 
 
 @contextlib.contextmanager
@@ -85,10 +83,3 @@ def _output_shown(rehearsal: Rehearsal) -> Iterator[None]:
     finally:
         over.set()
         reader.join()
-
-
-def _refusal(name: str, cluster: Cluster) -> UserError:
-    if cluster.trains_here:
-        return UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
-    kinds = ", ".join(KINDS)
-    return UserError(f"cluster {name} is of kind {cluster.kind}", f"the kinds that can be rehearsed are {kinds}")

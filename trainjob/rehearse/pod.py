@@ -1,31 +1,39 @@
-"""Rehearses a job for a pod: its own script, with stand-ins for poprun, vipu, poptorch and popdist on PATH."""
+"""A pod in miniature: stand-ins for poprun, vipu, poptorch and popdist on the paths, and a rehearsal with them."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
+import json
 import os
+import shlex
+import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trainjob.backends import folder
-from trainjob.contract import states
+from trainjob.cluster.base import Cluster, IpuCluster
+from trainjob.contract import package, states
+from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
 from trainjob.kinds.pod.model import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.records import failure
-from trainjob.records.files import read_json, read_word
-from trainjob.rehearse.base import Clock, Rehearsal, Verdict
-from trainjob.rehearse.pod_environment import environment
+from trainjob.records.files import read_word
+from trainjob.rehearse import gpus
+from trainjob.rehearse.base import Clock, Rehearsal, RehearsalVerdict, progress_of
 
 _POLL_S = 0.1
-_EXPECTED = "the job is COMPLETED"
+_STAND_INS = package.companion("standins")
+_RC_FILE = Path(__file__).with_name("bashrc.sh")
+# The programs of an SDK and a V-IPU controller that have a stand-in: standins/pod/__main__.py runs each.
+PROGRAMS = ("poprun", "vipu", "vipu-admin", "gc-monitor", "gc-info", "gc-inventory")
 
 
-def rehearse(rehearsal: Rehearsal) -> Verdict:
+def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended; none of its processes is left. Raises UserError for --inject, which needs Slurm."""
     cluster = PodCluster.of(rehearsal.request.cluster)
     if rehearsal.inject is not None:
@@ -35,43 +43,33 @@ def rehearse(rehearsal: Rehearsal) -> Verdict:
     clock = Clock()
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
         environ = environment(Path(place), cluster, cluster.ipus, rehearsal.redirects)
-        project = rehearsal.project if rehearsal.selection is not None else None
-        paths = folder.create(rehearsal.folder, rehearsal.rendered, project, rehearsal.selection)
+        paths = rehearsal.create()
         rehearsal.say(f"stand-ins replace poprun, vipu, poptorch and popdist of {rehearsal.request.plan.cluster}")
         clock.done("stand-ins on the paths")
-        with _running(paths, rehearsal.rendered.script, environ) as script:
-            _wait(paths, script, clock)
+        words = ["bash", rehearsal.rendered.script]
+        script = process.start_detached(words, folder=paths.folder, log=paths.scheduler_log, environment=environ)
+        try:
+            while os.waitpid(script, os.WNOHANG) == (0, 0):
+                if paths.progress.exists():
+                    clock.done("training")
+                time.sleep(_POLL_S)
+        finally:
+            processes.kill(HERE, str(paths.folder))
     clock.done("ended")
-    return _verdict(rehearsal, paths, clock)
-
-
-@contextlib.contextmanager
-def _running(paths: RunPaths, script: str, environ: dict[str, str]) -> Iterator[int]:
-    """Yield the process id of the job script, and kill everything of the run afterwards."""
-    pid = process.start_detached(["bash", script], folder=paths.folder, log=paths.scheduler_log, environment=environ)
-    try:
-        yield pid
-    finally:
-        processes.kill(HERE, str(paths.folder))
-
-
-def _wait(paths: RunPaths, script: int, clock: Clock) -> None:
-    while os.waitpid(script, os.WNOHANG) == (0, 0):
-        if paths.progress.exists():
-            clock.done("training")
-        time.sleep(_POLL_S)
-
-
-def _verdict(rehearsal: Rehearsal, paths: RunPaths, clock: Clock) -> Verdict:
     state = read_word(paths.state) or states.LOST
-    files = rehearsal.rendered.files.items()
-    same_bytes = all((paths.folder / name).read_bytes() == file.content for name, file in files)
-    progress = read_json(paths.progress)
-    update = progress.get("update") if isinstance(progress, dict) else None
-    return Verdict(
+    same_bytes = rehearsal.has_rendered_files(paths)
+    update = progress_of(paths).update
+    failed = failure.read(paths)
+    if state == states.COMPLETED:
+        lines = [f"{state} after {update} updates" if update else state]
+    elif failed is not None:
+        lines = [f"{state}: rank {failed.rank} failed first, exit code {failed.exit_code}:", *failed.tail]
+    else:
+        lines = [f"{state}. The job script's last lines:", *failure.tail_of_attempt(paths.scheduler_log)]
+    return RehearsalVerdict(
         passed=state == states.COMPLETED and same_bytes,
-        outcome=_outcome(paths, state, update),
-        expected=_EXPECTED,
+        outcome="\n  | ".join(lines),
+        expected="the job is COMPLETED",
         state=state,
         attempts=1,
         update=update,
@@ -81,10 +79,103 @@ def _verdict(rehearsal: Rehearsal, paths: RunPaths, clock: Clock) -> Verdict:
     )
 
 
-def _outcome(paths: RunPaths, state: str, update: int | None) -> str:
-    if state == states.COMPLETED:
-        return f"{state} after {update} updates" if update else state
-    failed = failure.read(paths)
-    if failed is not None:
-        return "\n  | ".join([f"{state}: rank {failed.rank} failed first, exit code {failed.exit_code}:", *failed.tail])
-    return "\n  | ".join([f"{state}. The job script's last lines:", *failure.tail_of_attempt(paths.scheduler_log)])
+def environment(place: Path, cluster: IpuCluster, ipus: int, redirects: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a pod of `ipus` IPUs, whose programs and state are written to the folder `place`."""
+    write_programs(place / "bin", sys.executable)
+    vipu = cluster.vipu
+    site: dict[str, object] = {"ipus": ipus, "allocations": [vipu.allocation or "default"], "partitions": {}}
+    if vipu.partition is not None and vipu.allocation is None and "%j" not in vipu.partition:
+        # A partition named in the cluster file exists already; with an allocation, poprun creates one.
+        partition = {
+            "size": ipus,
+            "owner": getpass.getuser(),
+            "state": "PS_ACTIVE",
+            "allocation": "default",
+            "reconfigurable": True,
+            "gcds": 1,
+            "sync_type": "c2-compatible",
+        }
+        site["partitions"] = {vipu.partition: partition}
+    (place / "vipu").mkdir(parents=True, exist_ok=True)
+    (place / "vipu" / "site.json").write_text(json.dumps(site))
+    python = redirects["TRAINJOB_PYTHON"]
+    # Without mpirun the real Horovod can't connect its ranks. It is looked up, not imported, which takes seconds.
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is None)"
+    has_horovod = shutil.which("mpirun") is not None and process.run([python, "-c", look], check=False).code == 0
+    folders = [str(folder) for folder in python_folders(has_horovod=has_horovod)]
+    theirs = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        **redirects,
+        "PATH": os.pathsep.join([str(place / "bin"), process.search_path(python)]),
+        "PYTHONPATH": os.pathsep.join([*folders, *([theirs] if theirs else [])]),
+        STANDIN_VIPU: str(place / "vipu"),
+    }
+
+
+def write_programs(folder: Path, python: str) -> None:
+    """Write the stand-ins of a pod's programs into `folder`, run by the interpreter `python` (3.8 or newer)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = _STAND_INS / "pod"
+    (folder / "standins").write_text(f"python={shlex.quote(python)} main={shlex.quote(str(source / '__main__.py'))}\n")
+    for name in PROGRAMS:
+        shutil.copyfile(source / "program.sh", folder / name)
+        (folder / name).chmod(0o755)
+
+
+def python_folders(*, has_horovod: bool) -> list[Path]:
+    """Return what PYTHONPATH needs first for `import poptorch` and `import popdist`.
+
+    Horovod is stood in for as well, unless the interpreter has the real one and a real mpirun starts the instances.
+    """
+    return [_STAND_INS / "ipu"] if has_horovod else [_STAND_INS / "ipu", _STAND_INS / "ipu" / "gloo"]
+
+
+def run(name: str, cluster: Cluster, words: Sequence[str], redirects: Mapping[str, str]) -> int:
+    """Return the exit code of `words`, run in the current folder with the stand-ins of the pod `name`.
+
+    Raises UserError if the cluster is not a pod.
+    """
+    with _pod(name, cluster, redirects) as environ:
+        return process.show(words, environment=environ)
+
+
+def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
+    """Return the exit code of the user's shell with a pod's stand-ins, or with a node's stand-in GPUs.
+
+    Raises UserError for a cluster that has neither.
+    """
+    if cluster.has_scheduler and cluster.accelerator == "gpu":
+        count, kind = cluster.accelerators_per_host or 0, cluster.accelerator_type
+        python = redirects["TRAINJOB_PYTHON"]
+        if python == sys.executable:  # nothing else was asked for
+            python = gpus.of_path(python)
+        with gpus.visible_here(python, count, kind) as place:
+            code = _shell(name, os.environ)
+            for line in gpus.Usage.read(place).lines():
+                sys.stdout.write(line + "\n")
+        return code
+    with _pod(name, cluster, redirects) as environ:
+        return _shell(name, environ)
+
+
+def _shell(name: str, environ: Mapping[str, str]) -> int:
+    program = os.environ.get("SHELL") or "/bin/sh"
+    if Path(program).name != "bash":
+        return process.show([program], environment=environ)
+    chosen = {"CLUSTER": name, "PATH": environ["PATH"], "PYTHONPATH": environ["PYTHONPATH"]}
+    told = {f"TRAINJOB_REHEARSED_{word}": value for word, value in chosen.items()}
+    return process.show([program, "--rcfile", str(_RC_FILE)], environment={**environ, **told})
+
+
+@contextlib.contextmanager
+def _pod(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    pod = cluster.ipu_keys if cluster.hosts_are_named else None
+    if pod is None:
+        raise UserError(
+            f"cluster {name} is of kind {cluster.kind}, and there are stand-ins for a pod's programs, or a Slurm "
+            "cluster's GPUs, only",
+            "Name a pod or such a cluster, as in --cluster pod16",
+        )
+    with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
+        yield environment(Path(place), pod, pod.capacity.ipus or 0, redirects)

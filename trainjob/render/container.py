@@ -47,7 +47,7 @@ def container(request: Request) -> dict[str, Any] | None:
             "where ranks run in docker or podman",
             "take one of them, or runtime: none",
         )
-    accelerator = request.plan.topology.device_word.lower()
+    accelerator = request.plan.topology.device.lower()
     if needs_mpirun(request.plan.engine):
         raise ContainerError(
             f"engine {request.plan.engine} starts its ranks by mpirun, which can't start each in its own container",

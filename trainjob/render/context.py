@@ -1,4 +1,4 @@
-"""What the job scripts of all kinds print: finished values, each with its origin. Templates never compute."""
+"""Finished values for the job scripts of all kinds, each with its origin. Templates never compute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.contract import quoting
+from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
+from trainjob.planning.node_starts import is_per_node
 from trainjob.planning.words import quantity
 from trainjob.render import library
 from trainjob.render.record import environment
@@ -22,23 +24,33 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
 
     `entry` is the file of the shell library that the script sources, and `by_hand` how people start the script.
     """
-    cluster, options = request.cluster, list(_launch_options(request, has_token=has_token))
+    cluster, job, plan = request.cluster, request.job, request.plan
+    options = [
+        (Shell(flag), naming_its_option(flag, value)) for flag, value in _given_to_launch(request, has_token=has_token)
+    ]
+    variables = [
+        (name, value, request.origin(f"env.{name}") if name in job.env else request.cluster_origin)
+        for name, value in environment(request).items()
+    ]
+    command = [Sourced(word, request.origin("command")) for word in job.command or ()]
+    runtime = (_PYTHON, "-m", *request.runtime, _RUN_DIR)
+    ranks = (Shell("-np"), Sourced(plan.topology.instances, request.origin("instances")))
     return {
         "kind": cluster.kind,
-        "title": Sourced(quoting.visible(f"{request.plan.name} on {request.plan.cluster}"), request.origin("name")),
+        "title": Sourced(quoting.visible(f"{plan.name} on {plan.cluster}"), request.origin("name")),
         "about": list(_about(request, by_hand)),
         "entry": Shell(entry),
         "library": library.digest(),
         "is_group": False,
-        "is_task": not request.job.command,
-        "environment": list(_environment(request)),
+        "is_task": not job.command,
+        "environment": [(Sourced(name, origin), Sourced(value, origin)) for name, value, origin in variables],
         "data_dir": None if cluster.data_dir is None else request.path("data_dir", cluster.data_dir),
         "prologue": [SourcedShell(Shell(line), request.cluster_origin) for line in cluster.prologue],
         "python": _python(request),
-        "mpirun": _mpirun(request),
+        "mpirun": [ranks] if request.starter == "mpirun" else None,  # None: the launcher starts the ranks itself
         "launch_options": options,
         "starter_options": [pair for pair in options if pair[0] == "--grace-s"],
-        "command": _command(request),
+        "command": command or [SourcedShell(quoting.word(word), "the runtime") for word in runtime],
     }
 
 
@@ -48,7 +60,7 @@ def _about(request: Request, by_hand: str) -> Iterator[SourcedShell]:
     They are finished shell, because comments are not quoted, and contain nothing that could end the line.
     """
     topology, plan = request.plan.topology, request.plan
-    sizes = f"{quantity(topology.instances, 'instance')} on {quantity(len(topology.hosts), 'host')}"
+    sizes = f"{quantity(topology.instances, 'instance')} on {quantity(topology.host_count, 'host')}"
     if plan.batch is not None:
         sizes += f", {quantity(topology.replicas, 'replica')}, global batch {plan.batch.global_batch}"
     yield _comment(f"Job {plan.name} on {plan.cluster}: {sizes}, engine {plan.engine}", request.origin("name"))
@@ -65,12 +77,6 @@ def _comment(text: str, origin: str) -> SourcedShell:
     return SourcedShell(Shell(f"# {quoting.visible(text)}"), origin)
 
 
-def _environment(request: Request) -> Iterator[tuple[Sourced, Sourced]]:
-    for name, value in environment(request).items():
-        origin = request.origin(f"env.{name}") if name in request.job.env else request.cluster_origin
-        yield Sourced(name, origin), Sourced(value, origin)
-
-
 def _python(request: Request) -> SourcedShell:
     program = request.cluster.interpreter
     if program is None:
@@ -80,24 +86,14 @@ def _python(request: Request) -> SourcedShell:
     return request.path("python", program)
 
 
-def _mpirun(request: Request) -> list[tuple[Shell, object]] | None:
-    """Return mpirun's options; None if the launcher starts the ranks itself."""
-    if request.starter != "mpirun":
-        return None
-    return [(Shell("-np"), Sourced(request.plan.topology.instances, request.origin("instances")))]
-
-
-def _launch_options(request: Request, *, has_token: bool) -> Iterator[tuple[Shell, object]]:
-    for flag, value in _given_to_launch(request, has_token=has_token):
-        yield Shell(flag), naming_its_option(flag, value)
-
-
 def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str, Sourced | SourcedShell]]:
     cluster, plan = request.cluster, request.plan
     if request.starter == "launcher":
         yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
         yield "--parent", SourcedShell(Shell('"$$"'), "this script")
-    yield "--accelerator", Sourced(plan.topology.device_word.lower(), request.cluster_origin)
+    yield "--accelerator", Sourced(plan.topology.device.lower(), request.cluster_origin)
+    if is_per_node(request.job, plan.topology):
+        yield "--ranks-per-node", Sourced(plan.topology.replicas_per_instance, request.origin("instances"))
     if request.job.command:
         below = "" if request.project_folder == "." else f"/{request.project_folder}"
         yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")
@@ -107,7 +103,15 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--interface", Sourced(cluster.network.interface, request.cluster_origin)
     if cluster.network.data_interface:
         yield "--data-interface", Sourced(cluster.network.data_interface, request.cluster_origin)
-    yield from _given_to_each_rank(request)
+    if cluster.binding != "numa":
+        yield "--binding", Sourced(cluster.binding, request.cluster_origin)
+    if "grace_s" in cluster.stated:
+        yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
+    has_gpus = plan.topology.device.lower() == "gpu"
+    if cluster.node_check or (has_gpus and cluster.node_check is None):
+        yield "--node-check", Sourced("on", request.cluster_key("node_check"))
+    if "usage_every_s" in cluster.stated:
+        yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
     names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
     if names:
         yield "--environment-of-job", Sourced(",".join(names), request.origin("sweep"))
@@ -117,21 +121,12 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)
 
 
-def _command(request: Request) -> list[object]:
-    if not request.job.command:
-        words = (_PYTHON, "-m", *request.runtime, _RUN_DIR)
-        return [SourcedShell(quoting.word(word), "the runtime") for word in words]
-    return [Sourced(word, request.origin("command")) for word in request.job.command]
-
-
-def _given_to_each_rank(request: Request) -> Iterator[tuple[str, Sourced | SourcedShell]]:
-    cluster = request.cluster
-    if cluster.binding != "numa":
-        yield "--binding", Sourced(cluster.binding, request.cluster_origin)
-    if "grace_s" in cluster.stated:
-        yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
-    has_gpus = request.plan.topology.device_word.lower() == "gpu"
-    if cluster.node_check or (has_gpus and cluster.node_check is None):
-        yield "--node-check", Sourced("on", request.cluster_key("node_check"))
-    if "usage_every_s" in cluster.stated:
-        yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
+def one_interface(request: Request, who: str, host: str, example: str) -> Sourced | None:
+    """Return the interface at whose address ranks meet, if the file names one. Raises UserError for several of them."""
+    name = request.cluster.network.interface
+    if name is not None and any(sign in name for sign in "/^=,"):
+        raise UserError(
+            f"network.interface is {name}, and {who} meet at one interface's address on the first {host}",
+            f"give the name of one interface that all {host}s have, as in {example}",
+        )
+    return None if name is None else Sourced(name, request.cluster_origin)

@@ -1,4 +1,7 @@
-"""The elements of an array, from --array and --sweep. Each is planned before anything is submitted."""
+"""The elements of an array, from --array and --sweep: a list whose item N has the settings in which element N differs.
+
+Each element is planned before anything is submitted.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,51 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trainjob.cluster import array, sweep
+from trainjob.cluster import reading, slurm_text
+from trainjob.cluster.common import WrittenText
 from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
-from trainjob.cluster.sweep import Variation
+from trainjob.cluster.merging import by_setting, overridden
+from trainjob.cluster.strict import BreachError, key
+from trainjob.contract.errors import Problem
+from trainjob.contract.settings import rows
 from trainjob.planning.build import plan
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.render.request import Request
+
+# All elements share the script, the copy of the project and the check of the data, which these settings decide.
+SHARED = tuple(row.name for row in rows().values() if row.facts.shared)
+
+
+class Variation(Job):
+    """One element's own settings, and further words of the user's command."""
+
+    arguments: list[WrittenText] = key([], "Words added to the command.")
+
+    def enforce_rules(self) -> None:
+        """Raise BreachError for a setting that all elements share."""
+        super().enforce_rules()
+        for name in SHARED:
+            if name in self.stated:
+                raise BreachError(
+                    name, "is the same for all elements of an array", "give it outside the sweep, or submit two runs"
+                )
+
+
+def job_of_element(job: Job, variation: Variation, where: str) -> Job:
+    """Return the job of one element: `job` overridden by `variation`. Raises JobError, which begins with `where`."""
+    own = variation.given()
+    words = own.pop("arguments", None)
+    if words:
+        if job.command is None:
+            raise JobError(f"{where}: arguments: follow a command of your own, and the job has a task", "take them out")
+        own["command"] = [*job.command, *words]
+    try:
+        return Job.of(overridden(job.given(), own))
+    except InvalidError as refused:
+        faults = [Problem(JobError.code, f"{where}: {fault.place}{fault.text}", fault.cure) for fault in refused.faults]
+        raise JobError.of_all(faults) from None
 
 
 class Elements(NamedTuple):
@@ -26,15 +67,15 @@ class Elements(NamedTuple):
     def planned(self, request: Request) -> Request:
         """Return the request with its elements. Raises JobError, which names the element that can't run."""
         elements = {number: self._planned(request, number) for number in self.numbers}
-        swept = sorted({key for variation in self.variations.values() for key in sweep.settings(variation)})
+        swept = sorted({key for variation in self.variations.values() for key in by_setting(variation.given())})
         return dataclasses.replace(request, elements=elements, swept=tuple(swept))
 
     def _planned(self, request: Request, number: int) -> Request:
         if number not in self.variations:
             return request
         where = f"{self.job.sweep}, element {number}"
-        job = sweep.job_of_element(request.job, self.variations[number], where)
-        origins = {**request.origins, **dict.fromkeys(sweep.settings(self.variations[number]), where)}
+        job = job_of_element(request.job, self.variations[number], where)
+        origins = {**request.origins, **dict.fromkeys(by_setting(self.variations[number].given()), where)}
         try:
             planned = plan(request.plan.cluster, request.cluster, job)
         except Refusal as refusal:
@@ -48,10 +89,11 @@ def read(job: Job, folder: Path) -> Elements:
     The path of a sweep is relative to `folder`.
     """
     if job.sweep is None:
-        return Elements(job, array.parse(job.array).numbers if job.array else (), {})
-    items = dict(enumerate(sweep.read(folder / Path(job.sweep).expanduser(), job.sweep)))
-    text = job.array or array.ranges(list(items))
-    numbers = array.parse(text).numbers
+        return Elements(job, slurm_text.parse_array(job.array).numbers if job.array else (), {})
+    text_of_sweep = reading.text_of(folder / Path(job.sweep).expanduser(), job.sweep, JobError)
+    items = dict(enumerate(reading.items_from_text(text_of_sweep, Variation, job.sweep)))
+    text = job.array or slurm_text.ranges(list(items))
+    numbers = slurm_text.parse_array(text).numbers
     last = len(items) - 1
     if numbers[-1] > last:
         raise JobError(

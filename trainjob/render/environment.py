@@ -26,9 +26,8 @@ from markupsafe import Markup
 
 import trainjob
 from trainjob.contract import quoting
-from trainjob.contract.errors import UserError
+from trainjob.contract.errors import UserError, nearest
 from trainjob.contract.quoting import Shell
-from trainjob.contract.suggest import nearest
 from trainjob.render import reasons
 from trainjob.render.sourced import marked, origin_of, reason
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 # With these filters a template would print a value unquoted, or quoted for HTML.
 _NOT_FOR_SHELL = ("safe", "forceescape", "escape", "e", "tojson", "xmlattr", "urlize", "striptags")
 
+_FINISHED = (Shell, Markup)
 _Printed = Callable[[object], object]
 
 
@@ -76,11 +76,17 @@ def make(ours: Path, site: Sequence[Path] = (), *, explain: bool = False) -> Env
     """
     printed = _explained if explain else _quoted
     layers = [FileSystemLoader(folder) for folder in (*site, ours)]
+
+    # Jinja prints constants when it compiles, quoted for HTML, unless `finalize` takes a context.
+    @pass_eval_context
+    def finalize(_context: EvalContext, value: object) -> object:
+        return printed(value)
+
     environment = _ShellEnvironment(
         loader=ChoiceLoader([PrefixLoader({"trainjob": FileSystemLoader(ours)}), *layers]),
         undefined=StrictUndefined,
         autoescape=True,
-        finalize=_when_printed(printed),
+        finalize=finalize,
         keep_trailing_newline=True,
         bytecode_cache=_CompiledTemplates(),
     )
@@ -96,15 +102,6 @@ def make(ours: Path, site: Sequence[Path] = (), *, explain: bool = False) -> Env
 
 def _nothing(*_arguments: object) -> Shell:
     return Shell("")
-
-
-def _when_printed(printed: _Printed) -> Callable[[EvalContext, object], object]:
-    # Jinja prints constants when it compiles, quoted for HTML, unless `finalize` takes a context.
-    @pass_eval_context
-    def finalize(_context: EvalContext, value: object) -> object:
-        return printed(value)
-
-    return finalize
 
 
 class _Generator(CodeGenerator):
@@ -125,7 +122,7 @@ class _ShellEnvironment(Environment):
 
 def _side_by_side(printed: _Printed, pieces: Sequence[object]) -> str:
     """Return the pieces as plain text; if one of them is finished shell, return all as one finished word."""
-    if any(_is_finished(piece) for piece in pieces):
+    if any(isinstance(piece, _FINISHED) for piece in pieces):
         return _joined(printed, pieces)
     return "".join(str(piece) for piece in pieces)
 
@@ -138,12 +135,8 @@ def _joined(printed: _Printed, values: Iterable[object], separator: object = "")
     return Shell(between.join(str(printed(value)) for value in values))
 
 
-def _is_finished(value: object) -> bool:
-    return isinstance(value, Shell | Markup)
-
-
 def _quoted(value: object) -> object:
-    if _is_finished(value) or isinstance(value, Undefined):
+    if isinstance(value, (*_FINISHED, Undefined)):
         return value
     if value is None:
         raise TemplateError("a template prints a value that is not set", "test it with {% if … is not none %} first")
@@ -165,14 +158,17 @@ def refuse_unknown_blocks(environment: Environment, name: str) -> None:
     parsed = _parsed(environment, name)
     while (base := _extended(parsed)) is not None and base not in seen:
         seen.add(base)
-        # Only top-level blocks fill blocks of the base. Nested blocks belong to the template itself.
         parsed_base = _parsed(environment, base)
-        _refuse(
-            name,
-            [block.name for block in parsed.body if isinstance(block, nodes.Block)],
-            base,
-            _all_blocks(environment, parsed_base),
-        )
+        blocks = sorted(_all_blocks(environment, parsed_base))
+        # Only top-level blocks fill blocks of the base. Nested blocks belong to the template itself.
+        filled = [block.name for block in parsed.body if isinstance(block, nodes.Block)]
+        unknown = next((block for block in filled if block not in blocks), None)
+        if unknown is not None:
+            close = nearest(unknown, blocks)
+            meant = f"did you mean {close}? It" if close else "it"
+            raise TemplateError(
+                f"template {name} fills block {unknown}, which {base} does not have", f"{meant} has {', '.join(blocks)}"
+            )
         name, parsed = base, parsed_base
 
 
@@ -193,14 +189,3 @@ def _all_blocks(environment: Environment, template: nodes.Template) -> set[str]:
     own = {block.name for block in template.find_all(nodes.Block)}
     base = _extended(template)
     return own | _all_blocks(environment, _parsed(environment, base)) if base is not None else own
-
-
-def _refuse(name: str, filled: list[str], base: str, blocks: set[str]) -> None:
-    for block in filled:
-        if block not in blocks:
-            close = nearest(block, sorted(blocks))
-            meant = f"did you mean {close}? It" if close else "it"
-            raise TemplateError(
-                f"template {name} fills block {block}, which {base} does not have",
-                f"{meant} has {', '.join(sorted(blocks))}",
-            )

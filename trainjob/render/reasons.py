@@ -27,6 +27,7 @@ _REASONS = {
     "export": "The job gets no variables of the submitting shell.",
     # launch
     "instances": "The number of ranks to start.",
+    "ranks-per-node": "The number of ranks that the launcher in the command starts on its node.",
     "accelerator": "The kind of device that each rank is given.",
     "working-folder": "The folder in the copied project in which the command was given.",
     "port": "The port at which ranks meet.",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from trainjob.contract import tasks
 from trainjob.contract.batch import Batch
-from trainjob.contract.runtime_settings import RuntimeSettings
-from trainjob.contract.settings import names
-from trainjob.planning import checkpoints
-from trainjob.planning.record import as_record
+from trainjob.contract.settings import RuntimeSettings, names
+from trainjob.planning import checkpoints, learning
 from trainjob.records.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
 from trainjob.render import library
 from trainjob.render.request import Request
@@ -22,7 +18,7 @@ def job_record(request: Request) -> JobRecord:
     return JobRecord(
         name=request.plan.name,
         request=RequestRecord(cluster, request.job.given(), dict(sorted(request.origins.items()))),
-        plan=as_record(request.plan),
+        plan=request.plan,
         train=None if request.plan.batch is None else _settings(request, request.plan.batch),
         command=request.job.command,
         secrets_file=request.cluster.secrets_file,
@@ -46,15 +42,22 @@ def _settings(request: Request, batch: Batch) -> TrainSettings:
         entry=facts.entry,
         data=job.data or facts.data,
         optimizer=job.optimizer or facts.optimizer,
-        learning_rate=plan.learning_rate or facts.learning_rate,
+        learning_rate=learning.rate(job, facts, batch),
         schedule=job.schedule or facts.schedule,
         loss_is_summed=job.loss_is_summed or facts.loss_is_summed,
         **{name: getattr(job, name) for name in names(RuntimeSettings)},
         engine=plan.engine,
         instances=topology.instances,
-        ipus_per_replica=topology.devices_per_replica if topology.device_word == "IPU" else 0,
-        failure_every_s=checkpoints.failure_every_s(request.cluster, len(topology.hosts)),
+        ipus_per_replica=topology.devices_per_replica if topology.device == "IPU" else 0,
+        failure_every_s=checkpoints.failure_every_s(request.cluster, topology.host_count),
         limit_margin_s=checkpoints.limit_margin_s(request.cluster, job),
-        **dataclasses.asdict(batch),
+        replicas=batch.replicas,
+        micro_batch=batch.micro_batch,
+        accumulation=batch.accumulation,
+        device_iterations=batch.device_iterations,
+        epochs=batch.epochs,
+        updates=batch.updates,
+        remainder=batch.remainder,
+        samples=batch.samples,
         least_instances=None if job.least_hosts is None else job.least_hosts * topology.instances_per_host,
     )

@@ -19,7 +19,7 @@ from trainjob.render.request import Request
 
 
 class Page(Protocol):
-    """What a kind of cluster gives its job script. Modules fit this Protocol."""
+    """A kind's template and the values for it. Modules fit this Protocol."""
 
     TEMPLATE: str
     SCRIPT: str  # the name of the rendered file
@@ -58,18 +58,15 @@ def render(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) 
     Raises TemplateError if a template is faulty, and QuotingError if a script can't hold a value.
     """
     script = _script(request, page, ours, site)
+    elements = {f"{ELEMENTS}/{number}/job.json": element for number, element in request.elements.items()}
+    records = {"job.json": request, **elements}
     return Rendered(
         files={
             page.SCRIPT: File(script.encode(), 0o755),
-            "job.json": _record(request),
-            **{f"{ELEMENTS}/{number}/job.json": _record(element) for number, element in request.elements.items()},
+            **{name: File(job_record(each).to_json().encode(), 0o644) for name, each in records.items()},
         },
         script=page.SCRIPT,
     )
-
-
-def _record(request: Request) -> File:
-    return File(job_record(request).to_json().encode(), 0o644)
 
 
 def explained(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) -> str:

@@ -11,7 +11,7 @@ from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
 from trainjob.planning.engines import needs_mpirun
-from trainjob.planning.values import Plan
+from trainjob.records.job import Plan
 from trainjob.render.sourced import SourcedShell
 
 DEFAULT = "default"
@@ -65,7 +65,7 @@ class Request:
 
     @property
     def hosts_origin(self) -> str:
-        """Where the number of hosts came from: the job, or else its instances and the cluster."""
+        """The origin of the number of hosts: the job, or else its instances and the cluster."""
         if self.job.hosts is not None:
             return self.origin("hosts")
         return f"{self.origin('instances')}, {self.cluster_origin}"

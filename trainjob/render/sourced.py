@@ -81,7 +81,7 @@ class Explained(NamedTuple):
 
 
 def beside(explained: str) -> Iterator[Explained]:
-    """Yield each line of an explained rendering as it stands in the script, with its origin and its reason."""
+    """Yield each line of an explained rendering as it is in the script, with its origin and its reason."""
     pending: list[tuple[str, list[str]]] = []
     for marked_line in explained.split("\n"):
         notes = _NOTE.findall(marked_line)

@@ -1,6 +1,6 @@
 """`python -m trainjob.requests.guardian FOLDER`: ends the runs in FOLDER once the command that started them is gone.
 
-The command holds the guardian's standard input open. The kernel closes it when the command ends, for whatever reason.
+The command holds the guardian's standard input open. The kernel closes it when the command ends, for any reason.
 """
 
 from __future__ import annotations

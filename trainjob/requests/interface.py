@@ -17,8 +17,8 @@ from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.planning.values import Plan
 from trainjob.records.files import read_json_lines
+from trainjob.records.job import Plan, PlanWarning
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
@@ -40,7 +40,7 @@ class PlannedJob:
         return self.prepared.request.plan
 
     @property
-    def warnings(self) -> tuple[Problem, ...]:
+    def warnings(self) -> Sequence[PlanWarning]:
         """Settings that can run but are probably not intended, each with its cure."""
         return self.plan.warnings
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.kinds import recorded
+from trainjob.kinds import table
 from trainjob.lifecycle.resume import request_of
 from trainjob.observe import arrays
 from trainjob.observe.report.report import report
 from trainjob.planning.build import plan
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, Request
@@ -25,7 +25,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
     A margin that the user has stated stays. `say` is called with a line about a margin that changes, or should change.
     """
     record = jobs.read(paths.job)
-    cluster = recorded.cluster(record)
+    cluster = table.recorded_cluster(record)
     if record.train is None:
         return request
     if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array

@@ -20,7 +20,6 @@ from trainjob.cluster.merging import merge_job
 from trainjob.contract import package, tasks
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import expanded
-from trainjob.data import manifest
 from trainjob.kinds.lookup import NamedCluster, find
 from trainjob.kinds.table import KINDS
 from trainjob.observe import index
@@ -155,6 +154,8 @@ def _with_counted_samples(named_cluster: NamedCluster, job: Job, origins: dict[s
     facts = tasks.facts(job.task or tasks.DEFAULT_TASK)
     if facts is not None and facts.data == job.data and facts.samples is not None:
         return job, origins
+    from trainjob.data import manifest
+
     folder = manifest.find(job.data, data_dir(named_cluster))
     prepared = manifest.read_manifest(folder) if folder else None
     if prepared is None or prepared.kind == manifest.TOKENS:  # the task says how many tokens make a sample

@@ -1,17 +1,65 @@
-"""Runs a job for a few seconds on this machine, to predict without earlier runs."""
+"""Predicts jobs from earlier runs, or from a few seconds of training on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 
 from trainjob.contract.errors import UserError
+from trainjob.observe.predictions import earlier, model
 from trainjob.observe.predictions.observed import Observation, observe
 from trainjob.records import job as jobs
-from trainjob.requests.workbench import Workbench
+from trainjob.records.prediction import Prediction
+from trainjob.requests.prepared import Prepared
+from trainjob.requests.workbench import Workbench, refuse_unfit, workbench
 
 _FIRST_UPDATES = 8  # of which the first warm up
 _MEASURED_S = 3.0
 _MOST_UPDATES = 2000
+
+
+def predictions(
+    prepared: Prepared, requested: Sequence[Prepared], say: Callable[[str], None], *, measure: bool = False
+) -> list[Prediction]:
+    """Return a prediction for each job, from earlier runs; if those can't tell, or to `measure`, by training.
+
+    Raises UserError for a job that can't be predicted.
+    """
+    if not measure:
+        observations = list(earlier.earlier(earlier.record_of(prepared.request)))
+        predicted = _predicted(requested, observations, earlier.basis(observations))
+        if predicted:
+            return predicted
+        say("there is no earlier run of this job to predict from: training for a few seconds")
+    if not prepared.named_cluster.cluster.trains_here:
+        name = prepared.named_cluster.name
+        raise UserError(
+            f"no earlier run of this job on cluster {name} tells how long it takes, and training here says nothing "
+            "about that cluster",
+            f"Submit a short run first: trainjob submit --cluster {name} --updates 100 …",
+        )
+    refuse_unfit(prepared)
+    numbers = [job.request.plan.topology.instances for job in requested]
+    with workbench(prepared, say) as bench:
+        observations = list(profile(bench, numbers, os.cpu_count() or 1))
+    return _predicted(requested, observations, "short runs on this machine")
+
+
+def _predicted(requested: Sequence[Prepared], observations: Sequence[Observation], basis: str) -> list[Prediction]:
+    """Return a prediction for each job; none at all if the observations don't suffice for every one."""
+    predicted = []
+    for job in requested:
+        target = earlier.target_of(job.request)
+        if target is None:
+            raise UserError(
+                "the length of this job is not known in advance",
+                "give --task, and --samples or --updates; an array is predicted element by element",
+            )
+        one = model.predict(observations, target, basis)
+        if one is None:
+            return []
+        predicted.append(one)
+    return predicted
 
 
 def profile(workbench: Workbench, numbers: Sequence[int], cores: int) -> Iterator[Observation]:

@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: every N updates, or as often as its cost and the rate of host failures suggest."""
+"""The updates after which checkpoints are due: every N, or as often as their cost and the failures of hosts suggest."""
 
 from __future__ import annotations
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Callable, Dict, NamedTuple
 
 import numpy as np
 
 from trainjob.train.engines.base import Engine
 from trainjob.train.samples.sources import Source
 from trainjob.train.world import World
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Between two evaluations, training takes at least this many times the held-out samples: evaluating stays cheap.
 _WORTH_IT_AFTER = 2
@@ -30,36 +27,28 @@ class Evaluated(NamedTuple):
 def evaluate(engine: Engine, held_out: Source, world: World, beat: Callable[[], None]) -> Evaluated:
     """Return loss and metrics over `held_out`. Each rank evaluates a part; the parts differ by at most one sample."""
     start = time.perf_counter()
+    size, samples = engine.evaluation_batch, len(held_out)
+    first, end = samples * world.rank // world.size, samples * (world.rank + 1) // world.size
+    longest = -(-samples // world.size)
+    sums = [0.0] * (2 + len(engine.metric_names))
     engine.before_evaluation()
     try:
-        sums = _sums_of_my_part(engine, held_out, world, beat)
+        for begin in range(first, first + longest, size):
+            indices = np.arange(begin, min(begin + size, end), dtype=np.int64)
+            counted = len(indices)
+            if not counted and not engine.evaluates_together:
+                break
+            if not counted:  # some ranks have one sample more, and this one must make the same number of calls
+                indices = np.zeros(1, dtype=np.int64)
+            values = engine.evaluate(*held_out.gather(indices, None))
+            sums = [total + value * counted for total, value in zip(sums, [*values, 1.0])]
+            beat()
     finally:
         engine.after_evaluation()
-    *values, samples = world.sum(sums)
-    loss, *metrics = [value / samples for value in values]
+    *values, evaluated = world.sum(sums)
+    loss, *metrics = [value / evaluated for value in values]
     seconds = time.perf_counter() - start
-    return Evaluated(loss, dict(zip(engine.metric_names, metrics)), int(samples), seconds)
-
-
-def _sums_of_my_part(engine: Engine, held_out: Source, world: World, beat: Callable[[], None]) -> List[float]:
-    sums = [0.0] * (2 + len(engine.metric_names))
-    for indices, counted in _parts(engine, len(held_out), world):
-        values = engine.evaluate(*held_out.gather(indices, None))
-        sums = [total + value * counted for total, value in zip(sums, [*values, 1.0])]
-        beat()
-    return sums
-
-
-def _parts(engine: Engine, samples: int, world: World) -> Iterator[Tuple[NDArray[np.int64], int]]:
-    """Yield the samples of this rank's part, one batch at a time, and how many of them count."""
-    size, longest = engine.evaluation_batch, -(-samples // world.size)
-    first, end = samples * world.rank // world.size, samples * (world.rank + 1) // world.size
-    for begin in range(first, first + longest, size):
-        if begin < end:
-            yield np.arange(begin, min(begin + size, end), dtype=np.int64), min(begin + size, end) - begin
-        elif engine.evaluates_together:
-            # Some ranks have one sample more, and this one must make the same number of calls.
-            yield np.zeros(1, dtype=np.int64), 0
+    return Evaluated(loss, dict(zip(engine.metric_names, metrics)), int(evaluated), seconds)
 
 
 def is_due(epochs: int, epoch_samples: int, held_out_samples: int) -> bool:

@@ -14,22 +14,21 @@ from trainjob.records.files import write_atomically
 from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
-from trainjob.train.engines.base import Engine, Flags, Outcome, Pending
+from trainjob.train.engines.base import Engine, Outcome, Pending
 from trainjob.train.recording.checkpoint import CheckpointWriter
 from trainjob.train.recording.metrics import Phases, Recorder, accuracy_text
 from trainjob.train.recording.profile import Profiler
 from trainjob.train.recording.progress import Progress
-from trainjob.train.recording.resuming import facts
+from trainjob.train.resuming import facts
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.sources import Source
 from trainjob.train.schedule import Schedule
 from trainjob.train.stalling import Watch
-from trainjob.train.stopping import Requests, StaleAttemptError
+from trainjob.train.stopping import Flags, Requests, StaleAttemptError
 from trainjob.train.world import World
 
 COMPLETED, STOPPED = "completed", "stopped"
-_AFTER_NAN = "Use a smaller learning rate, or look at the samples of that update"
 
 
 class Stage(NamedTuple):
@@ -67,108 +66,96 @@ class Loop:
     def __init__(self, stage: Stage, start: int) -> None:
         self.stage = stage
         self.update = start  # updates made
-        self._read = start  # updates whose outcome has been read
+        self.phases = Phases(lambda: stage.engine.communication_seconds)
+        # An outcome is read while the next block computes, so the outcomes are behind the updates made.
+        self._outcomes_read_until = start
+        self._logged_until = start  # outcomes that metrics.jsonl has
+        self._times_logged_until = start  # updates whose time is in those lines
+        self._saved_at: Optional[int] = None
         self._pending: Optional[Pending] = None
         self._flags = Flags()
-        self._saved_at: Optional[int] = None
         self._due = Due(stage.settings, stage.world, start)
-        self._logged = start  # updates up to which metrics.jsonl has lines
-        self._timed = start  # updates whose time is in those lines: an outcome is read one block later
         self._epoch_clock = (start, 0.0)  # updates and training seconds when the epoch began
-        self.phases = Phases(lambda: stage.engine.communication_seconds)
 
     def run(self) -> str:
         """Train to the end or to a requested stop; return COMPLETED or STOPPED. Raises UserError, StaleAttemptError."""
-        self.stage.recorder.begin_line(self.stage.counts.epoch_of(self.update), self.update)
+        stage, per_epoch = self.stage, self.stage.counts.updates_per_epoch
+        stage.recorder.begin_line(stage.counts.epoch_of(self.update), self.update)
         # Closed even if an update fails: a thread may be preparing the next blocks.
-        blocks = self.stage.engine.blocks(self.stage.train, self.update, self.stage.end)
-        with contextlib.closing(blocks) as upcoming:
-            return self._run(upcoming)
-
-    def _run(self, upcoming: Iterator[Block]) -> str:
-        while self.update < self.stage.end:
-            block = self._next(upcoming)
-            self._train(block)
-            if self._flags.stop or self._flags.stale:
-                return self._stop()
-            if self.update < self.stage.end and self._due.at(self.update):
-                self._settle()
-                began = time.perf_counter()
-                self._save()
-                self._plan_next_checkpoint(time.perf_counter() - began)
-            if self._at_epoch_end():
-                self._settle()
-                self._end_of_epoch()
+        with contextlib.closing(stage.engine.blocks(stage.train, self.update, stage.end)) as upcoming:
+            while self.update < stage.end:
+                self._train(upcoming)
+                if self._flags.stop or self._flags.stale:
+                    return self._stop()
+                if self.update < stage.end and self._due.at(self.update):
+                    self._read_last_outcome()
+                    began = time.perf_counter()
+                    self._save()
+                    stood_still_s = time.perf_counter() - began
+                    training_s = self.phases.training_seconds_until_now() - stood_still_s
+                    self._say(self._due.saved(self.update, training_s, stood_still_s, stage.writer.durable_s))
+                if self.update % per_epoch == 0 and self.update < stage.end:
+                    self._read_last_outcome()
+                    self._report_epoch()
+                    self._evaluate(self.update // per_epoch)
         return self._complete()
 
     # -- one block -----------------------------------------------------------------------------
 
-    def _next(self, upcoming: Iterator[Block]) -> Block:
-        start = time.perf_counter()
-        self.stage.watch.doing("waiting for samples of", self.update + 1)
+    def _train(self, upcoming: Iterator[Block]) -> None:
+        """Start a block, then read the outcome of the previous one, which had a whole block's time to be reduced."""
+        stage, start = self.stage, time.perf_counter()
+        stage.watch.doing("waiting for samples of", self.update + 1)
         block = next(upcoming)
         self.phases.data += time.perf_counter() - start
-        return block
-
-    def _train(self, block: Block) -> None:
-        """Start a block, then read the outcome of the previous one, which had a whole block's time to be reduced."""
-        self.stage.watch.doing("computing", self.update + 1)
-        if self.stage.profiler is not None:
-            self.stage.profiler.before(self.update + 1)
+        stage.watch.doing("computing", self.update + 1)
+        if stage.profiler is not None:
+            stage.profiler.before(self.update + 1)
         before = self._pending
-        self._pending = self.stage.engine.train(block, Flags(*self.stage.requests.now()))
+        self._pending = stage.engine.train(block, stage.requests.now())
         self.update += block.updates
         if before is not None:
-            self._note(before.read())
-        if self.stage.profiler is not None:
-            self.stage.profiler.after(self.update)
-        self.stage.progress.at(self.stage.counts.epoch_of(self.update), self.update)
+            self._note(before())
+        if stage.profiler is not None:
+            stage.profiler.after(self.update)
+        stage.progress.at(stage.counts.epoch_of(self.update), self.update)
 
     def _note(self, outcome: Outcome) -> None:
-        for number, loss in enumerate(outcome.loss):
+        for number, loss in enumerate(outcome.loss, self._outcomes_read_until + 1):
             if not math.isfinite(loss):
-                raise self._not_finite(self._read + number + 1, loss)
-        self._read += len(outcome.loss)
+                # All ranks know the same loss, and whichever reports first must name the newest checkpoint.
+                self.stage.world.from_first(int(self._durable()))
+                raise self._not_finite("the loss of update %d is %s" % (number, loss))
+        self._outcomes_read_until += len(outcome.loss)
         self._flags = Flags(self._flags.stop or outcome.flags.stop, self._flags.stale or outcome.flags.stale)
         self.stage.recorder.note(outcome.loss, outcome.metrics)
-        if self._read // self.stage.settings.log_every > self._logged // self.stage.settings.log_every:
+        every = self.stage.settings.log_every
+        if self._outcomes_read_until // every > self._logged_until // every:
             self._log()
 
-    def _settle(self) -> None:
+    def _read_last_outcome(self) -> None:
         """Read the outcome of the last block, waiting for it."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self._note(pending.read())
+            self._note(pending())
 
     def _log(self) -> None:
-        if not self.stage.recorder.interval.updates or self.stage.requests.now().stale:
+        stage, update = self.stage, self._outcomes_read_until
+        if not stage.recorder.interval.updates or stage.requests.now().stale:
             return
-        samples = (self.update - self._timed) * self.stage.counts.global_batch
-        epoch = self.stage.counts.epoch_of(self._read)
-        rate = self.stage.schedule(self._read - 1)
-        self.stage.recorder.train_line(epoch, self._read, samples, rate, self.phases.close())
-        self._logged, self._timed = self._read, self.update
+        samples = (self.update - self._times_logged_until) * stage.counts.global_batch
+        rate = stage.schedule(update - 1)
+        stage.recorder.train_line(stage.counts.epoch_of(update), update, samples, rate, self.phases.close())
+        self._logged_until, self._times_logged_until = update, self.update
 
     # -- between blocks ------------------------------------------------------------------------
-
-    def _at_epoch_end(self) -> bool:
-        return self.update % self.stage.counts.updates_per_epoch == 0 and self.update < self.stage.end
-
-    def _plan_next_checkpoint(self, stood_still_s: float) -> None:
-        training_s = self.phases.training_seconds_until_now() - stood_still_s
-        line = self._due.saved(self.update, training_s, stood_still_s, self.stage.writer.durable_s)
-        if line:
-            self._say(line)
 
     def _save(self) -> None:
         """Start writing a checkpoint of the current weights."""
         stage, start = self.stage, time.perf_counter()
         stage.watch.doing("writing the checkpoint of", self.update)
         if not stage.engine.is_finite():
-            raise UserError(
-                "the weights are infinite or not a number after update %d: %s" % (self.update, self._newest_kept()),
-                _AFTER_NAN,
-            )
+            raise self._not_finite("the weights are infinite or not a number after update %d" % self.update)
         if stage.engine.shards or stage.world.rank == 0:
             stage.writer.save(
                 self.update, stage.engine.state(), facts(stage.settings, stage.counts, self.update, stage.attempt)
@@ -198,86 +185,77 @@ class Loop:
         except StaleAttemptError:
             return -1
 
-    def _end_of_epoch(self) -> None:
-        self._report_epoch()
-        stage = self.stage
-        epochs, per_epoch = self.update // stage.counts.updates_per_epoch, stage.counts.updates_per_epoch
-        samples = per_epoch * stage.counts.global_batch
-        if stage.held_out is not None and evaluation.is_due(epochs, samples, len(stage.held_out)):
-            self._evaluate()
-
-    def _evaluate(self) -> None:
-        stage = self.stage
-        if stage.held_out is None:
-            return
-        start = time.perf_counter()
-        stage.watch.doing("evaluating after", self.update)
-        result = evaluation.evaluate(stage.engine, stage.held_out, stage.world, self._beat)
-        averaged = "" if stage.settings.average_decay is None else "  averaged weights"
-        epoch = self.stage.counts.epoch_of(self.update)
-        stage.recorder.evaluation_line(epoch, self.update, result.loss, result.metrics, result.samples, result.seconds)
-        self._say(
-            "update %d  held-out loss %.4f%s%s"
-            % (self.update, result.loss, accuracy_text(result.metrics.get("accuracy")), averaged)
-        )
-        self.phases.aside += time.perf_counter() - start
-
-    def _beat(self) -> None:
-        self.stage.progress.beat()
-        self.stage.watch.beat()
+    def _not_finite(self, what: str) -> UserError:
+        newest = checkpoints.newest(self.stage.paths)
+        kept = "there is no checkpoint yet" if newest is None else "the last good checkpoint is %s" % newest
+        return UserError("%s: %s" % (what, kept), "Use a smaller learning rate, or look at the samples of that update")
 
     def _report_epoch(self) -> None:
         means = self.stage.recorder.end_epoch().columns()
         (began, before), now = self._epoch_clock, self.phases.training_seconds_until_now()
         rate = (self.update - began) * self.stage.counts.global_batch / (now - before)
         self._epoch_clock = (self.update, now)
-        epoch = self.stage.counts.epoch_of(self.update)
-        accuracy = accuracy_text(means["accuracy"])
+        epoch, accuracy = self.stage.counts.epoch_of(self.update), accuracy_text(means["accuracy"])
         self._say(
             "epoch %d  update %d  loss %.4f%s  %.0f samples/s" % (epoch, self.update, means["loss"], accuracy, rate)
         )
 
+    def _evaluate(self, epochs: Optional[int] = None) -> None:
+        """Evaluate if that is due after `epochs` of the run; without a number, at its end."""
+        stage, counts = self.stage, self.stage.counts
+        if stage.held_out is None:
+            return
+        epoch_samples = counts.updates_per_epoch * counts.global_batch
+        if epochs is not None and not evaluation.is_due(epochs, epoch_samples, len(stage.held_out)):
+            return
+        start = time.perf_counter()
+        stage.watch.doing("evaluating after", self.update)
+
+        def beat() -> None:
+            stage.progress.beat()
+            stage.watch.beat()
+
+        result = evaluation.evaluate(stage.engine, stage.held_out, stage.world, beat)
+        epoch, accuracy = counts.epoch_of(self.update), accuracy_text(result.metrics.get("accuracy"))
+        averaged = "" if stage.settings.average_decay is None else "  averaged weights"
+        stage.recorder.evaluation_line(epoch, self.update, result.loss, result.metrics, result.samples, result.seconds)
+        self._say("update %d  held-out loss %.4f%s%s" % (self.update, result.loss, accuracy, averaged))
+        self.phases.aside += time.perf_counter() - start
+
     def _say(self, line: str) -> None:
-        if self.stage.world.rank == 0:
+        if line and self.stage.world.rank == 0:
             self.stage.progress.say(line)
 
     # -- the end -------------------------------------------------------------------------------
 
     def _stop(self) -> str:
         """Write a checkpoint and, once it is durable, leave the marker that job scripts look for."""
-        self._settle()
+        stage = self.stage
+        self._read_last_outcome()
         if self._flags.stale:
-            raise StaleAttemptError("attempt %d" % self.stage.attempt)
-        if self.update >= self.stage.end:
+            raise StaleAttemptError("attempt %d" % stage.attempt)
+        if self.update >= stage.end:
             return self._complete()
         self._log()
-        self.stage.recorder.ended()
+        stage.recorder.ended()
         self._save_durably()
-        if self.stage.world.rank == 0:
-            self.stage.recorder.stop_line(self.stage.counts.epoch_of(self.update), self.update)
-            write_atomically(self.stage.paths.requeue, "%d\n" % self.update)
-        self._say("stopped on request after update %d of %d; its checkpoint is written" % (self.update, self.stage.end))
+        if stage.world.rank == 0:
+            stage.recorder.stop_line(stage.counts.epoch_of(self.update), self.update)
+            write_atomically(stage.paths.requeue, "%d\n" % self.update)
+        self._say("stopped on request after update %d of %d; its checkpoint is written" % (self.update, stage.end))
         return STOPPED
 
     def _complete(self) -> str:
-        self._settle()
+        stage = self.stage
+        self._read_last_outcome()
         self._log()
         if self._flags.stale:
-            raise StaleAttemptError("attempt %d" % self.stage.attempt)
+            raise StaleAttemptError("attempt %d" % stage.attempt)
         self._save_durably()
-        if self.stage.recorder.epoch.updates:
+        if stage.recorder.epoch.updates:
             self._report_epoch()
         self._evaluate()
         self.phases.close()
-        self.stage.recorder.ended()
-        self.stage.recorder.end_line(self.stage.counts.epoch_of(self.update), self.update, self.phases.training_seconds)
+        stage.recorder.ended()
+        stage.recorder.end_line(stage.counts.epoch_of(self.update), self.update, self.phases.training_seconds)
         return COMPLETED
-
-    def _not_finite(self, update: int, loss: float) -> UserError:
-        # All ranks know the same loss, and whichever reports first must name the newest checkpoint.
-        self.stage.world.from_first(int(self._durable()))
-        return UserError("the loss of update %d is %s: %s" % (update, loss, self._newest_kept()), _AFTER_NAN)
-
-    def _newest_kept(self) -> str:
-        newest = next(iter(checkpoints.folders(self.stage.paths.checkpoints)), None)
-        return "there is no checkpoint yet" if newest is None else "the last good checkpoint is %s" % newest

@@ -19,9 +19,9 @@ from trainjob.records.attempts import is_stale
 from trainjob.records.job import TrainSettings
 from trainjob.train import engines
 from trainjob.train import world as worlds
-from trainjob.train.blame import describe_task_failure
+from trainjob.train.engines.trial import HINT
 from trainjob.train.loop import STOPPED, Loop
-from trainjob.train.opening import Run, compile_only, open_stage
+from trainjob.train.opening import Run, compile_only, open_stage, task_settings
 from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
 
@@ -32,6 +32,7 @@ _COMPILING_S = {"ipu": 1800.0}
 _COMPILING_FOR_TORCH_S = 900.0
 # Hosts that have their copy of the data wait for the slowest to meet them.
 _STAGING_S = 6 * 3600.0
+_OURS = str(Path(__file__).resolve().parent.parent)
 
 
 def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -51,7 +52,7 @@ def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
-    settings, code = _settings(paths), exits.USER_OR_CLUSTER_CAN_FIX
+    settings, code = task_settings(paths), exits.USER_OR_CLUSTER_CAN_FIX
     copy = _staged(settings, environ)
     if copy is None:
         return _train(paths, settings, environ)
@@ -98,15 +99,6 @@ def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str])
     return exits.CHECKPOINTED if ending == STOPPED else exits.DONE
 
 
-def _settings(paths: RunPaths) -> TrainSettings:
-    settings = contract_job.read(paths.job).train
-    if settings is None:
-        raise UserError(
-            "%s describes a command and no task, so there is nothing to train" % paths.job, "start it by its job script"
-        )
-    return settings
-
-
 def _fail(message: str, code: int = exits.USER_OR_CLUSTER_CAN_FIX) -> int:
     sys.stdout.flush()
     print("trainjob: %s" % message, file=sys.stderr, flush=True)  # noqa: T201
@@ -114,19 +106,33 @@ def _fail(message: str, code: int = exits.USER_OR_CLUSTER_CAN_FIX) -> int:
 
 
 def _fail_unexpectedly(error: Exception, paths: RunPaths, environ: Mapping[str, str]) -> int:
-    lost = worlds.describe_lost_peer(error, int(environ.get(environment.RANK) or 0))
+    lost, attempt = worlds.describe_lost_peer(error, int(environ.get(environment.RANK) or 0)), _attempt(environ)
+    if lost is not None and is_stale(paths, attempt):
+        return _fail("%s; a newer attempt has started" % lost, exits.STALE_ATTEMPT)
     if lost is not None:
-        return _fail_without_the_others(lost, paths, _attempt(environ))
+        return _fail("%s: %s" % (lost, who_hung(paths, attempt) or "that rank ended or hangs; its log shows why"))
     traceback.print_exception(type(error), error, error.__traceback__)
     # After the traceback, because a status shows only the last lines.
-    return _fail(describe_task_failure(error, paths))
+    return _fail(_describe_task_failure(error, paths))
 
 
-def _fail_without_the_others(lost: str, paths: RunPaths, attempt: int) -> int:
-    if is_stale(paths, attempt):
-        return _fail("%s; a newer attempt has started" % lost, exits.STALE_ATTEMPT)
-    hung = who_hung(paths, attempt)
-    return _fail("%s: %s" % (lost, hung or "that rank ended or hangs; its log shows why"))
+def _describe_task_failure(error: Exception, paths: RunPaths) -> str:
+    """Return one line for an unexpected error: the task, the place in its file, the error."""
+    try:
+        settings = contract_job.read(paths.job).train
+    except contract_job.ContractError:
+        settings = None
+    task = "?" if settings is None else settings.task
+    kind, hint = type(error).__name__, getattr(error, HINT, "")
+    project, frames = str(paths.project.resolve()), traceback.extract_tb(error.__traceback__)[::-1]
+    # The innermost place in the user's project, or else outside of this package, which may be in torch.
+    own = [frame for frame in frames if frame.filename.startswith(project)]
+    places = own or [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    if not places:
+        return "task %s: %s during training%s; its traceback is above" % (task, kind, hint)
+    file = os.path.relpath(places[0].filename, project) if own else places[0].filename
+    place = "%s (%s, line %s)" % (places[0].name, file, places[0].lineno)
+    return "task %s raised %s in %s%s; its traceback is above" % (task, kind, place, hint)
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

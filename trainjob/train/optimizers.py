@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.optimizers import SEVERAL, is_own, optimizer_options
+from trainjob.contract.settings import Scalar
 from trainjob.records.job import TrainSettings
-from trainjob.train.recording.sharded import is_sharded, local, norms
+from trainjob.train.recording.state import is_sharded, local, norms
 from trainjob.train.tasks.loading import load_attribute
 
-Groups = List[Dict[str, Any]]
-# Builds from parameter groups, the settings and the optimizer's options.
-Build = Callable[..., torch.optim.Optimizer]
+Group = Dict[str, Any]  # parameters, and options that hold for them
+Groups = List[Group]
 
 
 class _Turn(NamedTuple):
@@ -25,7 +27,7 @@ class _Turn(NamedTuple):
     parameter: torch.Tensor  # with the state's key, and how it is sharded
     weight: torch.Tensor
     gradient: torch.Tensor
-    group: Dict[str, Any]
+    group: Group
 
 
 class _LayerWise(torch.optim.Optimizer):
@@ -38,7 +40,7 @@ class _LayerWise(torch.optim.Optimizer):
         super().__init__(groups, dict(defaults, adapted=True))
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override] # noqa: ARG002 - the engines pass none
+    def step(self, closure: object = None) -> None:  # type: ignore[override] # noqa: ARG002 - the engines pass none
         """Update the weights with their gradients."""
         turns = [
             _Turn(parameter, local(parameter), local(parameter.grad), group)
@@ -49,29 +51,21 @@ class _LayerWise(torch.optim.Optimizer):
         # Norms of parts take a sum over instances, made once for all. Otherwise one weight's step is held at a time.
         shared = any(is_sharded(turn.parameter) for turn in turns)
         for some in [turns] if shared else [[turn] for turn in turns]:
-            steps = [self._step(turn) for turn in some]
-            self._adapt([(turn, step) for turn, step in zip(some, steps) if turn.group["adapted"]])
-            for turn, step in zip(some, steps):
+            steps = [(turn, *self._step(turn)) for turn in some]
+            adapted = [row for row in steps if row[0].group["adapted"]]
+            if adapted:
+                pairs = [(turn.weight, compared) for turn, _, compared in adapted]
+                lengths = norms([tensor for pair in pairs for tensor in pair], adapted[0][0].parameter)
+                for (turn, step, _), length, compared in zip(adapted, lengths[::2], lengths[1::2]):
+                    step.mul_(self._factor(length, compared, turn.group))
+            for turn, step, _ in steps:
                 self._move(turn, step)
 
-    def _adapt(self, rows: List[Tuple[_Turn, torch.Tensor]]) -> None:
-        """Multiply each step by the factor that follows from two norms."""
-        if not rows:
-            return
-        pairs = [(turn.weight, self._compared(turn, step)) for turn, step in rows]
-        lengths = norms([one for pair in pairs for one in pair], rows[0][0].parameter)
-        for (turn, step), length, compared in zip(rows, lengths[::2], lengths[1::2]):
-            step.mul_(self._factor(length, compared, turn.group))
-
-    def _step(self, turn: _Turn) -> torch.Tensor:
-        """Return the step before its length is adapted."""
+    def _step(self, turn: _Turn) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return the step before its length is adapted, and what the weight's norm is compared with the norm of."""
         raise NotImplementedError
 
-    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:
-        """Return what the weight's norm is compared with the norm of."""
-        raise NotImplementedError
-
-    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Dict[str, Any]) -> torch.Tensor:
+    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Group) -> torch.Tensor:
         """Return the factor of the step, given the norm of the weight and that of what it is compared with."""
         raise NotImplementedError
 
@@ -89,13 +83,11 @@ def _quotient(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tenso
 class Lars(_LayerWise):
     """LARS (You, Gitman and Ginsburg, 2017): v ← m·v + lr·η·‖w‖ ÷ (‖g‖ + β·‖w‖) · (g + β·w); w ← w − v."""
 
-    def _step(self, turn: _Turn) -> torch.Tensor:
-        return turn.gradient.add(turn.weight, alpha=turn.group["weight_decay"]).mul_(turn.group["lr"])
+    def _step(self, turn: _Turn) -> Tuple[torch.Tensor, torch.Tensor]:
+        decayed = turn.gradient.add(turn.weight, alpha=turn.group["weight_decay"])
+        return decayed.mul_(turn.group["lr"]), turn.gradient
 
-    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - LAMB compares the step
-        return turn.gradient
-
-    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Dict[str, Any]) -> torch.Tensor:
+    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Group) -> torch.Tensor:
         return _quotient(group["trust"] * length, compared + group["weight_decay"] * length)
 
     def _move(self, turn: _Turn, step: torch.Tensor) -> None:
@@ -108,7 +100,7 @@ class Lars(_LayerWise):
 class Lamb(_LayerWise):
     """LAMB (You et al., 2020, algorithm 2): Adam's step plus weight decay, scaled to the norm of the weight."""
 
-    def _step(self, turn: _Turn) -> torch.Tensor:
+    def _step(self, turn: _Turn) -> Tuple[torch.Tensor, torch.Tensor]:
         state, gradient, group = self.state[turn.parameter], turn.gradient, turn.group
         if not state:
             first = {name: torch.zeros_like(turn.parameter) for name in ("mean", "square")}
@@ -118,51 +110,36 @@ class Lamb(_LayerWise):
         mean = local(state["mean"]).mul_(beta1).add_(gradient, alpha=1 - beta1) / (1 - beta1**steps)
         square = local(state["square"]).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2) / (1 - beta2**steps)
         step: torch.Tensor = mean.div_(square.sqrt_().add_(group["eps"]))
-        return step.add_(turn.weight, alpha=group["weight_decay"])
+        step.add_(turn.weight, alpha=group["weight_decay"])
+        return step, step
 
-    def _compared(self, turn: _Turn, step: torch.Tensor) -> torch.Tensor:  # noqa: ARG002 - LARS compares the gradient
-        return step
-
-    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Dict[str, Any]) -> torch.Tensor:  # noqa: ARG002
+    def _factor(self, length: torch.Tensor, compared: torch.Tensor, group: Group) -> torch.Tensor:  # noqa: ARG002
         return _quotient(length, compared)
 
     def _move(self, turn: _Turn, step: torch.Tensor) -> None:
         turn.weight.sub_(step, alpha=turn.group["lr"])
 
 
-def _sgd(groups: Groups, settings: TrainSettings, options: Dict[str, Any], **more: Any) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    return torch.optim.SGD(groups, settings.learning_rate, settings.momentum, weight_decay=decay, **options, **more)
-
-
-def _adamw(groups: Groups, settings: TrainSettings, options: Dict[str, Any], **more: Any) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    return torch.optim.AdamW(groups, settings.learning_rate, weight_decay=decay, **with_betas(options), **more)
-
-
-def _lamb(groups: Groups, settings: TrainSettings, options: Dict[str, Any]) -> torch.optim.Optimizer:
-    return Lamb(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, **with_betas(options))
-
-
-def _lars(groups: Groups, settings: TrainSettings, options: Dict[str, Any]) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    return Lars(groups, lr=settings.learning_rate, momentum=settings.momentum, weight_decay=decay, **options)
-
-
-def with_betas(options: Dict[str, Any]) -> Dict[str, Any]:
-    """Return options with beta1 and beta2 as the pair that torch's constructors take."""
-    others = {name: value for name, value in options.items() if name not in ("beta1", "beta2")}
-    return dict(others, betas=(options["beta1"], options["beta2"]))
+def with_betas(options: Mapping[str, Scalar]) -> Dict[str, object]:
+    """Return options with beta1 and beta2, where there are any, as the pair that torch's constructors take."""
+    others: Dict[str, object] = {name: value for name, value in options.items() if name not in ("beta1", "beta2")}
+    return {**others, "betas": (options["beta1"], options["beta2"])} if "beta1" in options else others
 
 
 # A new optimizer is a row here and one in contract.optimizers, which has its options.
-OPTIMIZERS: Dict[str, Build] = {"sgd": _sgd, "adamw": _adamw, "lamb": _lamb, "lars": _lars}
+OPTIMIZERS: Dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+    "lamb": Lamb,
+    "lars": Lars,
+}
+_WITH_MOMENTUM = ("sgd", "lars")
+_LAYER_WISE = ("lamb", "lars")
 _IMPLEMENTATIONS: Dict[str, Dict[str, bool]] = {
     "fused": {"fused": True},
     "foreach": {"foreach": True},
     "for-loop": {"foreach": False},
 }
-_LAYER_WISE = ("lamb", "lars")
 
 
 def build(groups: Groups, settings: TrainSettings, sparse: bool = False, fuse: bool = True) -> torch.optim.Optimizer:
@@ -171,43 +148,45 @@ def build(groups: Groups, settings: TrainSettings, sparse: bool = False, fuse: b
     Unless the settings choose, it is fused if `fuse` and if this torch can do that: one call for all parameters takes a
     quarter to a half of the time.
     """
-    options = optimizer_options(settings.optimizer, settings.optimizer_options, settings.momentum)
-    if is_own(settings.optimizer):
+    name = settings.optimizer
+    options = optimizer_options(name, settings.optimizer_options, settings.momentum)
+    if is_own(name):
         return _of_the_user(groups, settings)
-    if sparse and settings.optimizer in _LAYER_WISE:
+    if sparse and name in _LAYER_WISE:
         raise UserError(
-            "optimizer %s takes dense gradients, and this model has sparse ones" % settings.optimizer,
+            "optimizer %s takes dense gradients, and this model has sparse ones" % name,
             "give nn.Embedding sparse=False, or choose another optimizer",
         )
-    make = OPTIMIZERS[settings.optimizer]
-    if settings.optimizer in _LAYER_WISE:
+    if name in _LAYER_WISE:
         for group in groups:
             group["adapted"] = "weight_decay" not in group
+    values = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, **with_betas(options)}
+    if name in _WITH_MOMENTUM:
+        values["momentum"] = settings.momentum
+    make = functools.partial(OPTIMIZERS[name], groups, **values)
     if settings.optimizer_implementation != "auto":
-        return _implemented(make, groups, settings, options, sparse)
+        return _implemented(make, settings, sparse)
     # torch's fused sgd fails where a parameter gets its first gradient later than others.
-    starts_late = settings.allow_unused_parameters and settings.optimizer == "sgd"
-    if fuse and not sparse and not starts_late and settings.optimizer in SEVERAL:
-        try:
-            return make(groups, settings, options, fused=True)
-        except (TypeError, RuntimeError):
-            # This torch has no fused optimizer, or not for this device or these types.
-            pass
-    return make(groups, settings, options)
+    starts_late = settings.allow_unused_parameters and name == "sgd"
+    if fuse and not sparse and not starts_late and name in SEVERAL:
+        # This torch may have no fused optimizer, or not for this device or these types.
+        with contextlib.suppress(TypeError, RuntimeError):
+            return make(fused=True)
+    return make()
 
 
 def _implemented(
-    make: Build, groups: Groups, settings: TrainSettings, options: Dict[str, Any], sparse: bool
+    make: Callable[..., torch.optim.Optimizer], settings: TrainSettings, sparse: bool
 ) -> torch.optim.Optimizer:
     """Return the optimizer in the implementation that the settings choose. Raises UserError."""
     name = settings.optimizer_implementation
     reason = "some gradients of this model are sparse" if sparse and name != "for-loop" else ""
     if not reason:
         try:
-            return make(groups, settings, options, **_IMPLEMENTATIONS[name])
+            return make(**_IMPLEMENTATIONS[name])
         except (TypeError, RuntimeError) as error:
             if name == "for-loop":  # torch < 1.12 has nothing else, and no word for it
-                return make(groups, settings, options)
+                return make()
             reason = str(error)
     raise UserError(
         "torch %s can't make %s steps in its %s implementation here: %s"
@@ -216,7 +195,7 @@ def _implemented(
     )
 
 
-def parameter_groups(model: torch.nn.Module, task: Any) -> Groups:
+def parameter_groups(model: torch.nn.Module, task: object) -> Groups:
     """Return the parameters in one group, or with norms and biases in a second one without weight decay.
 
     Norms and biases are parameters of one dimension; a task has them exempted by `decays_norms_and_biases = False`.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Callable, Dict, Mapping, NamedTuple
 
 from trainjob.contract.optimizers import schedule_options
 from trainjob.records.job import TrainSettings
 
 
-class Progress(NamedTuple):
-    """How far a training has come since its warm-up."""
+class Elapsed(NamedTuple):
+    """The progress of a training since its warm-up."""
 
     update: int  # made since the warm-up
     total: int  # updates after the warm-up
@@ -22,11 +22,12 @@ class Progress(NamedTuple):
         return min(1.0, self.update / max(1, self.total))
 
 
-# From progress and the schedule's options to a share of the peak learning rate.
-Shape = Callable[[Progress, Dict[str, Any]], float]
+Options = Mapping[str, float]
+# From what has elapsed and the schedule's options to a share of the peak learning rate.
+Shape = Callable[[Elapsed, Options], float]
 
 
-def _between(start: float, end: float, share: float) -> float:
+def _linear(start: float, end: float, share: float) -> float:
     return start + (end - start) * share
 
 
@@ -34,26 +35,26 @@ def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
-def _stable_then_linear(progress: Progress, options: Dict[str, Any]) -> float:
-    decaying = max(0.0, progress.share - (1.0 - options["decay"])) / options["decay"]
-    return _between(1.0, options["end"], decaying)
+def _stable_then_linear(elapsed: Elapsed, options: Options) -> float:
+    decaying = max(0.0, elapsed.share - (1.0 - options["decay"])) / options["decay"]
+    return _linear(1.0, options["end"], decaying)
 
 
-def _one_cycle(progress: Progress, options: Dict[str, Any]) -> float:
+def _one_cycle(elapsed: Elapsed, options: Options) -> float:
     """Rise and fall along cosines, as torch's OneCycleLR does (Smith and Topin, 2018)."""
-    last = max(1, progress.total - 1)
-    peak = options["rise"] * progress.total - 1
-    if progress.update <= peak:
-        return _cosine(options["start"], 1.0, progress.update / peak if peak > 0 else 1.0)
-    return _cosine(1.0, options["end"], min(1.0, (progress.update - peak) / (last - peak)))
+    last = max(1, elapsed.total - 1)
+    peak = options["rise"] * elapsed.total - 1
+    if elapsed.update <= peak:
+        return _cosine(options["start"], 1.0, elapsed.update / peak if peak > 0 else 1.0)
+    return _cosine(1.0, options["end"], min(1.0, (elapsed.update - peak) / (last - peak)))
 
 
 # A new schedule is a row here and one in contract.optimizers, which has its options.
 SHAPES: Dict[str, Shape] = {
-    "constant": lambda _progress, _options: 1.0,
-    "linear": lambda progress, options: _between(1.0, options["end"], progress.share),
-    "cosine": lambda progress, options: _cosine(1.0, options["end"], progress.share),
-    "step": lambda progress, options: options["factor"] ** int(progress.epochs / options["every_epochs"]),
+    "constant": lambda _elapsed, _options: 1.0,
+    "linear": lambda elapsed, options: _linear(1.0, options["end"], elapsed.share),
+    "cosine": lambda elapsed, options: _cosine(1.0, options["end"], elapsed.share),
+    "step": lambda elapsed, options: options["factor"] ** int(elapsed.epochs / options["every_epochs"]),
     "warmup-stable-decay": _stable_then_linear,
     "one-cycle": _one_cycle,
 }
@@ -74,5 +75,5 @@ class Schedule:
         """Return the learning rate of `update`, counted from 0."""
         if update < self._warmup:
             return self._peak * (update + 1) / self._warmup
-        progress = Progress(update - self._warmup, self._total - self._warmup, update / self._updates_per_epoch)
-        return self._peak * self._shape(progress, self._options)
+        elapsed = Elapsed(update - self._warmup, self._total - self._warmup, update / self._updates_per_epoch)
+        return self._peak * self._shape(elapsed, self._options)

@@ -31,7 +31,7 @@ _GIVEN_TO_LAUNCHERS_S = 5.0
 
 
 class Stalled(NamedTuple):
-    """What a rank without progress is doing. `update` is counted from 1; 0 means before the first."""
+    """A rank without progress, and what it is doing. `update` is counted from 1; 0 means before the first."""
 
     rank: int
     doing: str
@@ -80,12 +80,33 @@ class Watch:
                 self._end(Stalled(self._world.rank, self._doing, self._update, seconds, self._world.waits))
 
     def _end(self, mine: Stalled) -> None:
-        _keep_flight_record(self._paths, mine.rank)
-        self._write_down(mine)
-        self._keep_stacks(mine)
+        recorder = flight_recorder()
+        if recorder is not None and torch.distributed.is_initialized():
+            try:  # the name that torch's own torchfrtrace expects: a prefix and the rank
+                write_atomically(self._paths.logs / ("flight-record-%d" % mine.rank), recorder.dump())
+            except (OSError, RuntimeError) as error:
+                _say("torch's flight record can't be kept: %s" % error)
+        try:
+            write_json(_file(self._paths, mine.rank), dict(mine._asdict(), attempt=self._attempt))
+        except OSError as error:
+            _say("%s; this can't be recorded: %s" % (mine, error))
+        if STACKS in os.environ:  # without our launcher, none would answer
+            self._keep_stacks(mine)
         if mine.waits:
             time.sleep(_GIVEN_TO_OTHERS_S)
-            _say(self._who_hangs(mine))
+            others = [(rank, self._read(rank)) for rank in range(self._world.size) if rank != mine.rank]
+            busy = [str(other) for _, other in others if other and not other.waits]
+            silent = [
+                "rank %d does not respond: it or its host is frozen" % rank for rank, other in others if not other
+            ]
+            culprits = "; ".join(busy + silent)
+            _say(
+                "no progress for %.0f s (--stall-timeout-s): %s"
+                % (
+                    mine.seconds,
+                    culprits or "all ranks wait for each other, so the network between them is at fault",
+                )
+            )
         else:
             _say("%s, and the others wait for it. Its stack:" % (mine,))
             faulthandler.dump_traceback(sys.stderr)
@@ -94,8 +115,6 @@ class Watch:
 
     def _keep_stacks(self, mine: Stalled) -> None:
         """Make the launchers record the stacks of all ranks now, because the end of one rank ends the others."""
-        if STACKS not in os.environ:  # without our launcher, nobody would answer
-            return
         request, prefix = self._paths.stacks_request, "stall-%d-" % self._attempt
         if not (read_word(request) or "").startswith(prefix):
             try:
@@ -103,28 +122,14 @@ class Watch:
             except OSError as error:
                 _say("%s; no stacks can be kept: %s" % (mine, error))
                 return
-        files = [self._paths.rank_stacks(rank) for rank in range(self._world.size)]
-        deadline = time.monotonic() + _GIVEN_TO_LAUNCHERS_S
-        while time.monotonic() < deadline and not (
-            all(_word_of(file).startswith(prefix) for file in files) and all(map(self._read, range(self._world.size)))
-        ):
+
+        def has_answered(rank: int) -> bool:
+            stacks = read_json(self._paths.rank_stacks(rank))
+            return isinstance(stacks, dict) and str(stacks.get("word")).startswith(prefix)
+
+        ranks, deadline = range(self._world.size), time.monotonic() + _GIVEN_TO_LAUNCHERS_S
+        while time.monotonic() < deadline and not (all(map(has_answered, ranks)) and all(map(self._read, ranks))):
             time.sleep(0.1)
-
-    def _write_down(self, mine: Stalled) -> None:
-        try:
-            write_json(_file(self._paths, mine.rank), dict(mine._asdict(), attempt=self._attempt))
-        except OSError as error:
-            _say("%s; this can't be recorded: %s" % (mine, error))
-
-    def _who_hangs(self, mine: Stalled) -> str:
-        others = [(rank, self._read(rank)) for rank in range(self._world.size) if rank != mine.rank]
-        silent = ["rank %d does not respond: it or its host is frozen" % rank for rank, other in others if not other]
-        busy = [str(other) for _, other in others if other and not other.waits]
-        culprits = "; ".join(busy + silent)
-        return "no progress for %.0f s (--stall-timeout-s): %s" % (
-            mine.seconds,
-            culprits or "all ranks wait for each other, so the network between them is at fault",
-        )
 
     def _read(self, rank: int) -> Optional[Stalled]:
         return _read(_file(self._paths, rank), self._attempt)
@@ -145,23 +150,6 @@ def _read(path: Path, attempt: int) -> Optional[Stalled]:
     if not isinstance(fields, dict) or fields.pop("attempt", None) != attempt:
         return None
     return Stalled(**fields)
-
-
-def _word_of(file: Path) -> str:
-    fields = read_json(file)
-    return str(fields.get("word")) if isinstance(fields, dict) else ""
-
-
-def _keep_flight_record(paths: RunPaths, rank: int) -> None:
-    """Write down torch's record of the last collectives, where this torch keeps one."""
-    recorder = flight_recorder()
-    if recorder is None or not torch.distributed.is_initialized():
-        return
-    try:
-        # The name that torch's own torchfrtrace expects: a prefix and the rank.
-        write_atomically(paths.logs / ("flight-record-%d" % rank), recorder.dump())
-    except (OSError, RuntimeError) as error:
-        _say("torch's flight record can't be kept: %s" % error)
 
 
 def _say(line: str) -> None:

@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
-from typing import Iterable, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import Iterable, Iterator, List, NamedTuple, TypeVar
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.attempts import is_stale
@@ -23,17 +22,17 @@ class StaleAttemptError(Exception):
     """A newer attempt of this run has started, so this one must not write anything more."""
 
 
-class Pending(NamedTuple):
-    """Whether the run is to stop, and whether a newer attempt has started, as far as this rank knows."""
+class Flags(NamedTuple):
+    """Requests as far as this rank knows: to stop, and because a newer attempt has started."""
 
-    stop: bool
-    stale: bool
+    stop: bool = False
+    stale: bool = False
 
 
 def listen() -> None:
     """Turn USR1 and TERM into a request to checkpoint and stop. Call it before torch is imported."""
     for number in (signal.SIGUSR1, signal.SIGTERM):
-        signal.signal(number, _receive)
+        signal.signal(number, lambda received, _frame: _received.append(received))
 
 
 def without_usr1(values: Iterable[Value]) -> Iterator[Value]:
@@ -49,10 +48,6 @@ def without_usr1(values: Iterable[Value]) -> Iterator[Value]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _receive(number: int, frame: Optional[FrameType]) -> None:  # noqa: ARG001 - the signature of a signal handler
-    _received.append(number)
-
-
 class Requests:
     """Looks for requests, cheaply enough to do so after every block."""
 
@@ -60,14 +55,14 @@ class Requests:
         self._paths = paths
         self._attempt = attempt
         self._next_look = 0.0
-        self._seen = Pending(False, False)
+        self._seen = Flags()
 
-    def now(self) -> Pending:
+    def now(self) -> Flags:
         """Return what is requested. Files may be noticed up to 0.2 s late, signals never."""
         if time.monotonic() >= self._next_look:
-            self._seen = Pending(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
+            self._seen = Flags(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
             self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
-        return Pending(True, self._seen.stale) if _received else self._seen
+        return Flags(True, self._seen.stale) if _received else self._seen
 
     def refuse_stale(self) -> None:
         """Raise StaleAttemptError if a newer attempt has started. Call it right before writing anything that lasts."""

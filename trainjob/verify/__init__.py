@@ -1,1 +1,1 @@
-"""Compares runs: N instances ≡ one, interrupted ≡ uninterrupted. Diagnoses what the evidence points to."""
+"""Compares runs: N instances ≡ one, interrupted ≡ uninterrupted. Diagnoses the causes of differences."""

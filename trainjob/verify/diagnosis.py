@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from trainjob.verify.compare import Difference
-from trainjob.verify.traces import Trace
+from trainjob.verify.traces import RunTrace
 
 # Parts of the samples out of place. Padding repeats samples that are seen at their own place, too; ranks that shuffle
 # each for itself meet half of each other's by chance.
@@ -18,9 +18,62 @@ AMPLIFIED = "amplified-rounding"
 # Sums in another order round at every step; a control's first weights are rounded only once.
 _MORE_ROUNDING = 10.0
 
+# code: the text, and the cure
+_CAUSES = {
+    "uneven-batch": (
+        "the batches of the instances differ in size, so the mean of their means is not the mean",
+        "Make the data set return every requested sample, on every rank; --remainder drops or pads the last batch",
+    ),
+    "padding": (
+        "instances repeat samples to fill up their share",
+        "Let the runtime divide the data; a Dataset must not pad or repeat samples by rank",
+    ),
+    "sample-order": (
+        "the same samples come in another order",
+        "Make the Dataset return sample i for index i on every rank, whatever was requested before",
+    ),
+    "sample-values": (
+        "samples have different values: the data set, or the random numbers of its augmentation, depend on the rank",
+        "Draw from torch, numpy or random, which the runtime seeds for each sample, not from a generator of your own; "
+        "--updates of a whole epoch would show samples that only come in another order",
+    ),
+    "parameter-averaging": (
+        "each instance steps with its own gradients, and the weights are averaged from time to time",
+        "Use an engine that averages gradients before the step, such as ddp",
+    ),
+    "not-synchronised": (
+        "each instance steps with its own gradients, and nothing synchronises the weights in these updates",
+        "Use an engine that averages gradients before the step, such as ddp",
+    ),
+    "mean-against-sum": (
+        "the gradients have the same direction and another length: one side sums where the other takes the mean",
+        "Divide the loss only by the samples of the micro batch; the runtime divides by micro batches and replicas",
+    ),
+    "dropout-stream": (
+        "the model draws random numbers that do not depend on the seed of the micro batch, or counts its own calls",
+        "Draw from torch's default generator (nn.Dropout does); the runtime seeds it for every micro batch",
+    ),
+    "batch-norm-synchronised": (
+        "SyncBatchNorm computes statistics over the micro batches of all instances, and one instance over each",
+        "Use BatchNorm, which computes its statistics over one micro batch in both cases",
+    ),
+    "batch-norm-not-synchronised": (
+        "training reads buffers that differ between instances: the running statistics of their own samples",
+        "Normalise with the statistics of the micro batch while training, as nn.BatchNorm does",
+    ),
+    AMPLIFIED: (
+        "the task amplifies rounding, so that a comparison shows nothing here",
+        "Give a larger --micro-batch, and compare again: normalising over very few values amplifies most",
+    ),
+    "unknown": (
+        "the samples are the same and the training is not; none of the usual causes fits",
+        "Compare the two runs' trace/ folders: which parameter's gradient differs first tells the layer",
+    ),
+}
+
 
 @dataclass(frozen=True)
-class Finding:
+class LikelyCause:
     """One likely cause. `code` is stable, for machines; `evidence` holds the figures that point to it."""
 
     code: str
@@ -34,14 +87,14 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TraceEvidence:
     """All that the clues look at. `apart` are the updates that differ by more than the tolerance, in order.
 
     `control` returns what rounding alone does to an update of one instance. It is called last, because it trains.
     """
 
-    several: Trace
-    one: Trace
+    several: RunTrace
+    one: RunTrace
     instances: int
     apart: Sequence[Difference]
     tolerance: float
@@ -52,223 +105,124 @@ class Evidence:
         """The first update that differs."""
         return self.apart[0]
 
+    @property
+    def updates(self) -> list[int]:
+        """The updates that both traces hold."""
+        return sorted(set(self.several.updates) & set(self.one.updates))
 
-Clue = Callable[[Evidence], Iterator[Finding]]
+
+Clue = Callable[[TraceEvidence], Iterator[LikelyCause]]
 
 
-def diagnose(evidence: Evidence) -> list[Finding]:
+def diagnose(evidence: TraceEvidence) -> list[LikelyCause]:
     """Return the likely causes, the most telling first: different samples explain whatever follows from them."""
-    for clues in _IN_ORDER:
-        found = [finding for clue in clues for finding in clue(evidence)]
-        if found:
+    for clue in _IN_ORDER:
+        if found := list(clue(evidence)):
             return found
-    return [_unknown(evidence)]
+    first = evidence.first
+    figures = (
+        f"update {first.update}: gradients {first.gradients:.2g}, parameters {first.parameters:.2g}, loss "
+        f"{first.loss:.2g} apart; layers: {', '.join(evidence.one.layers)}"
+    )
+    return [_finding("unknown", figures)]
 
 
-def _samples(evidence: Evidence) -> Iterator[Finding]:
-    number = _first_with_other_samples(evidence)
+def _finding(code: str, figures: str) -> LikelyCause:
+    text, cure = _CAUSES[code]
+    return LikelyCause(code, text, figures, cure)
+
+
+def _samples(evidence: TraceEvidence) -> Iterator[LikelyCause]:
+    """Compare the samples of N instances with those that one instance has at the same place."""
+    several, one, updates = evidence.several, evidence.one, evidence.updates
+    number = next((number for number in updates if several.samples(number) != one.samples(number)), None)
     if number is None:
         return
-    sizes = _sizes(evidence.several, number)
-    yield _uneven(number, sizes) if sizes != _sizes(evidence.one, number) else _displaced(evidence, number)
-
-
-def _sizes(trace: Trace, number: int) -> list[int]:
-    return [len(rows) for rows in trace.samples(number)]
-
-
-def _displaced(evidence: Evidence, number: int) -> Finding:
-    """Return the finding from samples that differ from those of one instance at the same place."""
-    pairs = list(_pairs(evidence))
+    sizes = [len(rows) for rows in several.samples(number)]
+    if sizes != [len(rows) for rows in one.samples(number)]:
+        listed = ", ".join(str(size) for size in sizes)
+        yield _finding("uneven-batch", f"update {number}: micro batches of {listed} samples")
+        return
+    pairs = [
+        pair
+        for update in updates
+        for ours, theirs in zip(several.samples(update), one.samples(update), strict=False)
+        for pair in zip(ours, theirs, strict=False)
+    ]
     strays = [ours for ours, theirs in pairs if ours != theirs]
     in_place = {ours for ours, theirs in pairs if ours == theirs}
     known = {theirs for _, theirs in pairs}
     again, moved = (sum(sample in others for sample in strays) for others in (in_place, known))
     where = f"from update {number} on, {len(strays)} samples differ from those of one instance at the same place"
     if again > _AGAIN * len(strays):
-        return _padded(f"{where}; {again} of these also appear at their own place")
-    if moved > _MOVED * len(strays):
-        return _ordered_otherwise(f"{where}; one instance takes {moved} of these at another time")
-    return _other_values(f"{where}; one instance takes {moved} of these at all")
+        yield _finding("padding", f"{where}; {again} of these also appear at their own place")
+    elif moved > _MOVED * len(strays):
+        yield _finding("sample-order", f"{where}; one instance takes {moved} of these at another time")
+    else:
+        yield _finding("sample-values", f"{where}; one instance takes {moved} of these at all")
 
 
-def _pairs(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Yield each sample with the one that a single instance has at its place."""
-    for number in _shared(evidence):
-        for ours, theirs in zip(evidence.several.samples(number), evidence.one.samples(number), strict=False):
-            yield from zip(ours, theirs, strict=False)
-
-
-def _first_with_other_samples(evidence: Evidence) -> int | None:
-    for number in _shared(evidence):
-        if evidence.several.samples(number) != evidence.one.samples(number):
-            return number
-    return None
-
-
-def _shared(evidence: Evidence) -> list[int]:
-    return sorted(set(evidence.several.updates) & set(evidence.one.updates))
-
-
-def _uneven(number: int, sizes: Sequence[int]) -> Finding:
-    return Finding(
-        "uneven-batch",
-        "the batches of the instances differ in size, so the mean of their means is not the mean",
-        f"update {number}: micro batches of {', '.join(str(size) for size in sizes)} samples",
-        "Make the data set return every requested sample, on every rank; --remainder drops or pads the last batch",
-    )
-
-
-def _padded(figures: str) -> Finding:
-    return Finding(
-        "padding",
-        "instances repeat samples to fill up their share",
-        figures,
-        "Let the runtime divide the data; a Dataset must not pad or repeat samples by rank",
-    )
-
-
-def _ordered_otherwise(figures: str) -> Finding:
-    return Finding(
-        "sample-order",
-        "the same samples come in another order",
-        figures,
-        "Make the Dataset return sample i for index i on every rank, whatever was requested before",
-    )
-
-
-def _other_values(figures: str) -> Finding:
-    return Finding(
-        "sample-values",
-        "samples have different values: the data set, or the random numbers of its augmentation, depend on the rank",
-        figures,
-        "Draw from torch, numpy or random, which the runtime seeds for each sample, not from a generator of your own; "
-        "--updates of a whole epoch would show samples that only come in another order",
-    )
-
-
-def _not_reduced(evidence: Evidence) -> Iterator[Finding]:
+def _not_reduced(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     first = evidence.several.update(evidence.first.update)
-    if first.ranks_agree:
-        return
-    averaged = any(evidence.several.ranks_end_equal(number) for number in evidence.several.updates)
-    text = (
-        "each instance steps with its own gradients, and the weights are averaged from time to time"
-        if averaged
-        else "each instance steps with its own gradients, and nothing synchronises the weights in these updates"
-    )
-    different = len(set(first.gradient_digests))
-    yield Finding(
-        "parameter-averaging" if averaged else "not-synchronised",
-        text,
-        f"update {first.number}: {different} different gradients on {evidence.instances} instances",
-        "Use an engine that averages gradients before the step, such as ddp",
-    )
+    if not first.ranks_agree:
+        averaged = any(evidence.several.ranks_end_equal(number) for number in evidence.several.updates)
+        different = len(set(first.gradient_digests))
+        yield _finding(
+            "parameter-averaging" if averaged else "not-synchronised",
+            f"update {first.number}: {different} different gradients on {evidence.instances} instances",
+        )
 
 
-def _scaled(evidence: Evidence) -> Iterator[Finding]:
-    first = evidence.first
+def _scaled(evidence: TraceEvidence) -> Iterator[LikelyCause]:
+    first, instances = evidence.first, evidence.instances
     if not first.gradient_residual <= evidence.tolerance:
         return
     if abs(first.gradient_factor - 1.0) > evidence.tolerance:
-        yield _summed(
-            f"{evidence.instances} instances' gradients are {first.gradient_factor:.6g} × those of one", first.update
-        )
-    elif _losses_are_a_multiple(evidence):
-        yield _summed(
-            "clipping makes the gradients equal, and one loss is the other × the number of instances", first.update
-        )
-
-
-def _losses_are_a_multiple(evidence: Evidence) -> bool:
-    number = evidence.first.update
-    several, one = evidence.several.losses.get(number, 0.0), evidence.one.losses.get(number, 0.0)
-    return any(
-        math.isclose(larger, evidence.instances * smaller, rel_tol=evidence.tolerance) and larger != smaller
-        for larger, smaller in ((several, one), (one, several))
-    )
-
-
-def _summed(figures: str, number: int) -> Finding:
-    return Finding(
-        "mean-against-sum",
-        "the gradients have the same direction and another length: one side sums where the other takes the mean",
-        f"update {number}: {figures}",
-        "Divide the loss only by the samples of the micro batch; the runtime divides by micro batches and replicas",
-    )
-
-
-def _random_stream(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.several.repeatable and evidence.one.repeatable:
+        figures = f"{instances} instances' gradients are {first.gradient_factor:.6g} × those of one"
+        yield _finding("mean-against-sum", f"update {first.update}: {figures}")
         return
-    yield Finding(
-        "dropout-stream",
-        "the model draws random numbers that do not depend on the seed of the micro batch, or counts its own calls",
-        "the same micro batch with the same seed gave different outputs the second time",
-        "Draw from torch's default generator (nn.Dropout does); the runtime seeds it for every micro batch",
-    )
+    losses = [trace.losses.get(first.update, 0.0) for trace in (evidence.several, evidence.one)]
+    smaller, larger = sorted(losses, key=abs)
+    if larger != smaller and math.isclose(larger, instances * smaller, rel_tol=evidence.tolerance):
+        figures = "clipping makes the gradients equal, and one loss is the other × the number of instances"
+        yield _finding("mean-against-sum", f"update {first.update}: {figures}")
 
 
-def _batch_norm(evidence: Evidence) -> Iterator[Finding]:
-    if "SyncBatchNorm" in evidence.several.layers:
-        yield Finding(
-            "batch-norm-synchronised",
-            "SyncBatchNorm computes statistics over the micro batches of all instances, and one instance over each",
-            f"layers: {', '.join(evidence.several.layers)}",
-            "Use BatchNorm, which computes its statistics over one micro batch in both cases",
+def _model(evidence: TraceEvidence) -> Iterator[LikelyCause]:
+    """Look at the model's own random numbers, layers and buffers."""
+    several, first = evidence.several, evidence.first
+    if not (several.repeatable and evidence.one.repeatable):
+        yield _finding(
+            "dropout-stream", "the same micro batch with the same seed gave different outputs the second time"
         )
-
-
-def _buffers(evidence: Evidence) -> Iterator[Finding]:
+    if "SyncBatchNorm" in several.layers:
+        yield _finding("batch-norm-synchronised", f"layers: {', '.join(several.layers)}")
     # A model that draws random numbers itself gives different outputs anyway, which says nothing about its buffers.
-    if evidence.several.reads_buffers and evidence.several.repeatable:
-        first = evidence.first
-        yield Finding(
+    if several.reads_buffers and several.repeatable:
+        yield _finding(
             "batch-norm-not-synchronised",
-            "training reads buffers that differ between instances: the running statistics of their own samples",
             f"update {first.update}: buffers are {first.buffers:.2g} apart; what one micro batch "
             "leaves in them changes the output of the next",
-            "Normalise with the statistics of the micro batch while training, as nn.BatchNorm does",
         )
 
 
-def _amplified(evidence: Evidence) -> Iterator[Finding]:
+def _amplified(evidence: TraceEvidence) -> Iterator[LikelyCause]:
     # Both begin with the same bits, and no rounding can have grown before the first update: it must be a mistake.
-    if evidence.control is None or evidence.first.update == min(_shared(evidence)):
+    if evidence.control is None or evidence.first.update == min(evidence.updates):
         return
     apart, rounding = evidence.first, evidence.control(evidence.first.update)
-    if _largest(apart) <= _MORE_ROUNDING * _largest(rounding):
-        yield Finding(
+    ours, alone = (
+        max((figure for figure in (one.gradients, one.parameters, one.loss) if not math.isnan(figure)), default=0.0)
+        for one in (apart, rounding)
+    )
+    if ours <= _MORE_ROUNDING * alone:
+        yield _finding(
             AMPLIFIED,
-            "the task amplifies rounding, so that a comparison shows nothing here",
             f"update {apart.update}: gradients {apart.gradients:.2g}, parameters {apart.parameters:.2g} apart; of one "
             f"instance, by the last bits of its first weights alone: gradients {rounding.gradients:.2g}, parameters "
             f"{rounding.parameters:.2g}",
-            "Give a larger --micro-batch, and compare again: normalising over very few values amplifies most",
         )
 
 
-def _largest(difference: Difference) -> float:
-    figures = (difference.gradients, difference.parameters, difference.loss)
-    return max((figure for figure in figures if not math.isnan(figure)), default=0.0)
-
-
-def _unknown(evidence: Evidence) -> Finding:
-    first = evidence.first
-    return Finding(
-        "unknown",
-        "the samples are the same and the training is not; none of the usual causes fits",
-        f"update {first.update}: gradients {first.gradients:.2g}, parameters {first.parameters:.2g}, loss "
-        f"{first.loss:.2g} apart; layers: {', '.join(evidence.one.layers)}",
-        "Compare the two runs' trace/ folders: which parameter's gradient differs first tells the layer",
-    )
-
-
-# A cause in an earlier row often produces the symptoms of later rows, too.
-_IN_ORDER: tuple[tuple[Clue, ...], ...] = (
-    (_samples,),
-    (_not_reduced,),
-    (_scaled,),
-    (_random_stream, _batch_norm, _buffers),
-    (_amplified,),
-)
+# An earlier cause often produces the symptoms of later ones, too.
+_IN_ORDER: tuple[Clue, ...] = (_samples, _not_reduced, _scaled, _model, _amplified)

@@ -10,8 +10,7 @@ from typing import Any
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import report
 from trainjob.requests.workbench import Workbench
-from trainjob.verify.instances import Verdict
-from trainjob.verify.instances import verify as verify_instances
+from trainjob.verify import instances
 
 INSTANCES = 2
 _EPOCHS, _UPDATES = 3, 5
@@ -20,8 +19,8 @@ _LEAST_ACCURACY = 0.8
 
 
 @dataclass(frozen=True)
-class Check:
-    """One check: what was tried, the result, and whether it is as it should be."""
+class ImageCheck:
+    """One check: its name, the result, and whether that is as it should be."""
 
     what: str
     result: str
@@ -31,14 +30,14 @@ class Check:
 
 @dataclass(frozen=True)
 class ImageVerdict:
-    """Whether an image trains, and the checks that decided."""
+    """The verdict whether an image trains, and the checks that decided."""
 
     versions: dict[str, str]
-    checks: tuple[Check, ...]
+    checks: tuple[ImageCheck, ...]
 
     @property
     def good(self) -> bool:
-        """Whether everything is as it should be."""
+        """True if everything is as it should be."""
         return all(check.good for check in self.checks)
 
     @property
@@ -58,29 +57,22 @@ def verify_image(workbench: Workbench) -> ImageVerdict:
     Raises UserError, with the end of the failing rank's log, if a rank fails.
     """
     versions = {name: metadata.version(name) for name in ("trainjob", "torch", "numpy")}
-    return ImageVerdict(versions, (_trains(workbench), _trains_as_one(workbench)))
-
-
-def _trains(workbench: Workbench) -> Check:
     paths = workbench.run(workbench.vary(instances=INSTANCES, epochs=_EPOCHS))
     trained = report(paths)
     accuracy = trained.held_out_accuracy
     shown = "no accuracy" if accuracy is None else f"held-out accuracy {100 * accuracy:.1f} %"
     result = f"{trained.updates} updates, {shown} (at least {100 * _LEAST_ACCURACY:.0f} %)"
     has_learned = accuracy is not None and accuracy >= _LEAST_ACCURACY
-    return Check(f"{INSTANCES} ranks train {trained.name}", result, has_learned, [paths])
+    trains = ImageCheck(f"{INSTANCES} ranks train {trained.name}", result, has_learned, [paths])
 
-
-def _trains_as_one(workbench: Workbench) -> Check:
-    compared = verify_instances(workbench, instances=INSTANCES, updates=_UPDATES, dtype="float64")
-    return Check(f"{INSTANCES} ranks train as one", _apart(compared), compared.equal, compared.runs)
-
-
-def _apart(compared: Verdict) -> str:
+    compared = instances.verify(workbench, instances=INSTANCES, updates=_UPDATES, dtype="float64")
     gradients = max(one.gradients for one in compared.differences)
     parameters = max(one.parameters for one in compared.differences)
     reasons = "".join(f"; {finding.code}" for finding in compared.findings)
-    return (
+    result = (
         f"{len(compared.differences)} updates, gradients {gradients:.1e} and parameters {parameters:.1e} apart "
         f"(at most {compared.tolerance:.0e}){reasons}"
+    )
+    return ImageVerdict(
+        versions, (trains, ImageCheck(f"{INSTANCES} ranks train as one", result, compared.equal, compared.runs))
     )

@@ -1,11 +1,11 @@
-"""N instances ≡ one: the same job trained both ways, compared update by update."""
+"""N instances ≡ one: the same job trained both ways, compared update by update, or bit by bit."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.cluster.job import Job
@@ -18,15 +18,15 @@ from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
 from trainjob.verify.compare import TOLERANCE, Difference, difference, differences
-from trainjob.verify.diagnosis import AMPLIFIED, Evidence, Finding, diagnose
-from trainjob.verify.traces import Trace
+from trainjob.verify.diagnosis import AMPLIFIED, LikelyCause, TraceEvidence, diagnose
+from trainjob.verify.traces import RunTrace
 
 PRECISION = {"float64": "64.64", "float32": "32.32"}
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether N instances train as one, and the evidence. `judged` names the figures that decide."""
+class InstancesVerdict:
+    """The verdict whether N instances train as one, and the evidence. `judged` names the figures that decide."""
 
     instances: int
     engine: str
@@ -35,18 +35,18 @@ class Verdict:
     judged: str
     stream: bool  # the data set is iterable
     differences: Sequence[Difference]
-    findings: Sequence[Finding]
+    findings: Sequence[LikelyCause]
     runs: Sequence[RunPaths]
     faster: Sequence[str] = ()  # settings of the N instances that the single one did not have
 
     @property
     def equal(self) -> bool:
-        """Whether the runs are equal within the tolerance."""
+        """True if the runs are equal within the tolerance."""
         return not self.findings
 
     @property
     def inconclusive(self) -> bool:
-        """Whether the runs differ by no more than rounding makes of this task."""
+        """True if the runs differ by no more than rounding causes in this task."""
         return any(finding.code == AMPLIFIED for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
@@ -68,10 +68,10 @@ class Verdict:
         }
 
 
-def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> Verdict:
-    """Return whether `instances` instances train as one does (design: N with accumulation A, one with N·A).
+def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> InstancesVerdict:
+    """Return whether `instances` instances train as one does, which makes up for them by accumulation.
 
-    float64, one thread a rank. Raises Refusal for settings that can't be planned, UserError when a run fails.
+    Ranks have one thread each. Raises Refusal for settings that can't be planned, UserError when a run fails.
     """
     several, one = both(workbench, instances=instances, updates=updates, dtype=dtype)
     runs = (workbench.run(several), workbench.run(one))
@@ -83,12 +83,17 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         )
     tolerance = TOLERANCE[dtype]
     apart = [difference for difference in found if is_apart(difference, dtype)]
-    control = Control(workbench, one, traced[1])
-    evidence = Evidence(*traced, instances, apart, tolerance, control.difference)
+    controls: list[RunPaths] = []
+
+    def control(update: int) -> Difference:
+        """Return how far the last bits of the first weights alone move `update` of one instance."""
+        controls.append(workbench.run(dataclasses.replace(one, job=one.job.changed(trace=NUDGED))))
+        return difference(traces.read(controls[0]).update(update), traced[1].update(update))
+
     findings = [*_by_setting(workbench, one, traced[1], several.job, dtype)] if apart else []
     if apart and not findings:
-        findings = diagnose(evidence)
-    return Verdict(
+        findings = diagnose(TraceEvidence(*traced, instances, apart, tolerance, control))
+    return InstancesVerdict(
         instances=instances,
         engine=several.plan.engine,
         dtype=dtype,
@@ -98,7 +103,7 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
         faster=tuple(faster(several.job)),
         differences=found,
         findings=findings,
-        runs=(*runs, *control.runs),
+        runs=(*runs, *controls),
     )
 
 
@@ -141,7 +146,7 @@ def faster(job: Job) -> list[str]:
     return [name for name, plain in PLAIN_STEP.items() if getattr(job, name) not in (plain, "auto")]
 
 
-def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtype: str) -> Iterator[Finding]:
+def _by_setting(workbench: Workbench, alone: Request, one: RunTrace, job: Job, dtype: str) -> Iterator[LikelyCause]:
     """Yield each setting for faster steps that already changes how a single instance trains."""
     for name in faster(job):
         changed = dataclasses.replace(alone, job=alone.job.changed(**{name: getattr(job, name)}))
@@ -149,7 +154,7 @@ def _by_setting(workbench: Workbench, alone: Request, one: Trace, job: Job, dtyp
         trace = traces.read(run)
         apart = [difference for difference in differences(trace, one) if is_apart(difference, dtype)]
         if apart:
-            yield Finding(
+            yield LikelyCause(
                 "faster-steps",
                 f"one instance with {flag(name)} trains otherwise than without it",
                 f"update {apart[0].update}: gradients {apart[0].gradients:.1e} apart, "
@@ -168,23 +173,72 @@ def is_apart(difference: Difference, dtype: str, tolerance: float | None = None)
     return not all(figure <= tolerance for figure in figures)
 
 
-class Control:
-    """A control: one instance, its first weights changed in their last bit. It shows the effect of rounding alone.
+@dataclass(frozen=True)
+class BitwiseRow:
+    """One number of instances, with the digest of the weights after the last update."""
 
-    If N instances differ from one by no more than that, the difference proves nothing. The control trains when
-    it is first needed; `runs` is empty until then.
+    instances: int
+    accumulation: int
+    weights: str
+    first_apart: int | None  # the first update whose weights differ from one instance's, or between ranks
+
+
+@dataclass(frozen=True)
+class BitwiseVerdict:
+    """The result of --bitwise for each number of instances, one instance first."""
+
+    precision: str
+    updates: int
+    trained: Sequence[BitwiseRow]
+    runs: Sequence[RunPaths]
+
+    @property
+    def equal(self) -> bool:
+        """True if all ended with the same bits."""
+        return all(one.first_apart is None for one in self.trained)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {
+            "equal": self.equal,
+            "precision": self.precision,
+            "updates": self.updates,
+            "trained": [asdict(one) for one in self.trained],
+            "runs": [str(paths.folder) for paths in self.runs],
+        }
+
+
+def verify_bitwise(workbench: Workbench, *, instances: int, updates: int) -> BitwiseVerdict:
+    """Return whether --sum-order fixed keeps its promise: the same bits of the weights on any number of instances.
+
+    Trains in the job's own precision on each number up to `instances` that divides the micro batches. Raises Refusal
+    for settings that can't be planned, UserError when a run fails.
     """
-
-    def __init__(self, workbench: Workbench, alone: Request, one: Trace) -> None:
-        self._workbench = workbench
-        self._request = dataclasses.replace(alone, job=alone.job.changed(trace=NUDGED))
-        self._one = one
-        self._trace: Trace | None = None
-        self.runs: list[RunPaths] = []
-
-    def difference(self, update: int) -> Difference:
-        """Return how far a change of the last bits moves `update` of one instance. Raises UserError."""
-        if self._trace is None:
-            self.runs.append(self._workbench.run(self._request))
-            self._trace = traces.read(self.runs[0])
-        return difference(self._trace.update(update), self._one.update(update))
+    workbench.refuse_command()
+    shared: dict[str, Any] = {
+        "sum_order": "fixed",
+        "updates": updates,
+        "epochs": None,
+        "checkpoint_every": 0,
+        "trace": "full",
+    }
+    batch = workbench.vary(**shared, instances=instances).plan.batch
+    assert batch is not None  # noqa: S101 - only a command has none
+    micro_batches = batch.accumulation * batch.replicas
+    trained: list[BitwiseRow] = []
+    runs: list[RunPaths] = []
+    first: RunTrace | None = None
+    for number in (number for number in range(1, instances + 1) if micro_batches % number == 0):
+        counts = {"instances": number, "replicas": None, "engine": "single" if number == 1 else "ddp"}
+        sizes = {"micro_batch": batch.micro_batch, "accumulation": micro_batches // number, "global_batch": None}
+        runs.append(workbench.run(workbench.vary(**shared, **counts, **sizes)))
+        trace = traces.read(runs[-1])
+        first = first or trace
+        apart = (
+            update
+            for update in first.updates
+            if len({*trace.parameter_digests(update), *first.parameter_digests(update)}) != 1
+        )
+        weights = trace.parameter_digests(trace.updates[-1])[0]
+        trained.append(BitwiseRow(number, micro_batches // number, weights, next(apart, None)))
+    return BitwiseVerdict(workbench.request.job.precision, updates, trained, runs)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.backends import registry
-from trainjob.backends.base import read_submission
+from trainjob.backends.base import Submission, read_submission
 from trainjob.backends.folder import write_again
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -30,13 +30,10 @@ from trainjob.requests.workbench import Workbench, wait
 from trainjob.verify import traces
 from trainjob.verify.compare import relative
 from trainjob.verify.instances import PRECISION
-from trainjob.verify.traces import Trace
 
 _POLL_S, _BETWEEN_QUESTIONS_S = 0.005, 0.5
 # A run that ends before it is interrupted is started again: the machine may have been busy.
 _MOST_TRIES = 3
-
-
 WAYS = ("signal", "kill")
 # For another number of instances, which sums in another order from the interruption on: float64's last bit grows,
 # to 3e-8 in 200 updates with BatchNorm over micro batches of 2 (measured); a real mistake is above 1e-3.
@@ -91,8 +88,8 @@ class ResumeVerdict:
 
 
 @dataclass(frozen=True)
-class Ordeal:
-    """How a run is to be interrupted."""
+class InterruptionPlan:
+    """The interruptions to make, and the job to make them in."""
 
     instances: int
     other_instances: int | None  # the run continues with these after its first interruption
@@ -102,139 +99,57 @@ class Ordeal:
     ways: Sequence[str]  # of WAYS, in turn
     dtype: str
     seed: int
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the job, so that it trains the same way twice
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the job, so that it trains the same way twice
 
 
-def verify_resume(workbench: Workbench, ordeal: Ordeal) -> ResumeVerdict:
+def verify_resume(workbench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
     """Return whether the interrupted run equals the uninterrupted: bitwise, or within the tolerance for another N.
 
     Raises UserError when a run fails by itself.
     """
     workbench.refuse_command()
-    if ordeal.other_instances is not None and ordeal.dtype != "float64":
+    other = planned.other_instances
+    if other is not None and planned.dtype != "float64":
         raise UserError(
-            f"another number of instances sums in another order, which in {ordeal.dtype} moves weights as far as a "
+            f"another number of instances sums in another order, which in {planned.dtype} moves weights as far as a "
             "mistake would",
             "leave --dtype out",
         )
     request = workbench.vary(
-        instances=ordeal.instances,
-        updates=ordeal.updates,
+        instances=planned.instances,
+        updates=planned.updates,
         epochs=None,
         log_every=1,
-        checkpoint_every=ordeal.checkpoint_every,
+        checkpoint_every=planned.checkpoint_every,
         trace="samples",
         env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
-        **{"precision": PRECISION[ordeal.dtype], **ordeal.settings},
+        **{"precision": PRECISION[planned.dtype], **planned.settings},
     )
-    if ordeal.other_instances is not None:
-        _refuse_other_instances(workbench, request, ordeal.other_instances)
-    whole = workbench.run(request)
-    broken, done = _interrupted(workbench, request, ordeal)
-    workbench.refuse_incomplete(wait(broken, workbench.say))
-    bitwise = ordeal.other_instances is None and gives_same_bits(request.plan.engine)
-    return _compared(request.plan.engine, ordeal, done, whole, broken, bitwise=bitwise)
-
-
-def _refuse_other_instances(workbench: Workbench, request: Request, instances: int) -> None:
-    """Raise UserError, before anything is trained, for a number of instances that can't share the global batch."""
-    batch = request.plan.batch
-    assert batch is not None  # noqa: S101 - commands were refused
-    resuming.refuse_uneven(batch.micro_batch, batch.accumulation * batch.replicas, instances)
-    kept = {"micro_batch": batch.micro_batch, "global_batch": batch.global_batch, "accumulation": None}
-    workbench.vary(**kept, instances=instances)
-
-
-def _interrupted(workbench: Workbench, request: Request, ordeal: Ordeal) -> tuple[RunPaths, list[Interruption]]:
-    """Return a run that was interrupted, and how. Raises UserError if it fails, or ends too early each time."""
-    for number in range(1, _MOST_TRIES + 1):
-        paths = workbench.begin(request)
-        # Early: a small net's updates are made before a signal has reached every rank of a busy machine.
-        done = _interrupt(workbench, paths, ordeal, before=ordeal.updates // (2 * number))
-        if done:
-            return paths, done
-        workbench.refuse_incomplete(wait(paths, workbench.say))
-        workbench.say(f"  run {paths.id} ended before it could be interrupted")
-    raise UserError(f"{_MOST_TRIES} runs ended before they could be interrupted", "give more --updates")
-
-
-def _interrupt(workbench: Workbench, paths: RunPaths, ordeal: Ordeal, *, before: int) -> list[Interruption]:
-    """Interrupt the run among its first `before` updates. Return what was done; nothing if it ended before that."""
-    chance = random.Random(ordeal.seed)  # noqa: S311 - where to interrupt is no secret
-    targets = sorted(chance.sample(range(1, max(ordeal.interruptions, before) + 1), ordeal.interruptions))
-    done: list[Interruption] = []
-    for number, target in enumerate(targets):
-        way = ordeal.ways[number % len(ordeal.ways)]
-        seen = _until(paths, target)
-        if seen is None:
-            break
-        _strike(paths, way, chance)
-        if wait(paths, workbench.say).state == states.COMPLETED:
-            break
-        instances = _go_on(paths, ordeal, first=number == 0)
-        done.append(Interruption(way, seen, instances))
-        workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
-    return done
-
-
-def _until(paths: RunPaths, update: int) -> int | None:
-    """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
-    submission = read_submission(paths)
-    assert submission is not None  # noqa: S101 - it was submitted above
-    looked_at = 0.0
-    # progress.json is written once a second, the trace with every update.
-    trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
-    while True:
-        reached.update((line["attempt"], line["update"]) for line in trace.new())
-        # An earlier attempt's progress says nothing about an attempt whose script has not begun yet.
-        attempt = attempts.current(paths)
-        if attempt >= submission.attempt and reached.get(attempt, 0) >= update:
-            return reached[attempt]
-        if time.monotonic() - looked_at > _BETWEEN_QUESTIONS_S:
-            if not _is_active(paths):
-                return None
-            looked_at = time.monotonic()
-        time.sleep(_POLL_S)
-
-
-def _is_active(paths: RunPaths) -> bool:
-    # Starts a process, which takes as long as several updates of a small net.
-    return status(paths).state in states.ACTIVE
-
-
-def _strike(paths: RunPaths, way: str, chance: random.Random) -> None:
-    submission = read_submission(paths)
-    assert submission is not None  # noqa: S101 - it was submitted above
-    if way == "signal" and submission.native is not None:
-        registry.get(submission.backend).interrupt(submission.native)
-        return
-    ranks = sorted(processes.ranks_of(str(paths.folder)))
-    for pid in chance.sample(ranks, min(1, len(ranks))):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _go_on(paths: RunPaths, ordeal: Ordeal, *, first: bool) -> int:
-    other = ordeal.other_instances
     if other is not None:
-        instances = other if first else ordeal.instances
-        write_again(paths, rendered(resuming.with_instances(paths, instances)))
-    resuming.resume(paths)
-    return ordeal.instances if other is None else instances
-
-
-def _compared(
-    engine: str, ordeal: Ordeal, done: Sequence[Interruption], whole: RunPaths, broken: RunPaths, *, bitwise: bool
-) -> ResumeVerdict:
+        # Refuse, before anything is trained, a number of instances that can't share the global batch.
+        batch = request.plan.batch
+        assert batch is not None  # noqa: S101 - commands were refused
+        resuming.refuse_uneven(batch.micro_batch, batch.accumulation * batch.replicas, other)
+        kept = {"micro_batch": batch.micro_batch, "global_batch": batch.global_batch, "accumulation": None}
+        workbench.vary(**kept, instances=other)
+    whole = workbench.run(request)
+    broken, interruptions = interrupted(workbench, request, planned)
+    workbench.refuse_incomplete(wait(broken, workbench.say))
     expected, found = traces.read(whole), traces.read(broken)
     ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
+    parameters, others = (
+        {name: values for name, values in traces.tensors_of(*checkpoint.model) if name not in trace.buffers}
+        for checkpoint, trace in ((ours, found), (theirs, expected))
+    )
+    samples, other_samples = ([trace.samples(number) for number in trace.updates] for trace in (found, expected))
     return ResumeVerdict(
-        interruptions=done,
-        requested=ordeal.interruptions,
-        engine=engine,
-        bitwise=bitwise,
-        parameters=relative(_parameters(ours, found), _parameters(theirs, expected)),
+        interruptions=interruptions,
+        requested=planned.interruptions,
+        engine=request.plan.engine,
+        bitwise=other is None and gives_same_bits(request.plan.engine),
+        parameters=relative(parameters, others),
         same_bytes=ours.facts["files"] == theirs.facts["files"],
-        same_samples=_samples_of(found) == _samples_of(expected),
+        same_samples=samples == other_samples,
         tolerance=_TOLERANCE,
         stream=expected.stream,
         runs=(whole, broken),
@@ -249,9 +164,75 @@ def _last_checkpoint(paths: RunPaths) -> Checkpoint:
     return found
 
 
-def _parameters(checkpoint: Checkpoint, trace: Trace) -> dict[str, traces.Array]:
-    return {name: values for name, values in traces.tensors_of(*checkpoint.model) if name not in trace.buffers}
+def interrupted(
+    workbench: Workbench, request: Request, planned: InterruptionPlan
+) -> tuple[RunPaths, list[Interruption]]:
+    """Return a run that was interrupted, and how. Raises UserError if it fails, or ends too early each time."""
+    for number in range(1, _MOST_TRIES + 1):
+        paths = workbench.begin(request)
+        # Early: a small net's updates are made before a signal has reached every rank of a busy machine.
+        done = _interrupt(workbench, paths, planned, before=planned.updates // (2 * number))
+        if done:
+            return paths, done
+        workbench.refuse_incomplete(wait(paths, workbench.say))
+        workbench.say(f"  run {paths.id} ended before it could be interrupted")
+    raise UserError(f"{_MOST_TRIES} runs ended before they could be interrupted", "give more --updates")
 
 
-def _samples_of(trace: Trace) -> list[tuple[tuple[str, ...], ...]]:
-    return [trace.samples(number) for number in trace.updates]
+def _interrupt(workbench: Workbench, paths: RunPaths, planned: InterruptionPlan, *, before: int) -> list[Interruption]:
+    """Interrupt the run among its first `before` updates. Return what was done; nothing if it ended before that."""
+    chance = random.Random(planned.seed)  # noqa: S311 - where to interrupt is no secret
+    targets = sorted(chance.sample(range(1, max(planned.interruptions, before) + 1), planned.interruptions))
+    done: list[Interruption] = []
+    for number, target in enumerate(targets):
+        way = planned.ways[number % len(planned.ways)]
+        seen = _wait_for_update(paths, target)
+        if seen is None:
+            break
+        _interrupt_once(paths, way, chance)
+        if wait(paths, workbench.say).state == states.COMPLETED:
+            break
+        instances = planned.instances
+        if planned.other_instances is not None:
+            instances = planned.other_instances if number == 0 else instances
+            write_again(paths, rendered(resuming.with_instances(paths, instances)))
+        resuming.resume(paths)
+        done.append(Interruption(way, seen, instances))
+        workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
+    return done
+
+
+def _wait_for_update(paths: RunPaths, update: int) -> int | None:
+    """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
+    looked_at = 0.0
+    # progress.json is written once a second, the trace with every update.
+    trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
+    submitted = _submission(paths).attempt
+    while True:
+        reached.update((line["attempt"], line["update"]) for line in trace.new())
+        # An earlier attempt's progress says nothing about an attempt whose script has not begun yet.
+        attempt = attempts.current(paths)
+        if attempt >= submitted and reached.get(attempt, 0) >= update:
+            return reached[attempt]
+        if time.monotonic() - looked_at > _BETWEEN_QUESTIONS_S:
+            # Starts a process, which takes as long as several updates of a small net.
+            if status(paths).state not in states.ACTIVE:
+                return None
+            looked_at = time.monotonic()
+        time.sleep(_POLL_S)
+
+
+def _interrupt_once(paths: RunPaths, way: str, chance: random.Random) -> None:
+    submission = _submission(paths)
+    if way == "signal" and submission.native is not None:
+        registry.get(submission.backend).interrupt(submission.native)
+        return
+    ranks = sorted(processes.ranks_of(str(paths.folder)))
+    for pid in chance.sample(ranks, min(1, len(ranks))):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _submission(paths: RunPaths) -> Submission:
+    submission = read_submission(paths)
+    assert submission is not None  # noqa: S101 - it was submitted above
+    return submission

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -45,7 +45,18 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Trace:
+class TraceLine:
+    """One update of one rank."""
+
+    attempt: int
+    update: int
+    samples: Mapping[str, Sequence[str]]  # digests of samples by the number of their micro batch
+    gradients: str = ""  # digests, of a full trace
+    parameters: str = ""
+
+
+@dataclass(frozen=True)
+class RunTrace:
     """The trace of a run. Updates are read one at a time: all those of a large model would fill the memory."""
 
     paths: RunPaths
@@ -55,26 +66,30 @@ class Trace:
     repeatable: bool
     reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
     stream: bool  # the data set is iterable: the order of samples is its own
-    lines: tuple[Mapping[int, Mapping[str, Any]], ...]  # by rank, by update; the last attempt of an update counts
+    lines: tuple[Mapping[int, TraceLine], ...]  # by rank, by update; the last attempt of an update counts
     losses: Mapping[int, float]
 
     def update(self, number: int) -> Update:
         """Return update `number`, counted from 1."""
         tensors = dict(tensors_of(TracePaths(self.paths).update(number)))
+        of_kind = {
+            kind: {name[len(kind) :]: value for name, value in tensors.items() if name.startswith(kind)}
+            for kind in (GRADIENT, PARAMETER, BUFFER)
+        }
         return Update(
             number=number,
-            gradients=_named(tensors, GRADIENT),
-            parameters=_named(tensors, PARAMETER),
-            buffers=_named(tensors, BUFFER),
+            gradients=of_kind[GRADIENT],
+            parameters=of_kind[PARAMETER],
+            buffers=of_kind[BUFFER],
             loss=self.losses.get(number),
             samples=self.samples(number),
-            gradient_digests=tuple(line[number]["gradients"] for line in self.lines if number in line),
+            gradient_digests=tuple(line[number].gradients for line in self.lines if number in line),
             parameter_digests=self.parameter_digests(number),
         )
 
     def parameter_digests(self, number: int) -> tuple[str, ...]:
         """Return the digest of the weights after update `number`, by rank."""
-        return tuple(line[number]["parameters"] for line in self.lines if number in line)
+        return tuple(line[number].parameters for line in self.lines if number in line)
 
     def ranks_end_equal(self, number: int) -> bool:
         """Return whether every rank has the same weights after update `number`."""
@@ -82,16 +97,22 @@ class Trace:
 
     def samples(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Return the digests of one update's samples by micro batch, without reading its tensors."""
-        parts = [line[number]["samples"] for line in self.lines if number in line]
+        parts = [line[number].samples for line in self.lines if number in line]
         micro_batches = {int(index): tuple(rows) for part in parts for index, rows in part.items()}
         return tuple(micro_batches[index] for index in sorted(micro_batches))
 
 
-def read(paths: RunPaths) -> Trace:
+def read(paths: RunPaths) -> RunTrace:
     """Return the trace of a run. Raises UserError if the run left none."""
     files = TracePaths(paths)
     model = read_json(files.model)
-    lines = _last_attempts([list(read_json_lines(path)) for path in sorted(files.folder.glob("rank-*.jsonl"))])
+    ranks = [
+        [TraceLine(**line) for line in read_json_lines(path)] for path in sorted(files.folder.glob("rank-*.jsonl"))
+    ]
+    newest: dict[int, int] = {}
+    for line in (line for of_rank in ranks for line in of_rank):
+        newest[line.update] = max(newest.get(line.update, 0), line.attempt)
+    lines = tuple({line.update: line for line in of_rank if line.attempt == newest[line.update]} for of_rank in ranks)
     if not isinstance(model, dict) or not any(lines):
         raise UserError(
             f"run {paths.id} left no trace to compare: it ended before its first update", "give more --updates"
@@ -99,21 +120,7 @@ def read(paths: RunPaths) -> Trace:
     updates = tuple(sorted({number for of_rank in lines for number in of_rank}))
     losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
     flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
-    return Trace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
-
-
-def _last_attempts(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[int, Mapping[str, Any]], ...]:
-    """Return each rank's lines by update; of an update that was made again, only the last attempt's."""
-    newest: dict[int, int] = {}
-    for line in (line for lines in ranks for line in lines):
-        newest[line["update"]] = max(newest.get(line["update"], 0), line["attempt"])
-    return tuple(
-        {line["update"]: line for line in lines if line["attempt"] == newest[line["update"]]} for lines in ranks
-    )
-
-
-def _named(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return RunTrace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
 
 
 def tensors_of(*paths: Path) -> Iterator[tuple[str, Array]]:

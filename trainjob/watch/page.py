@@ -1,4 +1,4 @@
-"""What `trainjob watch --web` serves: the live view as one read-only page, on the loopback interface alone.
+"""The page that `trainjob watch --web` serves: the live view, read-only, on the loopback interface alone.
 
 Other users of the machine, and pages of other sites in the user's browser, can reach the port: the address holds a
 token, and a request for another host's name is refused.
@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainjob.observe.report import page
 from trainjob.observe.report.series import Series
 from trainjob.observe.status import Status
-from trainjob.watch import terminal, views
+from trainjob.watch import show, views
 
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -37,7 +36,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the page takes what it shows: the runs, a run's curves and ranks, and the last lines of its log."""
+    """The sources of what the page shows: the runs, a run's curves and ranks, and the last lines of its log."""
 
     listed: Callable[[], list[Status]]
     records: Callable[[Status], tuple[Series, Sequence[tuple[str, str]]]]
@@ -45,7 +44,7 @@ class Sources:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page until it is shut down; `address` is where, token included."""
+    """Serves the page until it is shut down, at `address`, which includes the token."""
 
     daemon_threads = True
 
@@ -60,27 +59,27 @@ class Server(ThreadingHTTPServer):
         self._listed: list[Status] = []
         self._looked_at = -math.inf
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over a browser that has left before its page was there; anything else is our bug, and shown."""
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore a browser that has left before its page was ready; anything else is our bug, and shown."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
+            super().handle_error(request, client_address)  # type: ignore[arg-type] # a socket and its address
 
-    def page_at(self, place: str) -> str | None:
-        """Return the page at a place below the token: all runs, or run/ID; None if there is none."""
+    def page_at(self, path: str) -> str | None:
+        """Return the page at a path below the token: all runs, or run/ID; None if there is none."""
         # However many pages are open, a login node is asked once within `every_s`.
         with self._lock:
             if time.monotonic() - self._looked_at >= self._every_s:
                 self._listed, self._looked_at = self._sources.listed(), time.monotonic()
-            if not place:
+            if not path:
                 return self._page("Runs", runs=[self._shown(now) for now in self._listed])
-            run_id = place.removeprefix("run/")
+            run_id = path.removeprefix("run/")
             now = next((now for now in self._listed if now.id == run_id), None)
-            return None if now is None or place == run_id else self._of_one(now)
+            return None if now is None or path == run_id else self._of_one(now)
 
     def _of_one(self, now: Status) -> str:
-        lines = [terminal.visible(line) for line in self._sources.last_lines(now)]
+        lines = [show.visible(line) for line in self._sources.last_lines(now)]
         series, ranks = self._sources.records(now)
-        shown = [(name, terminal.visible(text)) for name, text in ranks]
+        shown = [(name, show.visible(text)) for name, text in ranks]
         return self._page(now.id, one=self._shown(now), curves=views.curves(series), ranks=shown, lines=lines)
 
     def _page(self, title: str, **values: object) -> str:
@@ -103,18 +102,18 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
-    timeout = 10.0  # for a client that connects and says nothing
+    timeout = 10.0  # for a client that connects and sends nothing
 
     def do_GET(self) -> None:
-        """Answer with the page, to whoever knows the token and asks for this host."""
+        """Answer with the page if the request has the token and is for this host."""
         if self.headers.get("Host") not in self.server.hosts:
-            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "This page is served to the loopback interface alone.")
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "This page is only served on 127.0.0.1.")
             return
-        _, token, *place = f"{urlsplit(self.path).path}/".split("/", 2)
+        _, token, *path = f"{urlsplit(self.path).path}/".split("/", 2)
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             self._answer(HTTPStatus.NOT_FOUND, "The address lacks the token that `trainjob watch --web` has printed.")
             return
-        content = self.server.page_at(unquote(place[0].strip("/")) if place else "")
+        content = self.server.page_at(unquote(path[0].strip("/")) if path else "")
         if content is None:
             self._answer(HTTPStatus.NOT_FOUND, "There is no such run.")
         else:
@@ -129,4 +128,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: every line would hold the token."""
+        """Log nothing: every line would contain the token."""

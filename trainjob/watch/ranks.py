@@ -1,4 +1,4 @@
-"""What the live view says of a run's ranks: what each uses, and how long it takes for its own samples of an update."""
+"""Rows of the live view about a run's ranks: the use of each, and its time for its own samples of an update."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ class Ranks:
         self._times = {rank: _Newest(self._paths.rank_times(rank), RankTimes) for rank in ranks}
 
     def until_now(self) -> list[tuple[str, str]]:
-        """Return a row for each rank that has recorded anything in the newest attempt: its name, and what it uses."""
-        self._fetch()
+        """Return a row for each rank that has recorded anything in the newest attempt: its name, and its use."""
+        if self._fetched_at is None or time.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
+            with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
+                mirror.refresh_usage(self._paths)
+            self._fetched_at = time.monotonic()
         usage = {rank: one for rank, file in self._usage.items() if (one := file.until_now()) is not None}
         times = {rank: line for rank, file in self._times.items() if (line := file.until_now()) is not None}
         attempt = max([*(one.attempt for one in usage.values()), *(line.attempt for line in times.values())], default=0)
@@ -60,12 +63,6 @@ class Ranks:
             rows += [(f"rank {rank}", " · ".join(words))] if words else []
         further = self._instances - len(self._usage)
         return [*rows, *([("", f"… and {further} more ranks: trainjob usage")] if rows and further else [])]
-
-    def _fetch(self) -> None:
-        if self._fetched_at is None or time.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
-            with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
-                mirror.refresh_usage(self._paths)
-            self._fetched_at = time.monotonic()
 
 
 class _Newest(Generic[T]):
@@ -89,9 +86,6 @@ def _use(one: UsageRecord) -> Iterator[str]:
         yield f"{one.cpu_cores:.2f} of {one.cpus} CPUs"
     yield show.size(one.memory_bytes)
     for device in one.devices:
-        figures = (f"{device.use:.0%}" if device.use is not None else "", _size(device.memory_bytes))
-        yield " ".join((device.device, *filter(None, figures)))
-
-
-def _size(count: int | None) -> str:
-    return "" if count is None else show.size(count)
+        use = "" if device.use is None else f" {device.use:.0%}"
+        memory = "" if device.memory_bytes is None else f" {show.size(device.memory_bytes)}"
+        yield f"{device.device}{use}{memory}"

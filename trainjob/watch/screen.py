@@ -1,4 +1,4 @@
-"""The live view on a terminal, plain lines elsewhere, and what the page of `--web` shows."""
+"""The live view on a terminal, plain lines elsewhere, and the sources of the page of `--web`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import typer
+import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -25,7 +25,7 @@ from trainjob.observe.status import Status, status
 from trainjob.records.failure import tail_of_attempt
 from trainjob.records.files import JsonLines
 from trainjob.requests import interface
-from trainjob.watch import terminal, views
+from trainjob.watch import show, views
 from trainjob.watch.page import Server, Sources
 from trainjob.watch.ranks import Ranks
 
@@ -34,19 +34,20 @@ _LINES_OF_ONE = 12
 _LINES_OF_LOG = 40
 
 
-def _listed(paths: RunPaths | None = None) -> list[Status]:
+def newest(paths: RunPaths | None = None) -> list[Status]:
+    """Return the newest runs, the newest first; or one run, whatever its age."""
     return [status(paths)] if paths is not None else listed(Choice(limit=_MOST_RUNS))[::-1]
 
 
 def serve(every_s: float, only: RunPaths | None) -> None:
     """Serve the live view until Ctrl-C; with a run given, that run alone."""
     sources = Sources(
-        listed=lambda: _listed(only),
+        listed=lambda: newest(only),
         records=_Records().of,
         last_lines=lambda now: _last_lines(now, _LINES_OF_LOG),
     )
     with Server(sources, every_s) as server:
-        typer.echo(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends it.")
+        click.echo(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends it.")
         sys.stdout.flush()
         server.serve_forever()
 
@@ -55,46 +56,48 @@ def print_changes(every_s: float, paths: RunPaths | None) -> None:
     """Print a line for each change of a run, until the one run, or all of them, have ended."""
     last: dict[str, str] = {}
     while True:
-        found = _listed(paths)
+        found = newest(paths)
         for now in found:
             line = views.plain_line(now)
             if last.get(now.id) != line:
                 last[now.id] = line
-                typer.echo(line)
+                click.echo(line)
         if all(now.state not in states.ACTIVE for now in found):
             return
         time.sleep(every_s)
 
 
 class Screen:
-    """The view on a terminal: which runs there are, which one is chosen, and whether it alone is shown."""
+    """The view on a terminal: the runs, the chosen one among them, and whether it alone is shown."""
 
     def __init__(self, every_s: float, only: RunPaths | None) -> None:
         self._every_s = every_s
         self._only = only
         self._pace = views.Pace()
         self._records = _Records()
-        self._listed: list[Status] = []
+        self.listed: list[Status] = []
         self._chosen = None if only is None else only.id
         self._shows = "all" if only is None else "one"  # all, one, log
         self._message = ""
         self._unconfirmed = ""  # the key that acts when it is pressed again
-        self._look()
+        self.look()
 
-    def _look(self) -> None:
-        self._listed = _listed()
+    def look(self) -> None:
+        """List the runs again."""
+        self.listed = newest()
         # An older run than those that are listed, or an element of an array.
-        if self._only is not None and self._only.id not in [now.id for now in self._listed]:
-            self._listed += _listed(self._only)
+        if self._only is not None and self._only.id not in [now.id for now in self.listed]:
+            self.listed += newest(self._only)
 
-    def _place(self) -> int:
-        """Return where the chosen run stands: runs move down as others are submitted."""
-        ids = [now.id for now in self._listed]
+    @property
+    def chosen(self) -> int:
+        """The number of the chosen run in the list: runs move down as others are submitted."""
+        ids = [now.id for now in self.listed]
         return ids.index(self._chosen) if self._chosen in ids else 0
 
     def stay(self) -> None:
         """Draw and obey keys until the user leaves."""
-        console = Console(file=terminal.raw(sys.stdout))
+        console = Console(file=show.raw(sys.stdout))
         with _single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
             looked_at = time.monotonic()
             while True:
@@ -102,34 +105,34 @@ class Screen:
                 key = _key(max(0.0, looked_at + self._every_s - time.monotonic()))
                 if key in ("q", "\x03", "\x04"):
                     return
-                self._obey(key)
+                self.obey(key)
                 if not key or time.monotonic() >= looked_at + self._every_s:
-                    self._look()
+                    self.look()
                     looked_at = time.monotonic()
 
     def _view(self) -> RenderableType:
-        if not self._listed:
+        if not self.listed:
             return Text("no runs yet: trainjob submit starts one · q quits")
-        place = self._place()
-        now = self._listed[place]
+        now = self.listed[self.chosen]
         if self._shows == "one":
             curves, ranks = self._records.of(now)
             view = views.one_run(now, curves, ranks, _last_lines(now, _LINES_OF_ONE), self._pace)
         elif self._shows == "log":
             view = views.log(now, _last_lines(now, _LINES_OF_LOG))
         else:
-            view = views.all_runs(self._listed, place, self._pace)
-        return Group(view, Text(terminal.visible(self._message), style="bold"))
+            view = views.all_runs(self.listed, self.chosen, self._pace)
+        return Group(view, Text(show.visible(self._message), style="bold"))
 
-    def _obey(self, key: str) -> None:
-        if key in ("c", "r") and self._listed:
+    def obey(self, key: str) -> None:
+        """Do what a key stands for, except to quit."""
+        if key in ("c", "r") and self.listed:
             self._act(key)
             return
         if key:
             self._message = self._unconfirmed = ""
-        if key in ("\x1b[A", "k", "\x1b[B", "j") and self._listed:
+        if key in ("\x1b[A", "k", "\x1b[B", "j") and self.listed:
             step = -1 if key in ("\x1b[A", "k") else 1
-            self._chosen = self._listed[min(max(self._place() + step, 0), len(self._listed) - 1)].id
+            self._chosen = self.listed[min(max(self.chosen + step, 0), len(self.listed) - 1)].id
         elif key in ("\r", "\n", "l"):
             self._shows = "log" if key == "l" else "one"
         elif key == "\x1b":
@@ -137,7 +140,7 @@ class Screen:
 
     def _act(self, key: str) -> None:
         """Cancel or resume the chosen run once the user presses the key again."""
-        now = self._listed[self._place()]
+        now = self.listed[self.chosen]
         if self._unconfirmed != key:
             self._chosen, self._unconfirmed = now.id, key
             word = {"c": "cancel", "r": "resume"}[key]
@@ -153,11 +156,11 @@ class Screen:
                 self._message = f"{now.id} continues"
         except UserError as error:
             self._message = str(error)
-        self._look()
+        self.look()
 
 
 class _Records:
-    """What the runs that were looked at have recorded so far."""
+    """The curves and ranks that the runs looked at have recorded so far."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[_Curves, Ranks]] = {}
@@ -185,7 +188,7 @@ class _Curves:
 
 
 def _last_lines(now: Status, most: int) -> list[str]:
-    """Return the end of what rank 0 has printed, else of the job script's log."""
+    """Return the end of rank 0's output, else of the job script's log."""
     paths = RunPaths(now.folder)
     log = paths.rank_log(0) if paths.rank_log(0).exists() else paths.scheduler_log
     return tail_of_attempt(log)[-most:]

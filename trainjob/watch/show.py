@@ -1,22 +1,46 @@
-"""What commands print: aligned rows that can be copied, or JSON."""
+"""Prints: aligned rows that can be copied, JSON, and text whose control characters are visible, wherever it is from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-import typer
+import click
 
+from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
-from trainjob.watch import terminal
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+# What a terminal acts on instead of showing it: C0 but line feed and tab, DEL, C1, the line separators and direction
+# marks of Unicode; and the halves of characters, which no stream can encode.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_RUN = re.compile(f"{_CONTROL.pattern}+")
 
 
-def as_json(value: Any) -> None:
+def visible(text: str) -> str:
+    r"""Return `text` with each control character written out, as in \x1b; line feeds and tabs stay."""
+    return _RUN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """Return `value` as JSON in which control characters are JSON's own escapes."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def as_json(value: object) -> None:
     """Print `value` as indented JSON."""
-    typer.echo(terminal.as_json(value, indent=1))
+    click.echo(json_text(value, indent=1))
 
 
 def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
@@ -24,7 +48,7 @@ def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
     listed = list(pairs)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        typer.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
+        click.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
@@ -32,24 +56,27 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     lines = [list(head), *([_cell(cell) for cell in line] for line in body)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(text: str) -> str:
     # One line is one row, whatever a file says, and columns are aligned by what is seen.
-    return terminal.visible(str(text)).replace("\n", "\\n").replace("\t", "\\t")
+    return visible(str(text)).replace("\n", "\\n").replace("\t", "\\t")
+
+
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def figures(
-    measured: Sequence[Any],
+    measured: Sequence[Row],
     head: Sequence[str],
-    line: Callable[[Any], Sequence[str]],
+    line: Callable[[Row], Sequence[str]],
     output: Path | None,
     *,
     in_json: bool,
 ) -> None:
     """Print what was measured as a table, or as JSON; with `output`, also write it to that file."""
-    values = [row.as_json() for row in measured]
+    values = [asdict(row) for row in measured]
     if output is not None:
         from trainjob.records.files import write_json
 
@@ -60,15 +87,76 @@ def figures(
         table(head, (line(row) for row in measured))
 
 
+def warning(line: str) -> None:
+    """Print a warning on the error stream."""
+    click.echo(f"warning: {line}", err=True)
+
+
 def progress(line: str) -> None:
     """Print progress where it does not mix with the output of a command."""
-    typer.echo(line, err=True)
+    click.echo(line, err=True)
 
 
-def seconds(value: float) -> str:
-    """Return a duration as people read it: 0.12 s, 34.5 s, 12 min 5 s, 3 h 20 min."""
-    if value < 60:
-        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
-    minutes, rest = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+def write_lines(lines: Iterable[bytes]) -> None:
+    """Print lines of a log at once; a carriage return, with which a progress bar draws over itself, ends a line."""
+    for line in lines:
+        text = line.decode(errors="backslashreplace").replace("\r\n", "\n").replace("\r", "\n")
+        sys.stdout.write(visible(text))
+        sys.stdout.flush()
+
+
+class Visible:
+    """A text stream that shows control characters. Its `buffer` is the raw one: a script's bytes, one rank's log."""
+
+    # A stream that can't encode a character escapes it, so none must be left out.
+    encoding = "utf-8"
+
+    def __init__(self, stream: TextIO) -> None:
+        self.raw = stream
+
+    def write(self, text: str) -> int:
+        """Write `text`, with its control characters visible."""
+        self.raw.write(visible(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream itself has."""
+        return getattr(self.raw, name)
+
+
+@contextmanager
+def protected() -> Iterator[None]:
+    """Make control characters visible in everything that is printed inside."""
+    streams = sys.stdout, sys.stderr
+    for stream in streams:
+        with contextlib.suppress(AttributeError):  # replaced by a test or a program that imports us
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.stdout, sys.stderr = (Visible(stream) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def raw(stream: TextIO) -> TextIO:
+    """Return the stream below, for the bars and cursor movements that we draw ourselves."""
+    return stream.raw if isinstance(stream, Visible) else stream
+
+
+@contextmanager
+def every(period_s: float, tell: Callable[[], None]) -> Iterator[None]:
+    """Call `tell` every `period_s` while the work inside lasts: a silent command looks dead."""
+    over = threading.Event()
+
+    def run() -> None:
+        with contextlib.suppress(OSError):  # whoever read the output has left
+            while not over.wait(period_s):
+                tell()
+
+    thread = threading.Thread(target=run, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

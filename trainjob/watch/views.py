@@ -1,4 +1,4 @@
-"""What `trainjob watch` shows: all runs as one table, or one run with its curves and last lines."""
+"""The views of `trainjob watch`: all runs as one table, or one run with its curves and last lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from trainjob.contract import states
 from trainjob.observe.report.series import Series
 from trainjob.observe.status import Status
-from trainjob.watch import show, terminal
+from trainjob.watch import show
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
@@ -49,7 +49,7 @@ def all_runs(listed: Sequence[Status], chosen: int, pace: Pace) -> RenderableTyp
     for number, now in enumerate(listed):
         table.add_row(
             _plain(now.id),
-            Text(terminal.visible(now.state), style=_COLORS.get(now.state, "")),
+            Text(show.visible(now.state), style=_COLORS.get(now.state, "")),
             _plain(now.cluster or "by hand"),
             _bar(now),
             _plain(progress(now)),
@@ -89,7 +89,7 @@ def facts(now: Status, pace: Pace) -> list[str]:
 
 
 def notes(now: Status) -> list[str]:
-    """Return what a reader of the figures could not guess, the most urgent first."""
+    """Return what the figures don't show, the most urgent first."""
     return [text for text in (now.at_risk, now.note, str(now.cause) if now.cause else None) if text]
 
 
@@ -118,7 +118,7 @@ def sparkline(series: Series, part: str, name: str) -> str:
 def plain_line(now: Status) -> str:
     """Return a run as one line, for where there is no terminal."""
     parts = (now.id, now.state, progress(now), now.at_risk or now.note or "")
-    return terminal.visible(" · ".join(part for part in parts if part))
+    return show.visible(" · ".join(part for part in parts if part))
 
 
 def _bar(now: Status) -> RenderableType:
@@ -144,4 +144,4 @@ def time_left(now: Status, pace: Pace) -> str:
 
 def _plain(text: str) -> Text:
     # Text, not markup: brackets in a name or a log line are no style.
-    return Text(terminal.visible(text), no_wrap=True, overflow="ellipsis")
+    return Text(show.visible(text), no_wrap=True, overflow="ellipsis")

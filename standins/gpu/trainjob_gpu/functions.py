@@ -14,7 +14,7 @@ _VERSION = 12040
 
 
 class Properties(NamedTuple):
-    """What torch.cuda.get_device_properties returns."""
+    """The value of torch.cuda.get_device_properties."""
 
     name: str
     major: int
@@ -171,7 +171,7 @@ class Functions:
         """Do nothing: there are none."""
 
     def cudaCachingAllocator_is_enabled(self) -> bool:
-        """Return True, as torch does unless it is told otherwise."""
+        """Return True, as torch does by default."""
         return True
 
     def memoryStats(self, index: int) -> Dict[str, Any]:

@@ -30,7 +30,7 @@ def put_into_torch(torch: Any) -> None:
 
 
 class Copies:
-    """What torch.nn.parallel.comm calls."""
+    """The functions that torch.nn.parallel.comm calls."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -1,4 +1,4 @@
-"""What scripts get wrong about GPUs: a failed rank's last line names the rank, the line of the script and the cure."""
+"""Mistakes of scripts with GPUs: a failed rank's last line names the rank, the line of the script and the cure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cure(text: str) -> Optional[str]:
 
 
 def explain_at_exit() -> None:
-    """After the traceback of an error that nobody caught, say which rank stopped, at which line, and what to do."""
+    """After the traceback of an uncaught error, say which rank stopped, at which line, and what to do."""
     before = sys.excepthook
 
     def told(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:

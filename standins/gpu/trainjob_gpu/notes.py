@@ -1,4 +1,4 @@
-"""What goes wrong on GPUs without any error: noticed while the script runs, told at the end of the rehearsal."""
+"""Faults that raise no error on GPUs: noticed while the script runs, reported at the end of the rehearsal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_LINES = 4
 
 
 def add(text: str) -> None:
-    """Keep one note; told once, however often it is made."""
+    """Keep one note; it is reported once, however often it is made."""
     _notes.setdefault(text)
 
 
@@ -53,7 +53,7 @@ def _lines(most: int, *, of_main_thread: bool) -> str:
 
 
 def short(path: str) -> str:
-    """Return a path as the user wrote it, where it lies in the folder that the rank runs in."""
+    """Return a path as the user wrote it, if it is in the folder that the rank runs in."""
     folder = os.getcwd() + os.sep
     return path[len(folder) :] if path.startswith(folder) else path
 

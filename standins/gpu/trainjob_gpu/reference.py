@@ -1,4 +1,4 @@
-"""What becomes of each part of torch: docs/reference/gpus.md is written from this table, and a test tries its rows."""
+"""The fate of each part of torch: docs/reference/gpus.md is written from this table, and a test tries its rows."""
 
 from __future__ import annotations
 

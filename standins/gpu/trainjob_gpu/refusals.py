@@ -1,4 +1,4 @@
-"""Packages that bring CUDA kernels of their own: nothing here can run those, so their import says so."""
+"""Packages with their own CUDA kernels: nothing here can run those, so their import says so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = {
 
 
 def refusal(module: str) -> "importlib.machinery.ModuleSpec | None":
-    """Return a spec whose import raises ImportError, for a package with CUDA kernels of its own; None for any other."""
+    """Return a spec whose import raises ImportError, for a package with its own CUDA kernels; None for any other."""
     name = PACKAGES.get(module)
     return None if name is None else importlib.machinery.ModuleSpec(module, Refusing(name))
 

@@ -1,4 +1,4 @@
-"""Which GPUs this process sees: the node's, as the rehearsal describes them, cut down by CUDA_VISIBLE_DEVICES."""
+"""The GPUs that this process sees: the node's, as the rehearsal describes them, limited by CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class CudaEventBase(torch.Event):
         return super().__new__(cls, device="cuda", enable_timing=enable_timing, blocking=blocking)
 
     def record(self, stream: Any = None) -> None:  # noqa: ARG002 - torch's signature
-        """Note the time: whatever the GPU was given before is done."""
+        """Note the time: all work that the GPU was given before is done."""
         self.recorded_at = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:

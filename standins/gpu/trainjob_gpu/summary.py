@@ -1,4 +1,4 @@
-"""What one rank did with its stand-in GPUs, written when it ends, for the rehearsal to tell of all of them."""
+"""A summary of one rank's use of its stand-in GPUs, written when it ends, for the rehearsal to sum up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each rank is: asked by one that waits in a collective, answered by a thread of each, for no signal is free.
+"""The position of each rank: asked by one that waits in a collective, answered by a thread, as no signal is free.
 
 All ranks of a rehearsal are processes of one machine, so that a question and its answers are small files.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
 from trainjob_standins.announce import warn
@@ -34,14 +34,14 @@ def computing_type() -> torch.dtype:
     return torch.float64 if os.environ.get(ARITHMETIC) == "float64" else torch.float32
 
 
-def to_half(tensor: Any) -> Any:
+def to_half(tensor: torch.Tensor) -> Any:
     """Return `tensor` as float16, saturated; not a number stays so."""
     # torch 1.10 clamps no float16 on a CPU.
     wide = _to(tensor, torch.float32) if tensor.dtype == torch.float16 else tensor
     return _to(wide.clamp(-LARGEST_HALF, LARGEST_HALF), torch.float16)
 
 
-def rounded(tensor: Any) -> Any:
+def rounded(tensor: torch.Tensor) -> Any:
     """Return `tensor` with values that float16 can hold; gradients pass as if nothing was done."""
     if _modes and _modes[-1].raises and bool((tensor.detach().abs() > LARGEST_HALF).any()):
         raise floating_point_exception("a float16 overflow")
@@ -51,12 +51,12 @@ def rounded(tensor: Any) -> Any:
 
 class _Round(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Any) -> Any:  # noqa: ARG004 - torch's form
+    def forward(ctx: object, tensor: torch.Tensor) -> Any:  # noqa: ARG004 - torch's form
         """Return it rounded, of the type that computes."""
         return _to(to_half(tensor), computing_type())
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # noqa: ARG004
+    def backward(ctx: object, gradient: torch.Tensor) -> Any:  # noqa: ARG004
         """Return the gradient as it is."""
         return gradient
 
@@ -65,7 +65,9 @@ class Half(torch.Tensor):
     """A float16 tensor of the device: its values are those of float16, held in the type that computes."""
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
+    def __torch_function__(
+        cls, func: Any, types: object, args: Tuple[object, ...] = (), kwargs: Optional[Dict[str, Any]] = None
+    ) -> Any:
         """Compute in 32 bits, and round what comes out."""
         named = kwargs or {}
         with torch._C.DisableTorchFunction():
@@ -79,12 +81,12 @@ class Half(torch.Tensor):
         return values.convert(as_half, result)
 
 
-def _has_float32(args: Any, named: Any) -> bool:
+def _has_float32(args: Tuple[object, ...], named: Dict[str, object]) -> bool:
     tensors = values.flat((args, named))
     return any(type(one) is not Half and one.is_floating_point() and one.dim() for one in tensors)
 
 
-def as_half(tensor: Any) -> Any:
+def as_half(tensor: torch.Tensor) -> Any:
     """Return a floating tensor as one of the device's float16; any other as it is."""
     with torch._C.DisableTorchFunction():
         if not tensor.is_floating_point():
@@ -99,14 +101,14 @@ def as_half(tensor: Any) -> Any:
         return (tensor if tensor._is_view() else rounded(tensor)).as_subclass(Half)
 
 
-def as_float(tensor: Any) -> Any:
+def as_float(tensor: torch.Tensor) -> Any:
     """Return a tensor of the device in the type that computes, and no longer float16."""
     with torch._C.DisableTorchFunction():
         plain = tensor.as_subclass(torch.Tensor) if isinstance(tensor, Half) else tensor
         return _to(plain, computing_type())
 
 
-def as_input(tensor: Any) -> Any:
+def as_input(tensor: torch.Tensor) -> Any:
     """Return an input as the device computes with it; warns once of what the IPU does not have."""
     if tensor.requires_grad:
         warn(
@@ -126,7 +128,7 @@ def as_input(tensor: Any) -> Any:
     return tensor.to(computing_type()) if tensor.is_floating_point() else tensor
 
 
-def as_output(tensor: Any) -> Any:
+def as_output(tensor: torch.Tensor) -> Any:
     """Return a result as it comes back to the host."""
     is_half = isinstance(tensor, Half)
     tensor = as_float(tensor.detach()) if is_half else tensor.detach()
@@ -135,14 +137,14 @@ def as_output(tensor: Any) -> Any:
     return to_half(tensor) if is_half else tensor
 
 
-def stored(tensor: Any, dtype: torch.dtype) -> Any:
+def stored(tensor: torch.Tensor, dtype: torch.dtype) -> Any:
     """Return optimizer state as it is after being stored in `dtype`, in place."""
     if dtype is torch.float16:
         tensor.copy_(to_half(tensor))
     return tensor
 
 
-def refuse_not_finite(tensors: Any, where: str) -> None:
+def refuse_not_finite(tensors: Iterable[torch.Tensor], where: str) -> None:
     """Raise Error for a value that is infinite or not a number, where the options ask for floating-point exceptions."""
     if _modes and _modes[-1].raises:
         for tensor in values.flat(tensors):
@@ -169,7 +171,7 @@ class device_types:  # noqa: N801 - used as a context, like a function
         patched.float = _by_type(_float, torch.float32)
         patched.to, patched.type = _by_type(_to), _by_type(_type)
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         patched: Any = torch.Tensor
         patched.half, patched.float, patched.to, patched.type = self._before
         _modes.pop()
@@ -178,7 +180,7 @@ class device_types:  # noqa: N801 - used as a context, like a function
 def _by_type(method: Callable[..., Any], always: Optional[torch.dtype] = None) -> Callable[..., Any]:
     mine = threading.get_ident()
 
-    def convert(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def convert(tensor: torch.Tensor, *args: Tuple[object, ...], **kwargs: Any) -> Any:
         if threading.get_ident() != mine:  # a loader's thread makes real float16 meanwhile
             return method(tensor, *args, **kwargs)
         wanted = always or _requested_type(*args, *kwargs.values())
@@ -189,7 +191,7 @@ def _by_type(method: Callable[..., Any], always: Optional[torch.dtype] = None) -
     return convert
 
 
-def _requested_type(*arguments: Any) -> Optional[torch.dtype]:
+def _requested_type(*arguments: object) -> Optional[torch.dtype]:
     """Return the floating type that a conversion is asked for."""
     for value in arguments:
         if isinstance(value, Half):

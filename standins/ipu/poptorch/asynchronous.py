@@ -8,7 +8,7 @@ import io
 import multiprocessing
 import pickle
 import signal
-from typing import Any, Iterator, List, NamedTuple, Optional
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sized
 
 import torch
 
@@ -134,7 +134,7 @@ class AsynchronousDataAccessor:
             return _Failure(RuntimeError("the process that loads batches ended with exit code %s" % code))
 
 
-def _make_batches(loader: Any, indefinitely: bool, pipe: Any, other_end: Any) -> None:
+def _make_batches(loader: Iterable[object], indefinitely: bool, pipe: Any, other_end: Any) -> None:
     """Send the batches of `loader`, each once a slot is free, until the reader is gone."""
     other_end.close()  # held here, it would hide that the reader has died
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the reader, who ends this process
@@ -164,11 +164,11 @@ def _failure(error: BaseException) -> bytes:
     return message
 
 
-def _pickled(item: Any) -> bytes:
+def _pickled(item: object) -> bytes:
     return pickle.dumps(item, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _copied(batch: Any, memory: Any) -> Any:
+def _copied(batch: object, memory: Any) -> Any:
     """Return the batch in `memory`, an older batch, where its tensors fit; else in memory of its own."""
     new, old = values.flat(batch), values.flat(memory)
     if [(one.shape, one.dtype) for one in new] != [(one.shape, one.dtype) for one in old]:
@@ -182,5 +182,5 @@ class _Nowhere(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Sized) -> int:  # type: ignore[override] # whatever pickle hands over
         return len(data)

@@ -9,14 +9,14 @@ from trainjob_standins.announce import warn
 
 
 class Policy:
-    """Which operations are float16 and which float32."""
+    """The operations in float16, and those in float32."""
 
     def __init__(
         self,
-        fp16: Optional[Sequence[Any]] = None,
-        fp32: Optional[Sequence[Any]] = None,
-        promote: Optional[Sequence[Any]] = None,
-        demote: Optional[Sequence[Any]] = None,
+        fp16: Optional[Sequence[object]] = None,
+        fp32: Optional[Sequence[object]] = None,
+        promote: Optional[Sequence[object]] = None,
+        demote: Optional[Sequence[object]] = None,
     ) -> None:
         self.fp16, self.fp32 = list(fp16 or []), list(fp32 or [])
         self.promote, self.demote = list(promote or []), list(demote or [])
@@ -32,7 +32,7 @@ class autocast:  # noqa: N801 - poptorch's name
     def __enter__(self) -> None:
         """Begin the context."""
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End it."""
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Which IPU a layer, and all that follows it, runs on. A CPU runs it anyway: only the number of IPUs is found out."""
+"""The IPU that a layer and all after it run on. A CPU runs it anyway: only the number of IPUs is found out."""
 
 from __future__ import annotations
 

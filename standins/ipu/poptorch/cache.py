@@ -1,4 +1,4 @@
-"""What compiling leaves: a file for each model in the executables' folder, and a progress bar; and saved models.
+"""The traces of compiling: a file for each model in the executables' folder, and a progress bar; and saved models.
 
 A file here holds no executable, and saves no time: it has one line for each time that its model was compiled, so that a
 model compiled once by one process, and found by all others, has one line.
@@ -11,12 +11,15 @@ import json
 import os
 import pickle
 import sys
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 import torch
 from trainjob_standins.announce import warn
 
 from poptorch.errors import Error
+
+if TYPE_CHECKING:
+    from poptorch.options import Options
 
 # Where an executable runs, and what is shown of it: it is the same executable.
 _ABOUT_RUNS = (
@@ -34,7 +37,7 @@ _ABOUT_RUNS = (
 )
 
 
-def finds(options: Any, model: Any, expected: List[Any]) -> bool:
+def finds(options: Options, model: torch.nn.Module, expected: Sequence[object]) -> bool:
     """Return whether the model is in the folder that the options name; it is from now on. False without a folder."""
     folder = options.executable_cache
     if not folder:
@@ -50,13 +53,13 @@ def finds(options: Any, model: Any, expected: List[Any]) -> bool:
     return False
 
 
-def _compiled(options: Any) -> Dict[str, str]:
+def _compiled(options: Options) -> Dict[str, str]:
     """Return as text the options that an executable is compiled with."""
     found: Dict[str, Any] = options.toDict()
     return {name: _text(value) for name, value in found.items() if name not in _ABOUT_RUNS}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     # An object's own text may hold its address.
     plain = isinstance(value, (int, float, str, bool, list, tuple, dict, type(None)))
     return repr(value) if plain else "%s %s" % (type(value).__name__, getattr(value, "__dict__", ""))
@@ -69,7 +72,7 @@ def show_progress(seconds: float) -> None:
     sys.stderr.flush()
 
 
-def write(kept: Dict[str, Any], filename: str) -> None:
+def write(kept: Dict[str, object], filename: str) -> None:
     """Write what a compiled model is made of to `filename`, or to model.poptorch in it where that is a folder."""
     folder = os.path.dirname(filename)
     if folder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
@@ -11,6 +11,9 @@ from torch.utils.data import BatchSampler, IterableDataset
 from poptorch import values
 from poptorch.asynchronous import AsynchronousDataAccessor
 from poptorch.enums import DataLoaderMode
+
+if TYPE_CHECKING:
+    from poptorch.options import Options
 
 
 class ProcessSampler:
@@ -57,7 +60,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[type-arg] # torch
 
     def __init__(
         self,
-        options: Any,
+        options: Options,
         dataset: Any,
         batch_size: Optional[int] = 1,
         shuffle: Optional[bool] = None,
@@ -104,7 +107,7 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[type-arg] # torch
         return AsynchronousDataAccessor(_Plain(self), **{**(async_options or {}), **rebatched})
 
     def _map_style(
-        self, options: Any, dataset: Any, shuffle: Optional[bool], drop_last: bool, processes: int, kwargs: Any
+        self, options: Options, dataset: Any, shuffle: Optional[bool], drop_last: bool, processes: int, kwargs: Any
     ) -> Dict[str, Any]:
         if processes == 1:
             arguments: Dict[str, Any] = {"batch_size": self._combined, "drop_last": drop_last}
@@ -208,12 +211,12 @@ class _Plain:
         return len(self._loader)
 
 
-def _micro_batches(options: Any) -> int:
+def _micro_batches(options: Options) -> int:
     count = options.device_iterations * options.input_replicas * options.Training.gradient_accumulation
     return int(count)
 
 
-def _refuse_to_share_out(options: Any, auto_distributed_partitioning: bool) -> None:
+def _refuse_to_share_out(options: Options, auto_distributed_partitioning: bool) -> None:
     assert not auto_distributed_partitioning or options.Distributed.numProcesses == 1, (  # noqa: S101 - as above
         "an IterableDataset can't be shared out over %d processes: let it give each its own samples, and pass "
         "auto_distributed_partitioning=False" % options.Distributed.numProcesses

@@ -14,13 +14,13 @@ from poptorch.optim import accumulates_in_half
 
 
 class Types(NamedTuple):
-    """What state is stored in."""
+    """The types that state is stored in."""
 
     first: torch.dtype = torch.float32
     second: torch.dtype = torch.float32
 
 
-def sgd(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+def sgd(weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
     """Follow the gradient, with a velocity that begins as zero."""
     gradient = _decayed(weight, gradient, how)
     if how["momentum"]:
@@ -31,18 +31,24 @@ def sgd(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], 
     weight.add_(gradient, alpha=-how["lr"])
 
 
-def adam(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+def adam(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
+) -> None:
     """Follow the gradient's running mean, by its running size; weight decay is part of the gradient."""
     _adam(weight, _decayed(weight, gradient, how), state, how, types)
 
 
-def adamw(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+def adamw(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
+) -> None:
     """As Adam, with the weight shrunk apart from it."""
     weight.mul_(1 - how["lr"] * how["weight_decay"])
     _adam(weight, gradient, state, how, types)
 
 
-def lamb(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+def lamb(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
+) -> None:
     """As AdamW, with a step as long as the weight is, by the learning rate."""
     mean, size, first, second = _moments(weight, gradient, state, how, types)
     step = (mean / first).div_((size / second).sqrt_().add_(how["eps"])).add_(weight, alpha=how["weight_decay"])
@@ -51,7 +57,9 @@ def lamb(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any],
     weight.add_(step, alpha=-how["lr"] * trust)
 
 
-def rmsprop(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+def rmsprop(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
+) -> None:
     """Follow the gradient by its running size."""
     gradient = _decayed(weight, gradient, how)
     # TensorFlow begins with ones.
@@ -75,12 +83,16 @@ def rmsprop(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, An
     weight.add_(step, alpha=-rate)
 
 
-def _adam(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
+def _adam(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
+) -> None:
     mean, size, first, second = _moments(weight, gradient, state, how, types)
     weight.addcdiv_(mean, (size.sqrt() / math.sqrt(second)).add_(how["eps"]), value=-how["lr"] / first)
 
 
-def _moments(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> Any:
+def _moments(
+    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
+) -> Any:
     """Return the running mean and size of the gradient, and what each is to be divided by."""
     one, two = how["betas"]
     mean, size = _of(state, "mean", weight), _of(state, "size", weight)
@@ -92,11 +104,11 @@ def _moments(weight: Any, gradient: Any, state: Dict[str, Any], how: Dict[str, A
     return mean, size, 1 - one ** state["steps"], 1 - two ** state["steps"]
 
 
-def _decayed(weight: Any, gradient: Any, how: Dict[str, Any]) -> Any:
+def _decayed(weight: torch.Tensor, gradient: torch.Tensor, how: Dict[str, Any]) -> Any:
     return gradient.add(weight, alpha=how["weight_decay"]) if how["weight_decay"] else gradient
 
 
-def _of(state: Dict[str, Any], name: str, weight: Any, begins_as: float = 0.0) -> Any:
+def _of(state: Dict[str, Any], name: str, weight: torch.Tensor, begins_as: float = 0.0) -> Any:
     if name not in state:
         state[name] = torch.full_like(weight, begins_as)
     return state[name]
@@ -106,7 +118,7 @@ def _of(state: Dict[str, Any], name: str, weight: Any, begins_as: float = 0.0) -
 RULES: Dict[str, Any] = {"SGD": sgd, "Adam": adam, "AdamW": adamw, "RMSprop": rmsprop, "LAMB": lamb}
 
 
-def _constant_names(optimizer: Any) -> List[str]:
+def _constant_names(optimizer: torch.optim.Optimizer) -> List[str]:
     """Return what is built into the program: of poptorch's optimizers what was not given, of torch's the defaults."""
     group, chosen = optimizer.param_groups[0], getattr(optimizer, "variable_attrs", None)
     if chosen is not None:
@@ -115,7 +127,7 @@ def _constant_names(optimizer: Any) -> List[str]:
     return [name for name in group if name in usual and name != "lr" and group[name] == usual[name].default]
 
 
-def _values(optimizer: Any, names: Iterable[str]) -> Dict[str, Any]:
+def _values(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> Dict[str, Any]:
     return {
         name: [group.get(name, getattr(optimizer, name, None)) for group in optimizer.param_groups] for name in names
     }
@@ -129,7 +141,9 @@ _WHATS = {name: what for what, name in _NAMES.items()}
 class DeviceOptimizer:
     """Changes the device's weights. What the host's optimizer says is taken over by `take` alone."""
 
-    def __init__(self, optimizer: Any, weights: Dict[str, Any], half: Dict[int, bool]) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, weights: Dict[str, torch.Tensor], half: Dict[int, bool]
+    ) -> None:
         self._named, self._half = weights, half
         self._known = {id(weight) for weight in weights.values()}
         self._state: Dict[int, Dict[str, Any]] = {}
@@ -138,7 +152,7 @@ class DeviceOptimizer:
         self._has_groups = False
         self.take(optimizer)
 
-    def take(self, optimizer: Any) -> None:
+    def take(self, optimizer: torch.optim.Optimizer) -> None:
         """Take over the settings as they are now. Raises Error for an optimizer that the IPU does not have."""
         kind = next((base.__name__ for base in type(optimizer).__mro__ if base.__name__ in RULES), None)
         if kind is None:
@@ -168,7 +182,7 @@ class DeviceOptimizer:
             what = "LAMB" if self._kind == "LAMB" else "max_grad_norm"
             raise Error("%s with replicaGrouping: the stand-in takes no norms of weights that groups hold apart" % what)
 
-    def _refuse_other_constants(self, optimizer: Any) -> None:
+    def _refuse_other_constants(self, optimizer: torch.optim.Optimizer) -> None:
         if self._constants is None:
             self._constants = _values(optimizer, _constant_names(optimizer))
         now = _values(optimizer, self._constants)
@@ -203,9 +217,10 @@ class DeviceOptimizer:
                     if weight.grad is not None:
                         self._one(weight, group)
 
-    def _one(self, weight: Any, group: Dict[str, Any]) -> None:
+    def _one(self, weight: torch.Tensor, group: Dict[str, Any]) -> None:
         state = self._state.setdefault(id(weight), {})
-        gradient = -weight.grad if group.get("maximize") else weight.grad
+        given: Any = weight.grad
+        gradient = -given if group.get("maximize") else given
         RULES[self._kind](weight.data, gradient, state, dict(group, **self._extras), self._types)
         if self._half[id(weight)]:
             stored(weight.data, torch.float16)

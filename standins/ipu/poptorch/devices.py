@@ -1,4 +1,4 @@
-"""Which IPUs this process holds: a model is refused when they are taken, as a real one would be."""
+"""The IPUs that this process holds: a model is refused when they are taken, as a real one would be."""
 
 from __future__ import annotations
 

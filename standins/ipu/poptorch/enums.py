@@ -31,14 +31,14 @@ HalfFloatCastingBehavior = IntEnum("HalfFloatCastingBehavior", "FloatDowncastToH
 
 
 class VariableRetrievalMode(IntEnum):
-    """Which values of a weight that replicas hold in groups come back."""
+    """The values that come back of a weight that replicas hold in groups."""
 
     OnePerGroup = 0
     AllReplicas = 2
 
 
 class MatMulSerializationMode(Enum):
-    """Which dimension of a matrix product is split."""
+    """The dimension of a matrix product that is split."""
 
     InputChannels = "input_channels"
     ReducingDim = "reducing_dim"
@@ -47,7 +47,7 @@ class MatMulSerializationMode(Enum):
 
 
 class OverlapMode(Enum):
-    """How far ahead tensors are copied."""
+    """The distance at which tensors are copied ahead."""
 
     NoOverlap = "no_overlap"
     OverlapAccumulationLoop = "overlap_accumulation_loop"

@@ -1,4 +1,4 @@
-"""What poptorch raises."""
+"""The exceptions of poptorch."""
 
 from __future__ import annotations
 

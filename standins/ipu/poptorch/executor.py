@@ -1,4 +1,4 @@
-"""What poptorch.trainingModel and poptorch.inferenceModel return: a model that runs on the device."""
+"""The result of poptorch.trainingModel and poptorch.inferenceModel: a model that runs on the device."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PoplarExecutor(Inspection):
 
     # -- running -------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Return the results of all micro batches of one call, as the output mode says. Raises Error."""
         if self._options.connection_type == ConnectionType.Never:
             raise AssertionError(
@@ -82,7 +82,7 @@ class PoplarExecutor(Inspection):
             _versions[self._user_model] = _versions.get(self._user_model, 0) + 1
         return _without_backward(outputs)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: object, **kwargs: object) -> None:
         """Compile for inputs of these shapes. Raises Error for what the compiler refuses."""
         if self._program is not None:
             warn("Call to compile() ignored: the executable is already compiled")
@@ -117,7 +117,7 @@ class PoplarExecutor(Inspection):
             refuse_short_pipeline(options, stages, self._training)
         return int(devices.ipus_of_replica(highest_ipu, options.auto_round_num_ipus) * options.replication_factor)
 
-    def _bound(self, args: Any, kwargs: Any) -> Any:
+    def _bound(self, args: Tuple[object, ...], kwargs: Dict[str, object]) -> Any:
         """Return the arguments as forward takes them, each in its place; the same call has one form."""
         try:
             bound = inspect.signature(self._user_model.forward).bind(*args, **kwargs)
@@ -225,7 +225,7 @@ class PoplarExecutor(Inspection):
             kept.update(model=self._user_model, optimizer=self._optimizer, modes=modes)
         cache.write(kept, filename)
 
-    def compileAndExport(self, filename: str, *args: Any, export_model: bool = True, **kwargs: Any) -> None:
+    def compileAndExport(self, filename: str, *args: object, export_model: bool = True, **kwargs: object) -> None:
         """Compile for these inputs and write it to `filename`."""
         self.compile(*args, **kwargs)
         self.save(filename, export_model=export_model)
@@ -276,7 +276,7 @@ class PoplarExecutor(Inspection):
         value = getattr(self._user_model, name)
         return WeightOfExecutor(value, partial(self._hold_apart, name)) if isinstance(value, nn.Parameter) else value
 
-    def _hold_apart(self, name: str, grouping: Any) -> None:
+    def _hold_apart(self, name: str, grouping: object) -> None:
         if self._program is not None:
             raise Error("replicaGrouping of %s: the model is compiled already. Call it before the first call" % name)
         self.per_replica_params[name] = grouping
@@ -286,8 +286,8 @@ def _kinds(call: Any) -> List[Tuple[Any, Any]]:
     return [(tensor.shape, tensor.dtype) for tensor in values.flat(call)]
 
 
-def _without_backward(outputs: Any) -> Any:
-    def refuse(*_args: Any, **_kwargs: Any) -> None:
+def _without_backward(outputs: object) -> Any:
+    def refuse(*_args: object, **_kwargs: object) -> None:
         raise Error(
             "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a trainingModel, "
             "the backwards pass is performed automatically when invoking the model. If you're using an inferenceModel, "

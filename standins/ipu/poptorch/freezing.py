@@ -20,7 +20,7 @@ class ConfigFileError(ValueError):
 class Settings:
     """Attributes that were given values at first, and no others; frozen, they can't be changed."""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_frozen", False)
 
@@ -29,14 +29,14 @@ class Settings:
             raise AttributeError("%s has no attribute %s" % (type(self).__name__, name))
         return self._values[name]
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if self._frozen:
             raise AttributeError("Can't modify frozen Options")
         if name not in self._values:
             raise AttributeError("%s has no option %s" % (type(self).__name__, name))
         self._values[name] = value
 
-    def _set(self: Self, name: str, value: Any) -> Self:
+    def _set(self: Self, name: str, value: object) -> Self:
         """Set `name`, which may be new, and return these settings, to chain the next."""
         if self._frozen:
             raise AttributeError("Can't modify frozen Options")
@@ -62,7 +62,7 @@ class Settings:
         found._thaw()
         return found
 
-    def __deepcopy__(self: Self, memo: Any) -> Self:
+    def __deepcopy__(self: Self, memo: Dict[int, object]) -> Self:
         copied = self.clone()
         memo[id(self)] = copied
         return copied
@@ -75,7 +75,7 @@ class Settings:
         return {name: value.toDict() if isinstance(value, Settings) else value for name, value in self._values.items()}
 
 
-def apply_named(options: Any, settings: Dict[str, Any]) -> None:
+def apply_named(options: Any, settings: Dict[str, object]) -> None:
     """Call setters by name, as in {"Training.gradientAccumulation": 4}; a list has the arguments of one call."""
     for name, value in settings.items():
         setter: Any = options
@@ -84,7 +84,7 @@ def apply_named(options: Any, settings: Dict[str, Any]) -> None:
         setter(*[_named_value(one) for one in (value if isinstance(value, list) else [value])])
 
 
-def _named_value(value: Any) -> Any:
+def _named_value(value: object) -> Any:
     """Return what "ConnectionType.OnDemand" names; any other value as it is."""
     kind, _, name = value.partition(".") if isinstance(value, str) else ("", "", "")
     enumeration = getattr(enums, kind, None) if name else None
@@ -114,7 +114,7 @@ def _call(options: Any, text: str, where: str) -> None:
     _attribute(options, call.func, where)(*arguments, **named)
 
 
-def _attribute(start: Any, node: Any, where: str) -> Any:
+def _attribute(start: object, node: ast.AST, where: str) -> Any:
     if isinstance(node, ast.Name):
         return getattr(start, node.id)
     if isinstance(node, ast.Attribute):
@@ -122,13 +122,13 @@ def _attribute(start: Any, node: Any, where: str) -> Any:
     raise ConfigFileError("%s: only names and attributes are expected before a call" % where)
 
 
-def _value(node: Any, where: str) -> Any:
+def _value(node: ast.AST, where: str) -> Any:
     if isinstance(node, ast.Call):
         return _of_module(node.func, where)(*[_value(argument, where) for argument in node.args])
     return _of_module(node, where) if isinstance(node, ast.Attribute) else ast.literal_eval(node)
 
 
-def _of_module(node: Any, where: str) -> Any:
+def _of_module(node: ast.AST, where: str) -> Any:
     if isinstance(node, ast.Name) and node.id in ("poptorch", "torch"):
         return importlib.import_module(node.id)
     if isinstance(node, ast.Attribute):

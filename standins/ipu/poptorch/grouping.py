@@ -7,16 +7,19 @@ are summed over the replicas of a group, and a mean is divided by the number of 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import torch
 
 from poptorch.enums import CommGroupType, VariableRetrievalMode
 from poptorch.errors import Error
 
+if TYPE_CHECKING:
+    from poptorch.options import Options
+
 
 class Grouping(NamedTuple):
-    """What replicaGrouping was told of one weight."""
+    """The arguments of replicaGrouping for one weight."""
 
     kind: CommGroupType
     size: int
@@ -33,7 +36,7 @@ class GroupedWeight(NamedTuple):
 class WeightOfExecutor:
     """A weight as an executor shows it: the user's own, which can be told how replicas hold it."""
 
-    def __init__(self, weight: Any, ask: Callable[[Any], None]) -> None:
+    def __init__(self, weight: torch.Tensor, ask: Callable[[Any], None]) -> None:
         self._weight, self._ask = weight, ask
 
     def replicaGrouping(
@@ -49,7 +52,9 @@ class WeightOfExecutor:
         return repr(self._weight)
 
 
-def grouped_weights(requested: Dict[str, Any], named: Dict[str, Any], options: Any) -> List[GroupedWeight]:
+def grouped_weights(
+    requested: Dict[str, Any], named: Mapping[str, torch.Tensor], options: Options
+) -> List[GroupedWeight]:
     """Return the weights that groups of replicas hold apart. Raises Error for what can't be."""
     grouped = []
     for name, (kind, size, retrieval) in requested.items():
@@ -76,7 +81,7 @@ def _group_of(name: str, grouping: Grouping, replicas: int) -> List[int]:
     return [replica % groups if is_orthogonal else replica // size for replica in range(replicas)]
 
 
-def _refuse(name: str, weight: Any, group_of: List[int], grouping: Grouping, options: Any) -> None:
+def _refuse(name: str, weight: torch.Tensor, group_of: List[int], grouping: Grouping, options: Options) -> None:
     groups = max(group_of) + 1
     if weight.dim() == 0 or weight.shape[0] != groups:
         raise Error(
@@ -114,7 +119,7 @@ def held_by(replica: int, grouped: List[GroupedWeight]) -> Iterator[None]:
                 _put(weight, data, gradient)
 
 
-def _put(weight: Any, data: Any, gradient: Any) -> None:
+def _put(weight: torch.Tensor, data: torch.Tensor, gradient: Optional[torch.Tensor]) -> None:
     # In this order: a gradient must have the shape of its weight.
     weight.grad, weight.data = None, data
     weight.grad = gradient

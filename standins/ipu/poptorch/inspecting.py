@@ -1,4 +1,4 @@
-"""What can be seen of a compiled model: tensors by name, times, random numbers. What needs hardware says so."""
+"""The visible parts of a compiled model: tensors by name, times, random numbers. What needs hardware says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a combined batch lies in memory, and which results of it come back. The only place that knows.
+"""The layout of a combined batch in memory, and of its results that come back. The only place that knows.
 
 Nobody has written down how poptorch lays out the samples of one call over device iterations, replicas and
 accumulation. This stand-in takes the outermost first: device iterations, replicas, accumulation, micro batch; results

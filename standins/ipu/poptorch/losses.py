@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Callable, Dict, Iterator, List, Set
 
 import torch
 from trainjob_standins.announce import warn
@@ -32,14 +32,14 @@ _FUNCTIONS = (
 _REDUCTIONS = {"sum": lambda x: x.sum(), "mean": lambda x: x.mean(), "none": lambda x: x}
 
 
-def identity_loss(x: Any, reduction: str) -> Any:
+def identity_loss(x: torch.Tensor, reduction: str) -> Any:
     """Return `x` reduced by "sum", "mean" or "none", and mark it as what the backward pass begins from."""
     if reduction not in _REDUCTIONS:
         raise AssertionError("identity_loss knows %s, and not %r" % (", ".join(_REDUCTIONS), reduction))
     return _mark(_REDUCTIONS[reduction](x))
 
 
-def _mark(loss: Any) -> Any:
+def _mark(loss: torch.Tensor) -> Any:
     if _marked:
         _marked[-1].append(loss)
     return loss
@@ -55,21 +55,21 @@ class marked_losses:  # noqa: N801 - used as a context, like a function
         _marked.append([])
         return _marked[-1]
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         for name, function in self._before.items():
             setattr(torch.nn.functional, name, function)
         _marked.pop()
 
 
-def _marking(function: Any) -> Any:
+def _marking(function: Callable[..., torch.Tensor]) -> Any:
     @wraps(function)
-    def marks(*args: Any, **kwargs: Any) -> Any:
+    def marks(*args: object, **kwargs: object) -> Any:
         return _mark(function(*args, **kwargs))
 
     return marks
 
 
-def the_loss(marked: List[Any], outputs: List[Any]) -> Any:
+def the_loss(marked: List[torch.Tensor], outputs: List[torch.Tensor]) -> Any:
     """Return the loss of a forward pass: the last marked one. What is only computed by other operations is none.
 
     Raises Error if there is none, or more than one that don't follow from each other.
@@ -94,18 +94,18 @@ def the_loss(marked: List[Any], outputs: List[Any]) -> Any:
     return last
 
 
-def _has_loss(tensor: Any) -> bool:
+def _has_loss(tensor: torch.Tensor) -> bool:
     """Return whether a scalar comes from a loss function: one that the program has imported by its name."""
     is_scalar = tensor.dim() == 0 and tensor.requires_grad
     return bool(is_scalar and any("Loss" in type(node).__name__ for node in _graph(tensor)))
 
 
-def _follows(later: Any, earlier: Any) -> bool:
+def _follows(later: torch.Tensor, earlier: torch.Tensor) -> bool:
     """Return whether `later` was computed from `earlier`."""
     return any(node is earlier.grad_fn for node in _graph(later))
 
 
-def _graph(tensor: Any) -> Iterator[Any]:
+def _graph(tensor: torch.Tensor) -> Iterator[Any]:
     """Yield the operations that `tensor` was computed by, the last one first."""
     seen: Set[Any] = set()
     open_nodes = [tensor.grad_fn]

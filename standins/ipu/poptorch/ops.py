@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any, Dict, Iterator, List, NoReturn, Optional
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Union
 
 import torch
 
@@ -38,35 +38,35 @@ def recomputationCheckpoint(*tensors: Any) -> Any:
     return tensors[0] if len(tensors) == 1 else tensors
 
 
-def set_available_memory(tensor: Any, available_memory_proportion: float) -> Any:  # noqa: ARG001 - poptorch's form
+def set_available_memory(tensor: torch.Tensor, available_memory_proportion: float) -> Any:  # noqa: ARG001 - poptorch's form
     """Return the tensor."""
     return _a_tensor("set_available_memory", tensor)
 
 
-def set_overlap_for_input(input_tensor: Any, mode: OverlapMode) -> Any:
+def set_overlap_for_input(input_tensor: torch.Tensor, mode: OverlapMode) -> Any:
     """Return the tensor: copying beside computing is for hardware."""
     assert isinstance(mode, OverlapMode)  # noqa: S101 - poptorch's own kind of refusal
     return input_tensor
 
 
-def set_overlap_for_output(output_tensor: Any, mode: OverlapMode) -> Any:
+def set_overlap_for_output(output_tensor: torch.Tensor, mode: OverlapMode) -> Any:
     """Return the tensor: copying beside computing is for hardware."""
     return set_overlap_for_input(output_tensor, mode)
 
 
-def nop(tensor: Any) -> Any:
+def nop(tensor: torch.Tensor) -> Any:
     """Return the tensor."""
     return _a_tensor("nop", tensor)
 
 
-def _a_tensor(name: str, value: Any) -> Any:
+def _a_tensor(name: str, value: object) -> Any:
     """Return what the operation `name` was given. Raises Error unless it is a tensor."""
     if not isinstance(value, torch.Tensor):
         raise Error("%s must take a torch.tensor argument. %s is not supported." % (name, type(value)))
     return value
 
 
-def ipu_print_tensor(tensor: Any, title: str = "", *_more: Any) -> Any:
+def ipu_print_tensor(tensor: torch.Tensor, title: str = "", *_more: object) -> Any:
     """Write the tensor to standard error, each time it is computed; in the backward pass its gradient. Return it."""
     _print(title or "print tensor", _a_tensor("ipu_print_tensor", tensor))
     if not tensor.requires_grad:
@@ -76,12 +76,12 @@ def ipu_print_tensor(tensor: Any, title: str = "", *_more: Any) -> Any:
     return printed
 
 
-def _print(title: str, tensor: Any) -> None:
+def _print(title: str, tensor: torch.Tensor) -> None:
     sys.stderr.write("%s: %s\n" % (title, tensor.detach()))
     sys.stderr.flush()
 
 
-def for_loop(count: int, body: Any, inputs: Any) -> Any:
+def for_loop(count: int, body: Callable[..., object], inputs: List[torch.Tensor]) -> Any:
     """Return what `body` makes of the list `inputs` when it is applied `count` times; the inputs stay as they are."""
     if not isinstance(inputs, list):
         raise ValueError("poptorch.for_loop expects a list of tensors. (Object is not list)")  # noqa: TRY004 - poptorch's own
@@ -92,12 +92,18 @@ def for_loop(count: int, body: Any, inputs: Any) -> Any:
             )
     outputs: List[Any] = [tensor.clone() for tensor in inputs]
     for _ in range(count):
-        made = body(*outputs)
+        made: Any = body(*outputs)
         outputs = [tensor.clone() for tensor in (made if isinstance(made, (list, tuple)) else [made])]
     return outputs
 
 
-def cond(condition: Any, then_body: Any, then_inputs: List[Any], else_body: Any, else_inputs: List[Any]) -> List[Any]:
+def cond(
+    condition: torch.Tensor,
+    then_body: Callable[..., Sequence[torch.Tensor]],
+    then_inputs: List[torch.Tensor],
+    else_body: Callable[..., Sequence[torch.Tensor]],
+    else_inputs: List[torch.Tensor],
+) -> List[Any]:
     """Return what one of two bodies makes of its inputs, by a condition of one element."""
     if condition.numel() != 1:
         raise ValueError("the condition of poptorch.cond has one element, and not %d" % condition.numel())
@@ -105,7 +111,7 @@ def cond(condition: Any, then_body: Any, then_inputs: List[Any], else_body: Any,
     return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
-def dynamic_slice(tensor: Any, dim: int, start: Any, size: int, step: int) -> Any:
+def dynamic_slice(tensor: torch.Tensor, dim: int, start: Union[int, torch.Tensor], size: int, step: int) -> Any:
     """Return `size` elements of a dimension from `start` on, which is computed, in steps of `step`."""
     _a_tensor("dynamic_slice", tensor)
     if not isinstance(start, torch.Tensor):
@@ -115,14 +121,16 @@ def dynamic_slice(tensor: Any, dim: int, start: Any, size: int, step: int) -> An
     return tensor.narrow(dim, int(start), size).index_select(dim, torch.arange(0, size, step))
 
 
-def dynamic_update(input: Any, src: Any, dim: int, start: Any, size: int) -> Any:
+def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: Union[int, torch.Tensor], size: int) -> Any:
     """Return `input` with `size` elements of a dimension, from `start` on, taken from `src`."""
     updated = input.clone()
     updated.narrow(dim, int(start), size).copy_(src)
     return updated
 
 
-def serializedMatMul(lhs: Any, rhs: Any, mode: Any, factor: Any = 0, keep_precision: Any = False) -> Any:
+def serializedMatMul(
+    lhs: torch.Tensor, rhs: torch.Tensor, mode: Any, factor: object = 0, keep_precision: object = False
+) -> Any:
     """Return the matrix product: in parts only to save an IPU's memory."""
     assert isinstance(keep_precision, bool) and isinstance(factor, int)  # noqa: S101, PT018 - poptorch's own
     assert isinstance(mode, MatMulSerializationMode)  # noqa: S101 - as above
@@ -132,7 +140,7 @@ def serializedMatMul(lhs: Any, rhs: Any, mode: Any, factor: Any = 0, keep_precis
     return torch.matmul(lhs, rhs)
 
 
-def fps(src: Any, ptr: List[int], ratio: float = 0.5, random_start: bool = False) -> Any:
+def fps(src: torch.Tensor, ptr: List[int], ratio: float = 0.5, random_start: bool = False) -> Any:
     """Return the indices of points, sample by sample, each the farthest from those that were chosen before."""
     chosen: List[int] = []
     for begin, end in zip(ptr[:-1], ptr[1:]):
@@ -146,7 +154,9 @@ def fps(src: Any, ptr: List[int], ratio: float = 0.5, random_start: bool = False
     return torch.tensor(chosen)
 
 
-def nearest(x: Any, y: Any, batch_x: Any = None, batch_y: Any = None) -> Any:
+def nearest(
+    x: torch.Tensor, y: torch.Tensor, batch_x: Optional[torch.Tensor] = None, batch_y: Optional[torch.Tensor] = None
+) -> Any:
     """Return for each row of `x` the number of the nearest row of `y`, of the same sample where samples are given."""
     distance = torch.cdist(x.reshape(len(x), -1).float(), y.reshape(len(y), -1).float())
     if batch_x is not None and batch_y is not None:
@@ -156,12 +166,12 @@ def nearest(x: Any, y: Any, batch_x: Any = None, batch_y: Any = None) -> Any:
 
 
 def custom_op(
-    inputs: Any,  # noqa: ARG001 - poptorch's form
+    inputs: List[torch.Tensor],  # noqa: ARG001 - poptorch's form
     name: str,
     domain: str,
     domain_version: int,  # noqa: ARG001
-    example_outputs: Any,  # noqa: ARG001
-    attributes: Optional[Dict[str, Any]] = None,  # noqa: ARG001
+    example_outputs: object,  # noqa: ARG001
+    attributes: Optional[Dict[str, object]] = None,  # noqa: ARG001
 ) -> NoReturn:
     """Raise Error: it runs C++ that was compiled against Poplar."""
     raise Error(
@@ -173,10 +183,10 @@ def custom_op(
 class CPU:
     """A layer that runs on the host, inside a model on the IPU; no gradient passes it."""
 
-    def __init__(self, layer_to_call: Any, ID: str) -> None:
+    def __init__(self, layer_to_call: Callable[..., object], ID: str) -> None:
         self._layer_to_call, self._ID = layer_to_call, ID
 
-    def __call__(self, *input: Any, **kwargs: Any) -> Any:
+    def __call__(self, *input: torch.Tensor, **kwargs: Any) -> Any:
         """Return what the layer makes of its inputs."""
         with torch.no_grad():
             return self._layer_to_call(*input, **kwargs)
@@ -188,18 +198,18 @@ class MultiConv:
     def __init__(self) -> None:
         self._settings: Dict[str, Any] = {}
 
-    def availableMemoryProportions(self, value: Any) -> MultiConv:
+    def availableMemoryProportions(self, value: object) -> MultiConv:
         """Record the share of memory, one for all or one each."""
         return self._set("available memory proportion", value, float)
 
-    def partialsTypes(self, value: Any) -> MultiConv:
+    def partialsTypes(self, value: object) -> MultiConv:
         """Record the types of partial results."""
         types = value if isinstance(value, (list, tuple)) else (value,)
         if not all(one in (torch.float, torch.half) for one in types):
             raise ValueError("Invalid partials types. Expecting torch.float or torch.half")
         return self._set("partials types", types, torch.dtype)
 
-    def enableConvDithering(self, value: Any) -> MultiConv:
+    def enableConvDithering(self, value: object) -> MultiConv:
         """Record it, one for all or one each."""
         if not all(isinstance(one, bool) for one in (value if isinstance(value, (list, tuple)) else (value,))):
             raise ValueError("value must be bool or list of bools")
@@ -218,7 +228,7 @@ class MultiConv:
         """Record it."""
         return self._set("cycle back off", value, float)
 
-    def _set(self, name: str, value: Any, kind: Any) -> MultiConv:
+    def _set(self, name: str, value: object, kind: Any) -> MultiConv:
         several = value if isinstance(value, (list, tuple)) and value else (value,)
         assert all(isinstance(one, kind) for one in several), "Invalid %s!" % name  # noqa: S101 - poptorch's own
         self._settings[name] = value
@@ -227,7 +237,7 @@ class MultiConv:
     def __enter__(self) -> MultiConv:
         return self
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the context."""
 
 
@@ -241,5 +251,5 @@ class NameScope:
     def __enter__(self) -> NameScope:
         return self
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the scope."""

@@ -12,21 +12,21 @@ from poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, Redu
 from poptorch.freezing import Settings
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
+def whole(name: str, value: object, least: int = 1) -> int:
     """Return `value`. Raises ValueError unless it is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError("%s must be a whole number of at least %d, and is %r" % (name, least, value))
     return value
 
 
-def member(kind: Any, value: Any) -> Any:
+def member(kind: Any, value: object) -> Any:
     """Return `value`. Raises AssertionError, as poptorch does, unless it is of the enumeration `kind`."""
     assert isinstance(value, kind), "%r is not a poptorch.%s" % (value, kind.__name__)  # noqa: S101 - poptorch's own
     return value
 
 
 class PrecisionOptions(Settings):
-    """How numbers are held inside the IPU; what a CPU can't show is recorded only."""
+    """The number formats inside the IPU; what a CPU can't show is recorded only."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class JitOptions(Settings):
 
 
 class TrainingOptions(Settings):
-    """How micro batches become one weight update."""
+    """The way from micro batches to one weight update."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -133,7 +133,7 @@ class TrainingOptions(Settings):
 
 
 class DistributedOptions(Settings):
-    """Which of several processes this is: by default as Open MPI's environment says."""
+    """The place of this process among several: by default as Open MPI's environment says."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -166,7 +166,7 @@ class DistributedOptions(Settings):
 
 
 class TensorLocationSettings(Settings):
-    """Where tensors lie: recorded only."""
+    """The memory of one kind of tensors: recorded only."""
 
     def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
         """Record it."""
@@ -194,9 +194,9 @@ class TensorLocationSettings(Settings):
 
 
 class TensorLocationOptions(Settings):
-    """Where tensors lie, by kind: recorded only."""
+    """The memory of tensors, by kind: recorded only."""
 
-    def numIOTiles(self, num_tiles: Any) -> TensorLocationOptions:
+    def numIOTiles(self, num_tiles: object) -> TensorLocationOptions:
         """Record it. Raises AssertionError for what an IPU can't have."""
         assert isinstance(num_tiles, int) and 32 <= num_tiles <= 192 and num_tiles % 2 == 0, (  # noqa: S101, PT018 - poptorch's own
             "numIOTiles must be an even number between 32 and 192."
@@ -232,14 +232,14 @@ class PopartOptions(Settings):
         """Return what was set."""
         return dict(self._values)
 
-    def set(self, key: str, value: Any) -> PopartOptions:
+    def set(self, key: str, value: object) -> PopartOptions:
         """Record it."""
         return self._set(key, value)
 
-    def setPatterns(self, patterns: Any, level: int = 2) -> PopartOptions:
+    def setPatterns(self, patterns: object, level: int = 2) -> PopartOptions:
         """Record it."""
         return self._set("patterns", (patterns, level))
 
-    def setEngineOptions(self, options: Any) -> PopartOptions:
+    def setEngineOptions(self, options: object) -> PopartOptions:
         """Record it."""
         return self._set("engine_options", options)

@@ -161,7 +161,7 @@ class Options(Settings):
         return self._set("execution_strategy", strategy)
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
-        """Record it: a stand-in's replicas always have buffers of their own."""
+        """Record it: a stand-in's replicas always have separate buffers."""
         return self._set("broadcast_buffers", bool(broadcast_buffers))
 
     def loadFromFile(self, filepath: str) -> Options:
@@ -239,7 +239,7 @@ class Options(Settings):
 
     @property
     def input_replicas(self) -> int:
-        """Replicas of this process that get an input of their own."""
+        """Replicas of this process that get separate inputs."""
         if self.replication_factor % self.input_group_size:
             raise ValueError(
                 "replicas of a process must divide by the input group: %d replicas, groups of %d"

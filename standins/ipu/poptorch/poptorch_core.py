@@ -10,7 +10,7 @@ __all__ = ["Error", "RecoverableError", "TestErrorType", "UnrecoverableError"]
 
 
 class TestErrorType(IntEnum):
-    """Which error _throwTestError raises."""
+    """The kinds of error that _throwTestError raises."""
 
     Poptorch = 0
     Popart = 1

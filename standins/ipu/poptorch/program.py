@@ -7,7 +7,7 @@ finds the device's, too.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -32,6 +32,9 @@ from poptorch.grouping import GroupedWeight, held_by
 from poptorch.layout import Results, Shape, micro_batch
 from poptorch.losses import marked_losses, the_loss
 
+if TYPE_CHECKING:
+    from poptorch.options import Options
+
 Call = Tuple[Tuple[Any, ...], Dict[str, Any]]
 
 
@@ -40,7 +43,7 @@ class Program:
 
     trains = False
 
-    def __init__(self, model: nn.Module, options: Any, mode: OutputMode, training: Dict[nn.Module, bool]) -> None:
+    def __init__(self, model: nn.Module, options: Options, mode: OutputMode, training: Dict[nn.Module, bool]) -> None:
         self.options, self.host, self.shape = options, model, _shape(options)
         self._mode, self._training = mode, training
         self.weights: List[Any] = list(model.parameters())
@@ -85,7 +88,7 @@ class Program:
                     seen.append(self.tensor(name))
         return values.like(outputs, results.joined())
 
-    def _replica(self, inputs: Any, iteration: int, replica: int, results: Results) -> Any:
+    def _replica(self, inputs: object, iteration: int, replica: int, results: Results) -> Any:
         outputs: Any = None
         with self._buffers_of(replica), held_by(replica, self.grouped):
             for number in range(self.shape.accumulation):
@@ -96,7 +99,7 @@ class Program:
         self.after_replica()
         return outputs
 
-    def after_forward(self, outputs: Any, marked: List[Any]) -> None:
+    def after_forward(self, outputs: object, marked: List[torch.Tensor]) -> None:
         """Do what follows the forward pass of a micro batch."""
 
     def after_replica(self) -> None:
@@ -105,7 +108,7 @@ class Program:
     def end_of_iteration(self) -> None:
         """Do what follows the micro batches of all replicas."""
 
-    def _rows(self, inputs: Any, iteration: int, replica: int, number: int) -> Any:
+    def _rows(self, inputs: object, iteration: int, replica: int, number: int) -> Any:
         place = self.shape.place_of(iteration, self.options.input_of(replica), number)
         return values.convert(lambda tensor: micro_batch(tensor, place, self.shape.of_input), inputs)
 
@@ -167,7 +170,7 @@ class Program:
         yield
         self._buffers[replica] = [owner._buffers[name] for owner, name in self._owners]
 
-    def _put(self, buffers: List[Any]) -> None:
+    def _put(self, buffers: Sequence[Optional[torch.Tensor]]) -> None:
         for (owner, name), value in zip(self._owners, buffers):
             owner._buffers[name] = value
 
@@ -221,9 +224,10 @@ class Program:
         """Give every replica the host's buffers of these names."""
         wanted = {id(buffer) for name, buffer in self.host.named_buffers() if name in names}
         for place, (owner, name) in enumerate(self._owners):
-            if id(owner._buffers[name]) in wanted:
+            found = owner._buffers[name]
+            if found is not None and id(found) in wanted:
                 for buffers in self._buffers:
-                    buffers[place] = _of_device(owner._buffers[name])
+                    buffers[place] = _of_device(found)
 
     def tensor_names(self) -> List[str]:
         """Return the names of the tensors that can be looked at."""
@@ -257,19 +261,19 @@ class Program:
             self._buffers = [self._copies() for _ in range(self.shape.replicas)]
 
 
-def _of_device(buffer: Any) -> Any:
+def _of_device(buffer: torch.Tensor) -> Any:
     if buffer.dtype is torch.float16:
         return as_half(buffer.detach()).clone()
     moved = buffer.detach().to(computing_type()) if buffer.is_floating_point() else buffer.detach()
     return moved.clone()
 
 
-def _shape(options: Any) -> Shape:
+def _shape(options: Options) -> Shape:
     accumulation = options.Training.gradient_accumulation
     return Shape(options.device_iterations, options.replication_factor, accumulation, options.input_replicas)
 
 
-def _first_random_state(options: Any) -> Any:
+def _first_random_state(options: Options) -> Any:
     generator = torch.Generator()
     # Instances draw different numbers, as their replicas do.
     seed = torch.initial_seed() if options.random_seed is None else options.random_seed

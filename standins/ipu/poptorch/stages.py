@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from poptorch.enums import AutoStage, Liveness
 from poptorch.errors import Error
+
+if TYPE_CHECKING:
+    from poptorch.options import Options
 
 
 class Stage:
@@ -59,7 +62,7 @@ class Phase:
 
 
 class Strategy:
-    """What all strategies share: stages by the names of their blocks, and IPUs where they are said."""
+    """The base of all strategies: stages by the names of their blocks, and IPUs where they are said."""
 
     is_pipelined = False
 
@@ -165,13 +168,13 @@ def _stage(value: Any) -> Stage:
     return Stage(value) if isinstance(value, str) else Stage(*value)
 
 
-def _phase(value: Any) -> Phase:
+def _phase(value: object) -> Phase:
     if isinstance(value, Phase):
         return value
-    return Phase(*(value if isinstance(value, list) else [value]))
+    return Phase(*value) if isinstance(value, list) else Phase(value)
 
 
-def refuse_options_apart(options: Any) -> None:
+def refuse_options_apart(options: Options) -> None:
     """Raise Error for options that don't go together."""
     if options.Training.auto_loss_scaling and not options.is_mean():
         raise Error("automatic loss scaling needs accumulationAndReplicationReductionType(ReductionType.Mean)")
@@ -180,7 +183,7 @@ def refuse_options_apart(options: Any) -> None:
         raise Error("the IPU model does not support replication, and there are %d replicas" % replicas)
 
 
-def refuse_short_pipeline(options: Any, stages: int, training: bool) -> None:
+def refuse_short_pipeline(options: Options, stages: int, training: bool) -> None:
     """Raise Error if a pipeline of `stages` IPUs can't be kept full."""
     if not training:
         if options.device_iterations < stages:

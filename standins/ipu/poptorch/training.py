@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List
 
 import torch
 from torch import nn
@@ -16,6 +16,9 @@ from poptorch.grouping import GroupedWeight
 from poptorch.losses import the_loss
 from poptorch.program import Program
 
+if TYPE_CHECKING:
+    from poptorch.options import Options
+
 _GRADIENT, _UPDATED = _SEEN = ("Gradient___", "UpdatedVar___")
 
 
@@ -25,7 +28,12 @@ class TrainingProgram(Program):
     trains = True
 
     def __init__(
-        self, model: nn.Module, options: Any, mode: OutputMode, training: Dict[nn.Module, bool], optimizer: Any
+        self,
+        model: nn.Module,
+        options: Options,
+        mode: OutputMode,
+        training: Dict[nn.Module, bool],
+        optimizer: torch.optim.Optimizer,
     ) -> None:
         super().__init__(model, options, mode, training)
         self.optimizer = DeviceOptimizer(optimizer, dict(model.named_parameters()), self.half)
@@ -37,7 +45,7 @@ class TrainingProgram(Program):
         super().hold_apart(grouped)
         self.optimizer.refuse_norms(of_groups=bool(grouped))
 
-    def after_forward(self, outputs: Any, marked: List[Any]) -> None:
+    def after_forward(self, outputs: object, marked: List[torch.Tensor]) -> None:
         """Add the micro batch's gradients."""
         loss = as_float(the_loss(marked, values.flat(outputs)))
         scale = self.optimizer.loss_scaling
@@ -82,7 +90,7 @@ class TrainingProgram(Program):
         gradient = self._last_gradients[names.index(weight)] if self._last_gradients else None
         return torch.zeros_like(self._device[names.index(weight)]) if gradient is None else gradient
 
-    def _reduce(self, gradients: List[Any]) -> None:
+    def _reduce(self, gradients: List[torch.Tensor]) -> None:
         """Make `gradients` the sum, or the mean, over all micro batches of all replicas of all instances."""
         instances, divisor = self._instances, self.optimizer.loss_scaling
         if self.options.is_mean():
@@ -109,7 +117,7 @@ class TrainingProgram(Program):
         return [weight for weight in self.optimizer.weights if weight.grad is not None]
 
 
-def _instances(options: Any) -> Group:
+def _instances(options: Options) -> Group:
     # poptorch.Options alone, even of several processes, gives a process no part in the others' replicas.
     if not options.reduces_over_instances:
         return Group("alone", 0, 1)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, List
 import torch
 
 
-def convert(change: Callable[[Any], Any], value: Any) -> Any:
+def convert(change: Callable[[Any], Any], value: object) -> Any:
     """Return `value` with `change` applied to every tensor."""
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -20,13 +20,13 @@ def convert(change: Callable[[Any], Any], value: Any) -> Any:
     return value
 
 
-def flat(value: Any) -> List[Any]:
+def flat(value: object) -> List[Any]:
     """Return the tensors of `value`, in order."""
     found: List[Any] = []
     convert(found.append, value)
     return found
 
 
-def like(value: Any, tensors: Iterator[Any]) -> Any:
+def like(value: object, tensors: Iterator[object]) -> Any:
     """Return `value` with its tensors replaced by the next ones of `tensors`."""
     return convert(lambda _tensor: next(tensors), value)

@@ -1,4 +1,4 @@
-"""How a user's model becomes one that runs on the device."""
+"""Makes a user's model one that runs on the device."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the stand-ins share: where an instance stands, how instances meet, and saying once what they are."""
+"""Shared by the stand-ins: the place of an instance, the meeting of instances, and the line that says what they are."""

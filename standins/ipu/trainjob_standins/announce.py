@@ -1,4 +1,4 @@
-"""What a stand-in says, in the form of the log lines of those it stands in for."""
+"""The lines of a stand-in, in the form of the log lines of those it stands in for."""
 
 from __future__ import annotations
 

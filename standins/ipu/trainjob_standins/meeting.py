@@ -31,23 +31,23 @@ class Group:
         self.rank, self.size = rank, size
         self._work: Any = None if size == 1 else _connect(name, rank, size)
 
-    def sum(self, tensor: Any) -> None:
+    def sum(self, tensor: torch.Tensor) -> None:
         """Replace `tensor` by its sum over all instances, equal to the last bit on each."""
         self.reduce(tensor, "SUM")
 
-    def reduce(self, tensor: Any, how: str) -> None:
+    def reduce(self, tensor: torch.Tensor, how: str) -> None:
         """Replace `tensor` by its SUM, MIN, MAX or PRODUCT over all instances."""
         if self._work is not None:
             options: Any = torch.distributed.AllreduceOptions()
             options.reduceOp = getattr(torch.distributed.ReduceOp, how)
             self._work.allreduce([tensor], options).wait()
 
-    def broadcast(self, tensor: Any, root: int) -> None:
+    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         """Give `tensor` the values that it has on instance `root`."""
         if self._work is not None:
             self._work.broadcast(tensor, root).wait()
 
-    def gather(self, tensor: Any) -> Any:
+    def gather(self, tensor: torch.Tensor) -> Any:
         """Return the tensors of all instances, equally large, in order."""
         if self._work is None:
             return [tensor.clone()]

@@ -1,4 +1,4 @@
-"""Where this instance stands, as poprun says it in POPDIST_* (one instance with one replica where it says nothing)."""
+"""The place of this instance, as poprun says it in POPDIST_* (one instance with one replica where it says nothing)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ _NEVER = {
     "rich",
     "email",
     "importlib.metadata",
-    "typer._adapters",
     "logging",
     "concurrent.futures",
 }

@@ -12,7 +12,11 @@ from tests.support import ROOT
 from tests.support.contract_cases import IMPORTER, run
 
 CONTRACT = [f"trainjob.contract.{path.stem}" for path in (ROOT / "trainjob/contract").glob("[a-z]*.py")]
-LAUNCHER = sorted(f"trainjob.launch.{path.stem}" for path in (ROOT / "trainjob" / "launch").glob("[a-z]*.py"))
+LAUNCHER = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "trainjob" / "launch").rglob("[a-z]*.py")
+    if path.parent.name != "hook"
+)
 
 # The contract's files, written and read back: whatever differs between Python versions shows here.
 ROUND_TRIP = """
@@ -23,8 +27,8 @@ from trainjob.contract import environment, secrets
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, failure, files, job
 paths = RunPaths(sys.argv[2])
-topology = job.TopologyRecord("h", 1, 1, 1, 1, 1, 0, "CPU")
-plan = job.PlanRecord("local", "local", "n", "command", topology, warnings=[job.WarningRecord("a", "b", "c")])
+topology = job.Topology("h", 1, 1, 1, 1, 1, 0, "CPU")
+plan = job.Plan("local", "local", "n", "command", topology, warnings=[job.PlanWarning("a", "b", "c")])
 request = job.RequestRecord(job.ClusterRecord("local", {}, "catalog local"), {"seed": 3})
 record = job.JobRecord(name="n", plan=plan, train=None, command=["\\u00fc"], request=request)
 files.write_atomically(paths.job, record.to_json())

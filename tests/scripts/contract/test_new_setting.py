@@ -21,7 +21,7 @@ from pathlib import Path
 from trainjob.records import job
 print(job.read(Path(sys.argv[1])).train.sharpness)
 """
-PAGE = "from trainjob.kinds.schema import settings_page; print(settings_page())"
+PAGE = "from docs.reference_pages import reference; print(reference()['reference/settings.md'])"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("trainjob", "templates"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    table = folder / "trainjob" / "contract" / "runtime_settings.py"
+    (folder / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "reference_pages.py", folder / "docs")
+    table = folder / "trainjob" / "contract" / "settings.py"
     head = '    """Settings that ranks take as the job states them."""\n'
     before, after = table.read_text(encoding="utf-8").split(head)
     table.write_text(f"{before}{head}\n{ROW}{after}", encoding="utf-8")
@@ -52,7 +54,7 @@ def trainjob(checkout: Path, *arguments: str, code: int = 0) -> str:
 
 def test_a_row_is_a_flag_with_help_and_default(checkout: Path) -> None:
     text = " ".join(trainjob(checkout, "plan", "--help").split())
-    assert "--sharpness <float> How sharp the loss is. Default: 0.5." in text
+    assert "--sharpness FLOAT How sharp the loss is. Default: 0.5." in text
 
 
 @pytest.mark.parametrize("stated", [["--sharpness", "0.25"], ["--job", "job.yaml"]])

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.render_cases import golden_requests, rendered
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.rank_environment import free_port
 from trainjob.records import causes
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 LIMIT_S = 120
 LAUNCH = (
     "import sys; from trainjob.launch import main; "
-    "from trainjob.launch.nodecheck import all_reduce, gpu_sums, meeting, tcp_sums; {}; "
+    "from trainjob.launch.nodecheck import all_reduce, meeting; {}; "
     "sys.exit(main.main(sys.argv[1:]))"
 )
-# A process of a rank as nodecheck/gpu_sums.py starts it: prints that it is ready, waits, and prints what it has seen.
+# A process of a rank as nodecheck/all_reduce.py starts it: prints that it is ready, waits, and prints what it has seen.
 CHILD = """
 import json, os, sys
 if os.environ["SLURMD_NODENAME"] == "{broken}":
@@ -36,7 +35,8 @@ print(json.dumps({{"wrong": [], "has_wrong_sum": False, "mb_per_s": [[0, 1, 9e4]
 def launched(folder: Path, *patches: str, accelerator: str = "cpu", **environ: str) -> list[tuple[int, str]]:
     """Return the exit code of each rank's launcher and what it said; patches are what is different about a rank's."""
     (folder / "code").mkdir()
-    shutil.copy(GOLDEN / "slurm-command.job.json", folder / "job.json")
+    job = rendered(golden_requests()["slurm-command"]).files["job.json"]
+    (folder / "job.json").write_bytes(job.content)
     port, size = free_port(os.getpid()), len(patches)
     flags = ("--launcher", "openmpi", "--node-check", "on", "--accelerator", accelerator, str(folder))
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "TRAINJOB", "CUDA"))}
@@ -92,18 +92,18 @@ def test_ranks_begin_after_a_right_sum_and_the_slowest_pair_is_named(tmp_path: P
 
 
 def test_a_node_whose_numbers_arrive_wrong_is_named_and_avoided(tmp_path: Path) -> None:
-    wrong = "tcp_sums.contribution = lambda rank: [1 << 20] * 1024"
+    wrong = "all_reduce.contribution = lambda rank: [1 << 20] * 1024"
     ended = launched(tmp_path, "", "", wrong)
-    assert_blamed(tmp_path, ended, "n2", "what rank 2 adds to an all-reduce arrives wrong")
+    assert_blamed(tmp_path, ended, "n2", "data that rank 2 contributes to an all-reduce arrives corrupted")
 
 
 def test_a_node_that_gets_a_wrong_sum_is_named(tmp_path: Path) -> None:
-    ended = launched(tmp_path, "", "tcp_sums.expected_sum = lambda size: []", "")
+    ended = launched(tmp_path, "", "all_reduce.expected_sum = lambda size: []", "")
     assert_blamed(tmp_path, ended, "n1", "rank 1 got a wrong sum of an all-reduce")
 
 
 def test_two_nodes_without_a_connection(tmp_path: Path) -> None:
-    ended = launched(tmp_path, "tcp_sums._mb_per_s = lambda *place: None", "tcp_sums._serve = lambda *_: None")
+    ended = launched(tmp_path, "all_reduce.mb_per_s = lambda *place: None", "all_reduce.serve = lambda *_: None")
     assert_blamed(tmp_path, ended, "n1", "no connection between it and n0")
 
 
@@ -111,7 +111,7 @@ def test_two_nodes_without_a_connection(tmp_path: Path) -> None:
 def test_on_gpus_a_process_of_each_rank_reduces(tmp_path: Path, broken: str) -> None:
     child = tmp_path / "child.py"
     child.write_text(CHILD.format(broken=broken))
-    patch = f"gpu_sums.CHILD = ({sys.executable!r}, {str(child)!r})"
+    patch = f"all_reduce.CHILD = ({sys.executable!r}, {str(child)!r})"
     ended = launched(tmp_path, patch, patch, accelerator="gpu", CUDA_VISIBLE_DEVICES="0")
     if broken == "n1":
         error = "exit code 1: RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -126,7 +126,7 @@ def test_without_torch_the_ranks_begin_after_a_line_that_says_so(tmp_path: Path)
     patch = "all_reduce.importlib.util.find_spec = lambda name: None"
     ended = launched(tmp_path, "", patch, accelerator="gpu", CUDA_VISIBLE_DEVICES="0")
     assert [code for code, _ in ended] == [0, 0], ended
-    assert "no all-reduce before the ranks start: " in ended[0][1]
+    assert "all-reduce skipped: " in ended[0][1]
     assert "on n1 has no torch" in ended[0][1]
     assert begun(tmp_path) == 2
 
@@ -134,5 +134,5 @@ def test_without_torch_the_ranks_begin_after_a_line_that_says_so(tmp_path: Path)
 def test_a_launcher_that_does_not_come_keeps_nobody_from_starting(tmp_path: Path) -> None:
     ended = launched(tmp_path, "all_reduce._MEET_S = 0.5", "all_reduce._meet = lambda *_: sys.exit(0)")
     assert ended[0][0] == 0, ended
-    assert "no all-reduce before the ranks start: 1 of 2 launchers had come after 1 s" in ended[0][1]
+    assert "all-reduce skipped: 1 of 2 launchers had come after 1 s" in ended[0][1]
     assert begun(tmp_path) == 1

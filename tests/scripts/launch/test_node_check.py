@@ -6,7 +6,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.render_cases import golden_requests, rendered
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.nodecheck import node_check
-from trainjob.launch.nodecheck.node_check import Need, first_finding
-from trainjob.launch.witness.evidence import _BROKEN_GPU
+from trainjob.launch.nodecheck.node_check import Requirements, first_finding
+from trainjob.launch.witness.evidence import BROKEN_GPU
 from trainjob.records import causes
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 SOUND = "0, GPU-a, 0\n1, GPU-b, [N/A]\n"
 
 
@@ -45,27 +44,27 @@ def nvidia_smi(folder: Path, printed: str, code: int = 0) -> dict[str, str]:
 )
 def test_gpus(tmp_path: Path, printed: str, code: int, visible: str, finding: str | None) -> None:
     environ = {**nvidia_smi(tmp_path / "bin", printed, code), "CUDA_VISIBLE_DEVICES": visible}
-    found = first_finding(RunPaths(tmp_path), Need(2, None, environ))
+    found = first_finding(RunPaths(tmp_path), Requirements(2, None, environ))
     assert (found is None) if finding is None else (found is not None and found.text.startswith(finding)), found
 
 
 def test_data_that_can_not_be_read_and_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, data = RunPaths(tmp_path), str(tmp_path / "data")
-    found = first_finding(paths, Need(0, data, {}))
+    found = first_finding(paths, Requirements(0, data, {}))
     assert found == (f"the data folder {data} can't be read: No such file or directory", True)
     (tmp_path / "data").mkdir()
-    assert first_finding(paths, Need(0, data, {})) is None
+    assert first_finding(paths, Requirements(0, data, {})) is None
     monkeypatch.setattr(node_check, "_LEAST_FREE_BYTES", 1 << 60)
-    full = first_finding(paths, Need(0, data, {}))
+    full = first_finding(paths, Requirements(0, data, {}))
     assert full is not None
-    assert not full.is_nodes
+    assert not full.is_node_fault
     assert "GB are free in" in full.text
 
 
 def test_a_clock_that_differs_from_the_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = node_check.time.time()  # type: ignore[attr-defined] # the module's own
     monkeypatch.setattr("trainjob.launch.nodecheck.node_check.time.time", lambda: now - 500)
-    found = first_finding(RunPaths(tmp_path), Need(0, None, {}))
+    found = first_finding(RunPaths(tmp_path), Requirements(0, None, {}))
     assert found is not None
     assert found.text.startswith("its clock is ")
     assert "behind that of the storage" in found.text
@@ -76,7 +75,7 @@ def test_what_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/sh\nsleep 1\n")
     smi.chmod(0o755)
-    found = first_finding(RunPaths(tmp_path), Need(1, None, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
+    found = first_finding(RunPaths(tmp_path), Requirements(1, None, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
     assert found == ("its GPUs did not answer within 0.2 s", True)
 
 
@@ -94,13 +93,14 @@ def test_tight_limits_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("xid", "broken"), [(79, True), (48, True), (13, False), (31, False)])
 def test_a_programs_own_mistakes_do_not_condemn_a_gpu(xid: int, broken: bool) -> None:
     message = f"NVRM: Xid (PCI:0000:3b:00): {xid}, pid=1234, name=python, text"
-    assert bool(re.search(_BROKEN_GPU, message)) is broken
+    assert bool(re.search(BROKEN_GPU, message)) is broken
 
 
 def launched(folder: Path, printed: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Return what a launcher has left that mpirun in a Slurm job has started."""
     (folder / "code").mkdir()
-    shutil.copy(GOLDEN / "slurm-command.job.json", folder / "job.json")
+    job = rendered(golden_requests()["slurm-command"]).files["job.json"]
+    (folder / "job.json").write_bytes(job.content)
     ranking = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
     local = {f"OMPI_COMM_WORLD_LOCAL_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
     flags = ("--launcher", "openmpi", "--accelerator", "gpu", "--node-check", "on")

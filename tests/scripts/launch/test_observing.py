@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.gc_monitor_tables import BOARDS, PROCESSES
 from tests.support.waiting import LIMIT_S, until
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.rank_environment import Watched
@@ -154,6 +155,16 @@ def test_what_a_rank_uses_of_an_amd_gpu(
     [sample] = Sampler([Watched(1, 0, os.getpid(), {"TRAINJOB_RANK_DEVICE": "cuda:1", **visible})]).sample()
     assert sample.devices == ([] if device is None else [device])
     assert "--showuse --showmeminfo vram --showpower --json" in (tmp_path / "rocm-smi.asked").read_text()
+
+
+def test_an_ipu_is_of_the_rank_whose_process_is_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = tmp_path / "gc-monitor"
+    monitor.write_text(f"#!/bin/sh\ncat <<'END'\n{BOARDS}{PROCESSES.replace('4242', str(os.getpid()))}END\n")
+    monitor.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    ranks = [Watched(1, rank, pid, {"TRAINJOB_RANK_DEVICE": "ipu"}) for rank, pid in ((0, os.getpid()), (1, 1))]
+    devices = {sample.rank: sample.devices for sample in Sampler(ranks).sample()}
+    assert devices == {0: [usage.DeviceUse("IPU 1", power_w=92.4)], 1: []}
 
 
 def test_no_samples_but_the_first_where_the_site_wants_none(launch: Callable[..., RunPaths]) -> None:

@@ -10,7 +10,7 @@ from tests.support.gc_monitor_tables import BOARDS, PROCESSES
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import find
 from trainjob.kinds.table import cluster_of
-from trainjob.machines.devices import asking
+from trainjob.machines import devices as asking
 
 GPUS = cluster_of({"kind": "local", "accelerator": "gpu", "accelerators": 2})
 

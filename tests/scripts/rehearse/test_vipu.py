@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.standin_programs import Pod, partition
-from trainjob.machines.devices import tools
+from trainjob.machines import devices
 
 SIXTEEN = ("--num-replicas=16", "--num-instances=4")
 
@@ -179,12 +179,12 @@ def test_gc_monitor_shows_the_boards_and_who_uses_them(pod: Pod, tmp_path: Path)
     idle = pod.run("gc-monitor").stdout
     assert "Partition: p16 [active] has 16 reconfigurable IPUs" in idle
     assert len({len(line) for line in idle.splitlines() if line.startswith(("+", "|"))}) == 1
-    assert [(one.device, one.process) for one in tools.ipus(idle)] == [(f"IPU {ipu}", "") for ipu in range(16)]
+    assert [(one.device, one.process) for one in devices.ipus(idle)] == [(f"IPU {ipu}", "") for ipu in range(16)]
     assert idle.endswith("No attached processes in partition p16\n")
     assert "Partition: p2 has 2 reconfigurable IPUs" in pod.run("gc-monitor", "--all-partitions").stdout
     words = ("--num-instances=2", "--num-replicas=4", "--ipus-per-replica=2", "--vipu-partition=p16")
     seen = tmp_path / "seen"
     pod.poprun(*words, sys.executable, "-c", LOOKS, str(seen))
-    used = [one for one in tools.ipus(seen.read_text()) if one.process]
+    used = [one for one in devices.ipus(seen.read_text()) if one.process]
     assert [one.device for one in used] == [f"IPU {ipu}" for ipu in range(8)]
     assert len({one.process.split()[0] for one in used}) == 2

@@ -17,7 +17,7 @@ from tests.support.pod_cases import pod_request, site
 from tests.support.render_cases import HOSTILE, rendered
 from trainjob.backends import folder
 from trainjob.contract.paths import RunPaths
-from trainjob.rehearse import pod_environment
+from trainjob.rehearse import pod
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,7 +35,7 @@ def run(
     base: Path, values: dict[str, Any], *arguments: str, code: int = 0, mpirun: str = "none", **job: Any
 ) -> tuple[RunPaths, list[Any]]:
     """Run a job of a recorder under the stand-in; return the run and what each rank recorded."""
-    pod_environment.write_programs(base / "bin", sys.executable)
+    pod.write_programs(base / "bin", sys.executable)
     (base / "recorder.py").write_text(RECORDER)
     command = [sys.executable, str(base / "recorder.py"), str(base), *arguments]
     paths = folder.create(base / "a run", rendered(pod_request(values, command=command, **job)), None, None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -181,3 +183,42 @@ def test_the_runtime_is_found_although_the_user_has_set_pythonsafepath(tmp_path:
     lines = f'TRAINJOB_RUN_DIR=$PWD\nuse_python {sys.executable}\ncd code && "$TRAINJOB_PYTHON" -m runtime'
     assert bash.run(lines, PYTHONSAFEPATH="1").out == "the runtime\n"
     assert bash.run(f'{lines} && echo "${{PYTHONPATH:-}}"').out == "the runtime\n\n"
+
+
+@pytest.mark.parametrize("home", ["", None])
+def test_a_page_knows_the_users_home_where_the_environment_lacks_it(bash: Bash, home: str | None) -> None:
+    lines = 'printf "%s" "$HOME"' if home is None else 'HOME=""; . "$TRAINJOB_SHELL/record.sh"; printf "%s" "$HOME"'
+    environ = bash.environ()
+    del environ["HOME"]
+    ended = subprocess.run(
+        ["bash", "-c", bash.text(lines)], cwd=bash.folder, env=environ, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (0, pwd.getpwuid(os.getuid()).pw_dir), ended.stderr
+
+
+def test_a_checkpoint_is_asked_for_before_the_time_limit(bash: Bash) -> None:
+    saves = 'exit(75 if pathlib.Path("requeue").write_text("5") else 1)'
+    ranks = f"exec python3 -c 'import signal, pathlib; {BLOCKS}signal.sigwait({{10}}); {saves}'"
+    said = bash.run("time_limit_s=8 time_limit_margin_s=7\n" + PAGE % ranks)
+    assert (said.code, bash.word("state")) == (75, "STOPPED")
+    assert "the time limit of 8 s is near" in said.err
+    assert [event.what for event in events.read(RunPaths(bash.folder))] == ["began", "signal", "ended"]
+
+
+def test_the_time_limit_ends_what_does_not_stop(bash: Bash) -> None:
+    said = bash.run("time_limit_s=2 time_limit_margin_s=1\n" + PAGE % "while :; do sleep 0.1; done")
+    assert (said.code, bash.word("state")) == (143, "TIMEOUT")
+
+
+def test_a_run_that_ends_in_time_leaves_nobody_waiting_for_the_limit(bash: Bash) -> None:
+    said = bash.run("time_limit_s=100000 time_limit_margin_s=1\n" + PAGE % "true")
+    assert (said.code, bash.word("state")) == (0, "COMPLETED")
+    words = str(bash.folder).encode()
+    until(lambda: not [pid for pid in Path("/proc").glob("[0-9]*") if words in _environment(pid)], "nobody waits")
+
+
+def _environment(pid: Path) -> bytes:
+    try:
+        return (pid / "environ").read_bytes()
+    except OSError:
+        return b""

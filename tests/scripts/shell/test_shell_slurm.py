@@ -354,15 +354,64 @@ def requeues(bash: Bash, *settings: str, leaves: str = "") -> str:
     return said.err
 
 
+def shows(job: str, hostnames: str = "") -> str:
+    """Return a scontrol that shows a running job with the fields `job`, and expands any host list to `hostnames`."""
+    shown = f"JobId=7 JobState=RUNNING Restarts=0 Reason=None {job} "
+    return f"case $* in *hostnames*) printf '%s\\n' {hostnames} ;; *) echo '{shown}' ;; esac"
+
+
+def updates(bash: Bash) -> list[str]:
+    return [call for call in bash.calls("scontrol") if call.startswith(("requeue", "update"))]
+
+
 @pytest.mark.parametrize("excluded", ["(null)", "n9"])
 def test_a_node_that_the_launcher_blames_is_avoided_by_the_next_attempt(bash: Bash, excluded: str) -> None:
-    bash.program("scontrol", f"echo 'JobId=7 JobState=RUNNING Restarts=0 Reason=None ExcNodeList={excluded} '")
+    bash.program("scontrol", shows(f"ExcNodeList={excluded}", "n9"))
     bash.program("sinfo", SINFO)
     requeues(bash, leaves="echo n2 rank 1 lost its GPU >.bad_node")
     assert bash.word("excluded_nodes") == "n2\t1\trank 1 lost its GPU"
     theirs = "" if excluded == "(null)" else "n9,"
-    updates = [call for call in bash.calls("scontrol") if call.startswith(("requeue", "update"))]
-    assert updates == ["requeue 7", f"update JobId=7 ExcNodeList={theirs}n2"]
+    # Cleared first: Slurm 22.05 adds to the list that there is.
+    assert updates(bash) == ["requeue 7", "update JobId=7 ExcNodeList=", f"update JobId=7 ExcNodeList={theirs}n2"]
+
+
+def test_a_node_that_is_used_again_is_no_longer_excluded(bash: Bash) -> None:
+    bash.program("scontrol", shows("ExcNodeList=n[1-2,9]", "n1 n2 n9"))
+    bash.program("sinfo", SINFO)
+    bash.write("excluded_nodes", "n1\t1\tfailed\nn2\t1\tfailed\nn3\t2\tfailed\n")
+    assert "too few nodes would be left without n1" in requeues(bash)
+    assert updates(bash)[-2:] == ["update JobId=7 ExcNodeList=", "update JobId=7 ExcNodeList=n9,n2,n3"]
+
+
+@pytest.mark.parametrize("asked", ["ReqNodeList=n[1-2]", "Features=(a100|h100)&ib"])
+def test_no_node_is_excluded_from_a_job_that_asks_for_certain_nodes(bash: Bash, asked: str) -> None:
+    bash.program("scontrol", shows(f"ExcNodeList=(null) {asked}"))
+    bash.program("sinfo", SINFO)
+    said = requeues(bash, leaves="echo n2 rank 1 lost its GPU >.bad_node")
+    assert "so none of them is excluded" in said
+    assert updates(bash) == ["requeue 7", "update JobId=7 ExcNodeList="]
+
+
+def test_only_nodes_with_the_features_of_the_job_are_counted_as_left(bash: Bash) -> None:
+    nodes = ("n1 idle a100,ib", "n2 idle a100,ib", "n3 idle a100,ib", "n4 idle v100", "n5 idle v100,ib")
+    bash.program("sinfo", "printf '%s\\n' " + " ".join(f"'{node}'" for node in nodes))
+    bash.program("scontrol", shows("Features=a100&ib"))
+    bash.write("excluded_nodes", "n1\t1\tfailed\nn2\t1\tfailed\n")
+    assert bash.run("job=7; nodes_to_exclude", **NODES).out == "n2\n"
+
+
+def test_a_fault_of_every_node_ends_the_run(bash: Bash) -> None:
+    """A data folder that is missing everywhere would exclude one node after the other."""
+    why = "did not pass the node check: data folder /data is missing"
+    bash.program("scontrol", shows("ExcNodeList=(null)"))
+    bash.program("sinfo", SINFO)
+    requeues(bash, leaves=f"echo n1 node n1 {why} >.bad_node")
+    assert bash.word("excluded_nodes") == f"n1\t1\t{why}"
+    bash.write("excluded_nodes", f"n1\t1\t{why}\nn3\t2\t{why}\n")
+    ended = bash.run(page(f"echo n2 node n2 {why} >.bad_node; echo 0 >requeue; exit 1"), **NODES)
+    assert (ended.code, bash.word("state")) == (1, "FAILED")
+    assert f"node n2 {why}, as 2 other nodes did before: the job is not started again" in ended.err
+    assert updates(bash).count("requeue 7") == 1
 
 
 def test_a_node_that_slurm_has_given_up_is_avoided(bash: Bash) -> None:
@@ -382,12 +431,12 @@ def test_the_attempt_after_one_that_died_with_its_first_node_names_that_node(bas
 def test_nodes_are_used_again_where_too_few_would_be_left(bash: Bash) -> None:
     bash.program("sinfo", SINFO)
     bash.write("excluded_nodes", "n1\t1\tfailed\nn2\t1\tfailed\nn3\t2\tfailed\n")
-    said = bash.run("nodes_to_exclude", **NODES)
+    said = bash.run("job=7; nodes_to_exclude", **NODES)
     # Of four that work, two must be left.
     assert said.out == "n2,n3\n"
     assert said.err == "trainjob: too few nodes would be left without n1: it is used again\n"
     bash.program("sinfo", "exit 1")
-    assert bash.run("nodes_to_exclude", **NODES).out == ""
+    assert bash.run("job=7; nodes_to_exclude", **NODES).out == ""
 
 
 def test_no_name_that_is_none_of_a_node_reaches_scontrol(bash: Bash) -> None:
@@ -395,7 +444,7 @@ def test_no_name_that_is_none_of_a_node_reaches_scontrol(bash: Bash) -> None:
     requeues(bash, leaves="echo 'n2;reboot is bad' >.bad_node")
     assert bash.word("excluded_nodes") is None
     bash.write("excluded_nodes", "n1 x\t1\tfailed\n$(reboot)\t1\tfailed\n")
-    assert bash.run("nodes_to_exclude", **NODES).out == "\n"
+    assert bash.run("job=7; nodes_to_exclude", **NODES).out == "\n"
 
 
 def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash: Bash) -> None:

@@ -36,7 +36,7 @@ def written(folder: Path, update: int, run: str = _RUN) -> None:
     metadata, files = {"update": str(update)}, {}
     for name in (MODEL, TRAINING):
         tensors = {"weight": torch.full((3, 2), float(update)), "bias": torch.zeros(2)}
-        files[name] = safetensors.save_durably(folder / name, tensors, metadata)._asdict()
+        files[name] = safetensors.save_durably(folder / name, tensors, metadata)
     index = {"contract": 1, "update": update, "run": run, "files": files}
     (folder / INDEX).write_text(json.dumps(index))
 

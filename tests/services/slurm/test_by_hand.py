@@ -1,4 +1,4 @@
-"""Folders rendered for Slurm, handed to plain sbatch: arrays, follow-ups, bounds, nodes that see other folders."""
+"""Folders rendered for Slurm, handed to plain sbatch: arrays, follow-ups, bounds, and nodes that fail or see others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 from tests.support.local_runs import Here, Run
 from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_said
 from tests.support.waiting import until
-from trainjob.rehearse.slurm.description import Description, Partition
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -23,7 +24,7 @@ CPUS = {"nodes": {"count": 2, "cpus": 4}}
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(Description(nodes=2, partitions=(Partition("cpu"),))) as made:
+    with private_slurm(Description(nodes=2, partitions=(SlurmPartition("cpu"),))) as made:
         yield made
 
 
@@ -149,3 +150,52 @@ def test_run_as_an_ordinary_script_it_says_what_it_is_for(login: Login) -> None:
     ended = login.slurm.run(["bash", "job.sbatch"], folder=run.folder, check=False)
     assert (ended.code, ended.stderr) == (1, "trainjob: this script is for Slurm; in its folder: sbatch job.sbatch\n")
     assert not (run.folder / "attempt").exists()
+
+
+# -- a run continues without the node that failed it ------------------------------------------------------------------
+
+
+def wait_until_complete(login: Login, run: Run) -> None:
+    wait_through_requeues(login)
+    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_said(run)
+
+
+def test_the_attempt_after_a_lost_device_runs_on_another_node(login: Login) -> None:
+    # With a checkpoint there is something to continue from.
+    fails = "mkdir -p $TRAINJOB_RUN_DIR/checkpoints/update-00000005; echo CUDA error: uncorrectable ECC error; exit 1"
+    shows = "echo $SLURMD_NODENAME >>$TRAINJOB_RUN_DIR/ran; "
+    run = login.render("--", "bash", "-c", f'{shows} if [ "$TRAINJOB_ATTEMPT" = 1 ]; then {fails}; fi')
+    login.sbatch(run)
+    wait_until_complete(login, run)
+    first, second = (run.folder / "ran").read_text().split()
+    assert first != second
+    assert (run.word("excluded_nodes") or "").split("\t")[:2] == [first, "1"]
+
+
+def test_a_node_that_does_not_pass_the_node_check_is_left_out_before_a_rank_has_begun(login: Login) -> None:
+    no_data = 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then export TRAINJOB_DATA_DIR=/nowhere; fi'
+    login.cluster("checked", **CPUS, node_check=True, prologue=[no_data])
+    run = login.render("--", "bash", "-c", "echo $SLURMD_NODENAME >>$TRAINJOB_RUN_DIR/ran", cluster="checked")
+    login.sbatch(run, TRAINJOB_PROLOGUE="")
+    wait_until_complete(login, run)
+    second = (run.folder / "ran").read_text().strip()
+    [(first, attempt, why)] = [line.split("\t") for line in (run.word("excluded_nodes") or "").splitlines()]
+    assert (attempt, {first, second}) == ("1", {"node1", "node2"})
+    assert "did not pass the node check: the data folder /nowhere can't be read" in why
+
+
+def test_a_follow_up_continues_a_run_whose_first_node_died(login: Login) -> None:
+    """The last of this file: the Slurm that its tests share has one node less afterwards."""
+    login.cluster("strict", **CPUS, directives={"no-requeue": True}, queue_follow_up=True)
+    run = login.render("--", "bash", "-c", 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then sleep 600; fi', cluster="strict")
+    login.sbatch(run)
+    until(lambda: (run.folder / "logs/rank-0000.log").exists(), "the rank to start", LIMIT_S)
+    node = run.word(".nodes")
+    assert node
+    follow_up = run.word(".follow_up")
+    faults.kill_daemon(login.slurm, node)
+    faults.give_up(login.slurm, node)
+    wait_until_complete(login, run)
+    assert run.word("job_id") == follow_up
+    assert (run.word("excluded_nodes") or "").split("\t")[::2] == [node, "failed"]
+    assert follow_up

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.local_runs import Here, Run
 from tests.support.slurm_jobs import LIMIT_S, Login, everything_said
-from trainjob.rehearse.slurm.description import Description, Partition
+from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(600)
@@ -54,7 +54,7 @@ OF_ONE_JOB = (
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
     affinity = {"TaskPlugin": "task/affinity"}
-    with private_slurm(Description(nodes=2, cpus=2, partitions=(Partition("cpu"),), settings=affinity)) as made:
+    with private_slurm(Description(nodes=2, cpus=2, partitions=(SlurmPartition("cpu"),), settings=affinity)) as made:
         yield made
 
 

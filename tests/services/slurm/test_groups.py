@@ -45,7 +45,7 @@ def test_ranks_are_numbered_through_all_groups_and_come_back_after_a_requeue(slu
     faults.start_soon(slurm, job)
 
     def is_over() -> bool:
-        faults.wake_backfill(slurm, job)
+        faults.trigger_backfill(slurm, job)
         return not reasons()
 
     until(is_over, "the job to end", LIMIT_S, POLL_S)

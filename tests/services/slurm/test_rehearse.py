@@ -16,7 +16,7 @@ from trainjob.contract.errors import UserError
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 from trainjob.machines.process import CommandError
-from trainjob.rehearse.slurm import faults, folders, private, root
+from trainjob.rehearse.slurm import faults, private, root
 from trainjob.rehearse.slurm.description import Description, twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
@@ -169,12 +169,12 @@ def test_leaves_nothing_behind_when_it_is_ended(needs: Callable[[str], Path], ho
     until(lambda: not Path(f"/proc/{first}").exists() and not _processes_that_name(folder), "all of it to end")
     if how == signal.SIGKILL:
         assert folder.exists()
-        folders.remove_leftovers()
+        private.remove_leftovers()
     assert not folder.exists()
 
 
 def test_leaves_the_folder_of_one_that_lives(slurm: PrivateSlurm) -> None:
-    folders.remove_leftovers()
+    private.remove_leftovers()
     assert (slurm.folder / "slurm.conf").exists()
 
 

@@ -126,7 +126,7 @@ SOON = {"time_limit": "00:02:00", "nodes": ONE_RANK_NODES}
 TO_STEPS = {**SOON, "time_limit_signal": {"to": "steps", "margin_s": 60}}
 TO_BATCH = {**SOON, "time_limit_signal": {"to": "batch", "margin_s": 60}}
 CANCELS = "cancels"  # a partition whose preempted jobs are cancelled
-IN_TURN = ("preempted", "cancelled", "requeued", "first-node", "last-node", "killed")
+IN_TURN = ("preempted", "cancelled", "requeued", "first-node", "last-node")
 # Reads the options that job scripts give, and hands on what a clean environment lets through.
 APPTAINER = """\
 #!{python}
@@ -164,7 +164,12 @@ def login(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
     twin = twin_of(parsed(settings(preemption="requeue")), nodes_needed=2)
     cancels = dataclasses.replace(twin.partitions[0], name=CANCELS, preempt_mode="CANCEL")
     with private_slurm(
-        dataclasses.replace(twin, nodes=25, daemons=None, partitions=(*twin.partitions, cancels))
+        dataclasses.replace(
+            twin,
+            groups=(dataclasses.replace(twin.groups[0], count=23),),
+            daemons=None,
+            partitions=(*twin.partitions, cancels),
+        )
     ) as slurm:
         login = Login(user(tmp_path_factory.mktemp("user")), slurm, nodes=ONE_RANK_NODES)
         login.cluster("steps", **TO_STEPS)
@@ -257,16 +262,6 @@ def test_row_7_a_lost_node_whose_ranks_live_on_is_fenced(jobs: dict[str, Watched
     until(lambda: not faults.ranks_of(watched.paths), "the old attempt's ranks to end", LIMIT_S)
     attempts = [json.loads(line)["attempt"] for line in (watched.run.folder / "metrics.jsonl").read_text().splitlines()]
     assert attempts == sorted(attempts)
-
-
-def test_row_8_a_killed_rank_is_named(jobs: dict[str, Watched]) -> None:
-    watched = jobs["killed"]
-    watched.wait_until_at_work()
-    faults.kill_rank(watched.paths, 1)
-    watched.wait_until_over()
-    failure = json.loads((watched.run.folder / "failure.json").read_text())
-    assert (failure["rank"], failure["exit_code"]) == (1, 137)
-    assert (watched.run.word("state"), watched.run.word("exit_code")) == ("FAILED", "137"), everything_said(watched.run)
 
 
 # -- a row that needs a Slurm of its own: whether the job's signal is sent holds for all of it -------------------------

@@ -14,7 +14,7 @@ from tests.support.login_node import LoginNode, free_port
 from trainjob.contract.errors import UserError
 from trainjob.machines import remote_files
 from trainjob.machines.process import CommandError
-from trainjob.machines.ssh import connection
+from trainjob.machines.ssh.connection import Target
 from trainjob.machines.ssh.machine import SshMachine
 
 HOSTILE = [
@@ -93,8 +93,7 @@ def test_one_connection_is_shared(login: SshMachine, node: LoginNode) -> None:
 def test_a_connection_that_the_user_opened_is_shared(node: LoginNode) -> None:
     # The site would ask: nothing but the open connection lets anybody in.
     machine = SshMachine("login")
-    opening = connection.opening_command("login", None, connection.settings("login", None))
-    subprocess.run(["sh", "-c", opening], check=True)
+    subprocess.run(["sh", "-c", Target("login", None).opening_command], check=True)
     (node.folder / "authorized").write_text("")
     assert machine.run(["echo", "in"]).text == "in\n"
     machine.disconnect()

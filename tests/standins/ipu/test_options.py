@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
+from tests.support.standin_models import Scaled, options_of
 
 EVERY_SETTER = [
     ("deviceIterations", 4),
@@ -49,8 +54,10 @@ def test_a_loader_freezes_options_and_a_clone_is_free(poptorch: Any) -> None:
     poptorch.DataLoader(options, torch.utils.data.TensorDataset(torch.zeros(8, 1)))
     with pytest.raises(AttributeError, match="Can't modify frozen Options"):
         options.Training.gradientAccumulation(2)
-    assert options.clone().deviceIterations(3).device_iterations == 3
+    for copied in (options.clone(), copy.deepcopy(options)):
+        assert copied.deviceIterations(3).device_iterations == 3
     assert options.device_iterations == 2
+    assert "device_iterations=2" in repr(options)
 
 
 def test_defaults(poptorch: Any) -> None:
@@ -119,25 +126,46 @@ def test_distributed_reads_open_mpi(poptorch: Any, monkeypatch: pytest.MonkeyPat
     assert distributed.disable().numProcesses == 1
 
 
-def test_options_from_environment_and_file(poptorch: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """1.8: POPTORCH_DEFAULT_OPTIONS is JSON; POPTORCH_CACHE_DIR is a cache. 4.2: loadFromFile."""
-    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", '{"deviceIterations": 3}')
+def test_options_from_the_environment(poptorch: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """1.8: POPTORCH_DEFAULT_OPTIONS is JSON: "ConnectionType.OnDemand"; a list has the arguments of one call.
+
+    POPTORCH_CACHE_DIR is a cache.
+    """
+    given = {
+        "deviceIterations": 3,
+        "Training.gradientAccumulation": 4,
+        "connectionType": "ConnectionType.OnDemand",
+        "_Popart.set": ["saveInitializersToFile", "f.onnx"],
+        "outputMode": ["OutputMode.EveryN", 3],
+        "logDir": "logs.d",
+    }
+    monkeypatch.setenv("POPTORCH_DEFAULT_OPTIONS", json.dumps(given))
     monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path))
     options = poptorch.Options()
-    assert (options.device_iterations, options.executable_cache) == (3, str(tmp_path))
-    (tmp_path / "options").write_text(
+    assert (options.device_iterations, options.Training.gradient_accumulation) == (3, 4)
+    assert options.connection_type == poptorch.ConnectionType.OnDemand
+    assert options._Popart.options == {"saveInitializersToFile": "f.onnx"}
+    assert (options.output_mode, options.output_return_period) == (poptorch.OutputMode.EveryN, 3)
+    assert (options.log_dir, options.executable_cache) == ("logs.d", str(tmp_path))
+    assert options.available_memory_proportion == {}
+
+
+def test_options_from_a_file(poptorch: Any, tmp_path: Path) -> None:
+    """4.2: loadFromFile; poptorch.options.ConfigFileError names the line."""
+    file, options = tmp_path / "my.conf", poptorch.Options()
+    file.write_text(
         "# ours\ndeviceIterations(5)\nTraining.gradientAccumulation(4)\n"
         "outputMode(poptorch.OutputMode.EveryN, 2)\nPrecision.setPartialsType(torch.half)\n"
     )
-    options.loadFromFile(str(tmp_path / "options"))
-    assert (options.device_iterations, options.Training.gradient_accumulation, options.output_return_period) == (
-        5,
-        4,
-        2,
-    )
-    (tmp_path / "bad").write_text("__import__('os').system('true')\n")
+    options.loadFromFile(str(file))
+    assert (options.device_iterations, options.Training.gradient_accumulation) == (5, 4)
+    assert options.output_return_period == 2
+    file.write_text("deviceIterations(4)\noutputMode(poptorch.OutputMode.All")
+    with pytest.raises(poptorch.options.ConfigFileError, match=r"line 2 of my\.conf"):
+        options.loadFromFile(str(file))
+    file.write_text("__import__('os').system('true')\n")
     with pytest.raises((ValueError, AttributeError)):
-        options.loadFromFile(str(tmp_path / "bad"))
+        options.loadFromFile(str(file))
 
 
 BLOCKED = ["useIpuId", "replicationFactor", "Distributed.disable", "Distributed.setEnvVarNames"]
@@ -232,3 +260,69 @@ def test_the_ipu_model_has_no_replicas(poptorch: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
     with pytest.raises(poptorch.Error, match="does not support replication, and there are 2"):
         compiled(poptorch, poptorch.Options().replicationFactor(2))
+
+
+def test_equal_options_are_printed_alike(poptorch: Any) -> None:
+    def printed(ipu: int) -> str:
+        strategy = poptorch.ShardedExecution(poptorch.Stage("A", "B").ipu(ipu), "C")
+        return str(poptorch.Options().setExecutionStrategy(strategy))
+
+    assert str(poptorch.Options()) == str(poptorch.Options())
+    assert printed(1) == printed(1) != printed(0)
+
+
+def test_a_period_is_ignored_unless_it_is_used(poptorch: Any) -> None:
+    assert poptorch.Options().outputMode(poptorch.OutputMode.All, output_return_period=5).output_return_period == 1
+    assert poptorch.Options().defaultOutputMode()
+
+
+def test_options_for_messages_are_kept(poptorch: Any) -> None:
+    """Source code location and names of operations."""
+    options = poptorch.Options().sourceLocationExcludes(["mine"]).appendToLocationExcludes("yours", "ours")
+    assert options.source_location_excludes == ["mine", "yours", "ours"]
+    assert options.module_namescope
+    assert not options.disableModuleNamescope().module_namescope
+
+
+def test_one_object_of_options_serves_training_and_inference(poptorch: Any) -> None:
+    """outputMode: "Default: All for inference, Final for training"; the user's own options stay as they are."""
+    options, model = options_of(poptorch), Scaled(poptorch)
+    training, inference = poptorch.trainingModel(model, options), poptorch.inferenceModel(model, options)
+    assert options.defaultOutputMode()
+    assert training.options.output_mode == poptorch.OutputMode.Final
+    assert inference.options.output_mode == poptorch.OutputMode.All
+
+
+def test_the_mean_is_taken_as_the_accumulators_ask(poptorch: Any) -> None:
+    """setMean…Strategy: "The default … is Running when the accum_type of the optimizer is … float16"."""
+
+    def strategy(**how: Any) -> str:
+        model = Scaled(poptorch)
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, **how)
+        training = poptorch.trainingModel(model, options_of(poptorch), optimizer).options.Training
+        return str(training.meanAccumulationAndReplicationReductionStrategy.name)
+
+    assert strategy() == "Post"
+    assert strategy(accum_type=torch.float16) == "Running"
+    assert strategy(accum_type=torch.float16, use_combined_accum=True) == "Post"
+
+
+@pytest.mark.parametrize(
+    ("setter", "value"),
+    [("randomSeed", "7"), ("useIpuId", "0"), ("connectionType", "Never"), ("syncPattern", 1)],
+)
+def test_a_value_of_another_type_is_an_assertion_error(poptorch: Any, setter: str, value: Any) -> None:
+    with pytest.raises(AssertionError):
+        getattr(poptorch.Options(), setter)(value)
+
+
+def test_precision_takes_a_policy(poptorch: Any) -> None:
+    """autocastPolicy, and model.autocast() of every module."""
+    precision = poptorch.Options().Precision
+    assert precision.autocastPolicy(poptorch.autocasting.Policy([nn.Conv2d])) is precision
+    with pytest.raises(ValueError, match="autocastPolicy must be set"):
+        precision.autocastPolicy("half")
+    model: Any = nn.Sequential(nn.Linear(1, 1))
+    model.autocast()
+    model[0].autocast(False)
+    assert poptorch.inferenceModel(model.eval(), options_of(poptorch))(torch.ones(1, 1)).shape == (1, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,114 +80,24 @@ def test_two_loss_functions_need_a_final_loss(poptorch: Any) -> None:
 # -- what a traced graph keeps -------------------------------------------------------------------
 
 
-def test_a_tensor_that_is_no_buffer_stays_a_constant(poptorch: Any) -> None:
-    """PyTorch buffers: "the PyTorch tracer will capture the value for model.i … and then freeze the value"."""
-
-    class Counts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.count = torch.tensor([0.0])
-
-        def forward(self) -> Any:
-            self.count += 1
-            return self.count
-
-    inference = poptorch.inferenceModel(Counts().eval(), options_of(poptorch))
-    assert [inference().item() for _ in range(3)] == [1.0, 1.0, 1.0]
-
-
 def test_an_anchor_has_a_mode(poptorch: Any) -> None:
-    """anchorTensor: "Specifies when data should be returned. Default to None: the same as for model outputs"."""
+    """anchorTensor: "Specifies when data should be returned. Default to None: the same as for model outputs".
+
+    Debugging: getTensorNames, getAnchoredTensor.
+    """
     model = Scaled(poptorch)
     options = options_of(poptorch, iterations=4)
     for name, mode in (("all", ("All",)), ("every", ("EveryN", 2)), ("sum", ("Sum",)), ("last", ())):
         options.anchorTensor(
             name, "Gradient___weight", *[poptorch.OutputMode[one] if isinstance(one, str) else one for one in mode]
         )
+    options.anchorTensor("updated", "UpdatedVar___weight")
     training = poptorch.trainingModel(model, options, sgd(model))
     training(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
+    assert "Gradient___weight" in training.getTensorNames()
+    assert training.getAnchoredTensor("updated").item() == 1.0 - 0.5 * (1 + 2 + 3 + 4)
     seen = {name: training.getAnchoredTensor(name).tolist() for name in ("all", "every", "sum", "last")}
     assert seen == {"all": [1.0, 2.0, 3.0, 4.0], "every": [2.0, 4.0], "sum": 10.0, "last": 4.0}
-
-
-# -- options -------------------------------------------------------------------------------------
-
-
-def test_one_object_of_options_serves_training_and_inference(poptorch: Any) -> None:
-    """outputMode: "Default: All for inference, Final for training"; the user's own options stay as they are."""
-    options, model = options_of(poptorch), Scaled(poptorch)
-    training, inference = poptorch.trainingModel(model, options), poptorch.inferenceModel(model, options)
-    assert options.defaultOutputMode()
-    assert training.options.output_mode == poptorch.OutputMode.Final
-    assert inference.options.output_mode == poptorch.OutputMode.All
-
-
-def test_the_mean_is_taken_as_the_accumulators_ask(poptorch: Any) -> None:
-    """setMean…Strategy: "The default … is Running when the accum_type of the optimizer is … float16"."""
-
-    def strategy(**how: Any) -> str:
-        model = Scaled(poptorch)
-        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, **how)
-        training = poptorch.trainingModel(model, options_of(poptorch), optimizer).options.Training
-        return str(training.meanAccumulationAndReplicationReductionStrategy.name)
-
-    assert strategy() == "Post"
-    assert strategy(accum_type=torch.float16) == "Running"
-    assert strategy(accum_type=torch.float16, use_combined_accum=True) == "Post"
-
-
-@pytest.mark.parametrize(
-    ("setter", "value"),
-    [("randomSeed", "7"), ("useIpuId", "0"), ("connectionType", "Never"), ("syncPattern", 1)],
-)
-def test_a_value_of_another_type_is_an_assertion_error(poptorch: Any, setter: str, value: Any) -> None:
-    with pytest.raises(AssertionError):
-        getattr(poptorch.Options(), setter)(value)
-
-
-def test_precision_takes_a_policy(poptorch: Any) -> None:
-    """autocastPolicy, and model.autocast() of every module."""
-    precision = poptorch.Options().Precision
-    assert precision.autocastPolicy(poptorch.autocasting.Policy([nn.Conv2d])) is precision
-    with pytest.raises(ValueError, match="autocastPolicy must be set"):
-        precision.autocastPolicy("half")
-    model: Any = nn.Sequential(nn.Linear(1, 1))
-    model.autocast()
-    model[0].autocast(False)
-    assert poptorch.inferenceModel(model.eval(), options_of(poptorch))(torch.ones(1, 1)).shape == (1, 1)
-
-
-def test_defaults_from_the_environment_name_enumerations_and_calls(
-    poptorch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """POPTORCH_DEFAULT_OPTIONS: "ConnectionType.OnDemand"; a list has the arguments of one call."""
-    monkeypatch.setenv(
-        "POPTORCH_DEFAULT_OPTIONS",
-        '{"connectionType": "ConnectionType.OnDemand", "_Popart.set": ["saveInitializersToFile", "f.onnx"],'
-        ' "outputMode": ["OutputMode.EveryN", 3], "logDir": "logs.d"}',
-    )
-    options = poptorch.Options()
-    assert options.connection_type == poptorch.ConnectionType.OnDemand
-    assert options._Popart.options == {"saveInitializersToFile": "f.onnx"}
-    assert (options.output_mode, options.output_return_period) == (poptorch.OutputMode.EveryN, 3)
-    assert options.log_dir == "logs.d"
-    assert options.available_memory_proportion == {}
-
-
-def test_equal_options_are_printed_alike(poptorch: Any) -> None:
-    def printed(ipu: int) -> str:
-        strategy = poptorch.ShardedExecution(poptorch.Stage("A", "B").ipu(ipu), "C")
-        return str(poptorch.Options().setExecutionStrategy(strategy))
-
-    assert str(poptorch.Options()) == str(poptorch.Options())
-    assert printed(1) == printed(1) != printed(0)
-
-
-def test_a_wrong_line_of_a_file_is_named(poptorch: Any, tmp_path: Path) -> None:
-    """loadFromFile: poptorch.options.ConfigFileError."""
-    (tmp_path / "my.conf").write_text("deviceIterations(4)\noutputMode(poptorch.OutputMode.All")
-    with pytest.raises(poptorch.options.ConfigFileError, match=r"line 2 of my\.conf"):
-        poptorch.Options().loadFromFile(str(tmp_path / "my.conf"))
 
 
 # -- optimizers ----------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.support.local_runs import Here
@@ -27,29 +25,13 @@ def test_loading_is_measured_for_each_number_of_workers_on_two_ranks(here: Here)
     assert runs_left(here) == []
 
 
-def test_the_appetite_is_measured_and_said_with_a_plot(here: Here) -> None:
-    asked = ("--at", "1", "--loaders", "0", "--seconds", "0.2", "--measure-appetite", "--plot", "loader.svg")
+def test_the_training_rate_is_measured_and_said_with_a_plot(here: Here) -> None:
+    asked = ("--at", "1", "--loaders", "0", "--seconds", "0.2", "--measure-training-rate", "--plot", "loader.svg")
     told = here.run("bench", "loader", *asked).stdout
     assert "measured here with samples in memory" in told
     assert "loader-bound" in told
     assert (here.project / "loader.svg").read_text().lstrip().startswith("<?xml")
     assert runs_left(here) == []
-
-
-@pytest.mark.full
-def test_the_toy_net_is_grown_in_model_and_in_data(here: Here) -> None:
-    sizes = ("--width", "10", "--width", "20", "--size", "256", "--size", "512")
-    ended = here.run("bench", "growth", "--json", *sizes, "--at", "1", "--measured-epochs", "1", "--plot", "growth.svg")
-    assert "1 of 3: width 10, 256 samples\n" in ended.stderr
-    assert "3 of 3: width 10, 512 samples\n" in ended.stderr
-    rows = json.loads(ended.stdout)
-    assert [(row["width"], row["samples"], row["parameters"]) for row in rows] == [
-        (10, 256, 1241),
-        (20, 256, 2881),
-        (10, 512, 1241),
-    ]
-    assert all(row["seconds_per_epoch"] > 0 for row in rows)
-    assert (here.project / "growth.svg").exists()
 
 
 _STEPS = ("fused", "channels-last")

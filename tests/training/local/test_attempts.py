@@ -13,20 +13,6 @@ def by_hand(here: Here, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["bash", "job.sh"], cwd=folder, env=here.environ, start_new_session=True)
 
 
-def test_an_older_attempt_writes_no_state(here: Here) -> None:
-    here.write("my_script.py", STAY)
-    here.run("render", "--instances", "2", "-o", "job", "--", "python", "my_script.py")
-    run = here.at(str(here.project / "job"))
-    older = by_hand(here, run.folder)
-    run.wait_until_ready()
-    newer = by_hand(here, run.folder)
-    assert newer.wait(LIMIT_S) == 0
-    assert (run.word("attempt"), run.word("state")) == ("2", "COMPLETED")
-    older.terminate()
-    assert older.wait(LIMIT_S) == 143
-    assert (run.word("attempt"), run.word("state"), run.word("exit_code")) == ("2", "COMPLETED", "0")
-
-
 def test_an_attempt_by_hand_of_a_submitted_run_is_not_called_lost(here: Here) -> None:
     run = here.follow("false", code=1)
     (run.folder / "attempt").write_text("2\n")

@@ -10,26 +10,6 @@ from tests.support.local_runs import Here, what_follows
 from tests.support.waiting import until
 
 
-def test_cancel_ends_one_run_and_no_other(here: Here) -> None:
-    first, second = here.staying(), here.staying()
-    before = set(second.processes())
-    assert f"run {first.id} is CANCELLED" in here.run("cancel", first.id).stdout
-    assert not first.processes()
-    assert not first.washed()
-    # Its launcher may have forked what watches the ranks meanwhile.
-    assert before <= set(second.processes())
-    assert (second.status()["state"], len(second.washed())) == ("RUNNING", 2)
-
-
-def test_cancel_reaches_ranks_that_ignore_it(here: Here) -> None:
-    run = here.staying("--deaf")
-    cancelled = here.json("cancel", run.id, "--grace-s", "0.3")
-    assert cancelled["state"] == "CANCELLED"
-    assert not run.processes()
-    assert not run.washed()
-    assert run.word("state") == "CANCELLED"
-
-
 def test_a_rank_may_end_well_when_it_is_cancelled(here: Here) -> None:
     # Not by `print`, which may be in the middle of "ready".
     catches = "import os, signal, sys, time; signal.signal(15, lambda *_: sys.exit(os.write(1, b'saved') - 5))"
@@ -57,21 +37,6 @@ def test_a_run_whose_script_is_killed_while_it_is_cancelled_is_cancelled(here: H
     assert f"run {run.id} is CANCELLED" in what_follows(cancelling)
     assert not run.processes()
     assert "killed when it was cancelled" in here.run("status", run.id).stdout
-
-
-def test_cancel_of_a_lost_run_ends_what_is_left_of_it(here: Here) -> None:
-    run = here.staying("--deaf")
-    os.kill(run.script, signal.SIGKILL)
-    until(lambda: run.status()["state"] == "LOST", "LOST")
-    here.run("cancel", run.id)
-    assert not run.processes()
-
-
-def test_a_cancelled_run_resumes(here: Here) -> None:
-    run = here.staying()
-    here.run("cancel", run.id)
-    here.run("resume", run.id, "--follow")
-    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2")
 
 
 def test_cancel_of_a_run_that_was_started_by_hand_says_where_to_end_it(here: Here) -> None:

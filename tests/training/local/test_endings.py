@@ -9,20 +9,6 @@ import pytest
 from tests.support.local_runs import STAY, Here, Run, kill
 from tests.support.waiting import until
 
-# A rank with a child and two daemons; rank 0 fails once the file `release` is there, rank 1 continues.
-FAILING = STAY + 'time.sleep(60 * int(os.environ["RANK"]))\nsys.exit(5)\n'
-
-
-def test_a_rank_that_fails_fails_the_run_and_is_named(here: Here) -> None:
-    here.write("my_script.py", FAILING)
-    run = here.submit("python", "my_script.py")
-    run.wait_until_ready()
-    run.release()
-    run.wait("FAILED")
-    run.wait_until_nothing_is_left()
-    failed = run.status()["failure"]
-    assert (failed["rank"], failed["exit_code"], failed["tail"][-1]) == (0, 5, "ready")
-
 
 def test_status_names_the_first_failing_rank_and_shows_its_last_lines(here: Here) -> None:
     words = "import os, sys; r = os.environ['RANK']; print('last words of', r); sys.exit(3 if r == '1' else 0)"
@@ -33,16 +19,8 @@ def test_status_names_the_first_failing_rank_and_shows_its_last_lines(here: Here
     assert "rank 1 on" in shown
 
 
-def test_a_killed_rank_fails_the_run_and_nothing_is_left(here: Here) -> None:
-    run = here.staying()
-    kill(run.ranks()[:1])
-    run.wait("FAILED")
-    run.wait_until_nothing_is_left()
-    assert "exit code 137 (SIGKILL)" in here.run("status", run.id).stdout
-
-
+# One script, launcher or rank: see tests/support/backend_suite.py.
 KILLED: dict[str, tuple[Callable[[Run], list[int]], str, tuple[str, ...]]] = {
-    "script": (lambda run: [run.script], "LOST", ()),
     "guard": (lambda run: run.launchers[:1], "FAILED", ()),
     "launcher": (lambda run: run.launchers[1:], "FAILED", ("--deaf",)),
     "both launchers": (lambda run: run.launchers, "FAILED", ()),

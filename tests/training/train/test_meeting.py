@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from trainjob.launch import rank_environment
-from trainjob.train import meeting
+from trainjob.train import world
 
 LIMIT = timedelta(seconds=200)
 
 
 def exchange(rank: int, environ: dict[str, str], answers: Any, may_leave: Any) -> None:
-    store = meeting.store(rank, 2, environ, LIMIT)
+    store = world.store(rank, 2, environ, LIMIT)
     assert store is not None
     store.set(f"from-{rank}", f"rank {rank}")
     other = store.get(f"from-{1 - rank}").decode()
@@ -61,7 +61,7 @@ def test_two_ranks_meet_and_no_interface_is_open_that_was_not_chosen(tmp_path: P
 
 
 def test_without_a_word_of_the_run_torch_finds_its_own_store() -> None:
-    assert meeting.store(0, 2, {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, LIMIT) is None
+    assert world.store(0, 2, {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, LIMIT) is None
 
 
 def test_a_file_system_without_locks_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_a_file_system_without_locks_is_noticed(tmp_path: Path, monkeypatch: pyt
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(rank_environment.free_port(os.getpid())),
     }
-    store = meeting.store(0, 1, environ, LIMIT)
+    store = world.store(0, 1, environ, LIMIT)
     assert store is not None
     store.set("a", "b")
     assert store.get("a") == b"b"

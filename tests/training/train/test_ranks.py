@@ -18,7 +18,7 @@ from tests.support import SUPPORT
 from tests.support.runs_at_work import PACKAGE, finish, lines, log, make_run, start, train, train_here, wait_for
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
-from trainjob.train import evaluation, setup, world
+from trainjob.train import evaluation, opening, world
 from trainjob.train.engines.base import Engine
 from trainjob.train.samples.sources import TensorSource
 from trainjob.train.tasks.base import TaskData
@@ -27,7 +27,7 @@ FAILED = exits.USER_OR_CLUSTER_CAN_FIX
 
 
 def place(rank: int = 0, size: int = 1) -> Any:
-    return world.Place(rank, rank, size, torch.device("cpu"))
+    return world.RankPlace(rank, rank, size, torch.device("cpu"))
 
 
 def test_a_torch_without_distributed_names_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +228,6 @@ def test_instances_agree_on_equal_data() -> None:
         def gather(self, word: Any) -> list[Any]:
             return [word, word[::-1]]
 
-    setup.agree_on_data(world.World(place()), TaskData(None, identity="a"), 10)
+    opening.agree_on_data(world.World(place()), TaskData(None, identity="a"), 10)
     with pytest.raises(UserError, match="rank 1 has other training data"):
-        setup.agree_on_data(Other(place()), TaskData(None, identity="a"), 10)
+        opening.agree_on_data(Other(place()), TaskData(None, identity="a"), 10)

@@ -357,3 +357,13 @@ def test_the_working_folder_is_the_copy_of_the_project(tmp_path: Path) -> None:
     )
     assert train(run) == [0], log(run)
     assert (run.project / "was-here").read_text() == os.path.realpath(run.project)
+
+
+def test_two_instances_begin_with_the_weights_of_a_file(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "first", updates=3)
+    assert train_here(first) == 0
+    file = checkpoints.folders(first.checkpoints)[0] / checkpoints.MODEL
+    second = make_run(tmp_path / "second", updates=2, instances=2, init_from=str(file), learning_rate=1e-300)
+    assert train(second, 2) == [0, 0]
+    for name, weight in tensors(second).items():
+        assert torch.equal(weight, tensors(first)[name]), name

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.verdicts import judge
-from trainjob.verify.instances import Verdict
+from trainjob.verify.instances import InstancesVerdict
 
 
-def codes(verdict: Verdict) -> list[str]:
+def codes(verdict: InstancesVerdict) -> list[str]:
     return [finding.code for finding in verdict.findings]
 
 

@@ -1,4 +1,4 @@
-"""What bench makes of what was measured."""
+"""The conclusions of bench from figures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
-import typer
 
 from trainjob.bench import plots, scaling
-from trainjob.bench.loader import Loading, verdict
-from trainjob.bench.scaling import Epoch, Scale, _interval, _scale, amdahl, epochs_of, implausible
-from trainjob.cli.prove.bench import _sizes
+from trainjob.bench.parts import Loading, loader_verdict
+from trainjob.bench.scaling import Epoch, Scale, amdahl, epochs_of, implausible, interval, scale_of
+from trainjob.cli.prove.bench import bucket_sizes
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 
@@ -26,7 +26,7 @@ def rows(*figures: Any) -> list[Any]:
 
 
 def test_loaders_bind_from_the_first_number_that_their_best_worker_count_cannot_feed() -> None:
-    told = verdict(rows((1, 0, 50.0), (1, 2, 150.0), (2, 0, 60.0), (2, 2, 180.0), (4, 2, 200.0)), 100.0)
+    told = loader_verdict(rows((1, 0, 50.0), (1, 2, 150.0), (2, 0, 60.0), (2, 2, 180.0), (4, 2, 200.0)), 100.0)
     assert told.startswith(
         "loader-bound from 2 instances per host: they can train on 200 samples/s, and 180 are loaded."
     )
@@ -34,12 +34,12 @@ def test_loaders_bind_from_the_first_number_that_their_best_worker_count_cannot_
 
 
 def test_workers_that_do_not_help_are_not_recommended() -> None:
-    told = verdict(rows((1, 0, 90.0), (1, 2, 95.0)), 100.0)
+    told = loader_verdict(rows((1, 0, 90.0), (1, 2, 95.0)), 100.0)
     assert "More workers don't help" in told
 
 
 def test_enough_is_said_to_be_enough() -> None:
-    told = verdict(rows((1, 0, 150.0), (2, 0, 200.0)), 100.0)
+    told = loader_verdict(rows((1, 0, 150.0), (2, 0, 200.0)), 100.0)
     assert told == "not loader-bound up to 2 instances per host: 200 samples/s are loaded, and they can train on 200"
 
 
@@ -55,16 +55,16 @@ def test_an_epoch_is_what_lies_between_two_lines(tmp_path: Path) -> None:
 
 def test_efficiency_is_against_the_first_rows_instances() -> None:
     epochs = [Epoch(80, {"data": 1.0, "compute": second - 1.0}) for second in (4.0, 2.0, 8.0)]
-    first = _scale(2, 8, [epochs], None)
+    first = scale_of(2, 8, [epochs], None)
     assert first.efficiency == 1.0
     assert (first.seconds_per_epoch, first.fastest_epoch_s, first.slowest_epoch_s) == (4.0, 2.0, 8.0)
     assert first.data_share == pytest.approx(0.25)
-    assert _scale(4, 16, [epochs], first).efficiency == pytest.approx(0.5)
+    assert scale_of(4, 16, [epochs], first).efficiency == pytest.approx(0.5)
 
 
 def timed(instances: int, *seconds: float, first: Scale | None = None) -> Scale:
     epochs = [Epoch(80 * instances, {"data": 0.0, "compute": second}) for second in seconds]
-    return _scale(instances, 8 * instances, [epochs], first)
+    return scale_of(instances, 8 * instances, [epochs], first)
 
 
 def by_law(serial: float, *numbers: int) -> list[Scale]:
@@ -98,10 +98,10 @@ def test_more_than_perfect_scaling_has_no_serial_part() -> None:
 
 
 def test_the_interval_of_a_rate_is_that_of_its_runs() -> None:
-    low, high = _interval([[100.0] * 20, [110.0] * 20, [90.0] * 20])
+    low, high = interval([[100.0] * 20, [110.0] * 20, [90.0] * 20])
     assert low < 90 < 110 < high  # 60 epochs are three results, and no more
-    assert _interval([[100.0]]) == (100.0, 100.0)
-    narrow = _interval([[99.0, 100.0, 101.0, 100.0, 99.5, 100.5]])
+    assert interval([[100.0]]) == (100.0, 100.0)
+    narrow = interval([[99.0, 100.0, 101.0, 100.0, 99.5, 100.5]])
     assert 98 < narrow[0] < 100 < narrow[1] < 102
 
 
@@ -140,10 +140,10 @@ def test_rows_that_differ_by_less_than_their_epochs_are_noise() -> None:
 
 
 def test_sizes_of_buckets_are_numbers() -> None:
-    assert _sizes("1,5,25") == [1.0, 5.0, 25.0]
+    assert bucket_sizes("1,5,25") == [1.0, 5.0, 25.0]
     for wrong in ("", "1,,2", "0", "a"):
-        with pytest.raises(typer.BadParameter, match="expected sizes in MB"):
-            _sizes(wrong)
+        with pytest.raises(click.BadParameter, match="expected sizes in MB"):
+            bucket_sizes(wrong)
 
 
 @pytest.mark.usefixtures("matplotlib")

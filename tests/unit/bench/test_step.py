@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from trainjob.bench.step import Step, judged
+from trainjob.bench.parts import Rounds, Step, judged
 
 
-def row(name: str, *varied: float, plain: float = 1.0) -> dict[str, Any]:
-    return {"name": name, "plain_s": [plain] * len(varied), "varied_s": list(varied), "why": ""}
+def row(name: str, *varied: float, plain: float = 1.0) -> Rounds:
+    return Rounds(name, [plain] * len(varied), varied)
 
 
 CONTROL = row("plain, once more", 1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.0)
 
 
-def second(*rows: dict[str, Any]) -> Step:
+def second(*rows: Rounds) -> Step:
     return judged([CONTROL, *rows])[1]
 
 
@@ -47,4 +45,4 @@ def test_fifteen_rounds_leave_out_three_on_either_side() -> None:
 
 
 def test_what_cannot_be_had_says_why() -> None:
-    assert second({"name": "fused", "why": "engine is fsdp"}).verdict == "not here: engine is fsdp"
+    assert second(Rounds("fused", why="engine is fsdp")).verdict == "not here: engine is fsdp"

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.run_folders import made, only_one_is_running
 from trainjob.cli import following
 from trainjob.cli.following import TimeLeft
-from trainjob.cli.look.status import app as status
-from trainjob.cli.run.resume import app as resume_command
+from trainjob.cli.look.status import status
+from trainjob.cli.run.resume import resume as resume_command
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming

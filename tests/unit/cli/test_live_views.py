@@ -136,22 +136,22 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
     """What the view on a terminal finds at each look: a test changes it."""
     runs = [changed(id=name) for name in ("c", "b", "a")]
     older = changed(id="older:1")
-    monkeypatch.setattr(screen, "_listed", lambda only=None: [older] if only is not None else [*runs])
+    monkeypatch.setattr(screen, "newest", lambda only=None: [older] if only is not None else [*runs])
     return runs
 
 
 def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Status]) -> None:
     shown = screen.Screen(1.0, None)
-    shown._obey("j")
+    shown.obey("j")
     listed.insert(0, changed(id="d"))
-    shown._look()
-    assert shown._listed[shown._place()].id == "b"
+    shown.look()
+    assert shown.listed[shown.chosen].id == "b"
     for key in "jjjjj":
-        shown._obey(key)
-    assert shown._listed[shown._place()].id == "a"
+        shown.obey(key)
+    assert shown.listed[shown.chosen].id == "a"
 
 
 def test_a_run_that_is_too_old_to_be_listed_can_be_watched(listed: list[Status]) -> None:
     shown = screen.Screen(1.0, RunPaths("/runs/older/tasks/1"))
-    assert shown._listed[shown._place()].id == "older:1"
-    assert len(shown._listed) == len(listed) + 1
+    assert shown.listed[shown.chosen].id == "older:1"
+    assert len(shown.listed) == len(listed) + 1

@@ -120,11 +120,11 @@ FLAG_MESSAGES = {
     "dashes": ({"bucket_mb": 0}, "--bucket-mb: read 0, expected at least 1"),
     "pair": (
         {"accumulation": 1, "global_batch": 2},
-        "--global-batch: is given, and accumulation is given too: take one of them out",
+        "--global-batch: excludes accumulation, and both are given: give one of them",
     ),
     "task and command": (
         {"task": "x", "command": ["ls"]},
-        "-- command: is given, and task is given too: take one of them out",
+        "-- command: excludes task, and both are given: give one of them",
     ),
     "env": (
         {"env": {"RANK": "1"}},

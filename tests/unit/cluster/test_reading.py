@@ -13,9 +13,9 @@ from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.reading import job_from_text, read_job
 from trainjob.contract.errors import UserError
 from trainjob.contract.secrets import SecretsError
-from trainjob.kinds.reading import cluster_from_text, read_cluster
+from trainjob.kinds.lookup import cluster_from_text, read_cluster
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 from trainjob.records.job import ContractError
 
 POD = "kind: ipu-pod\nipus: 64\nhosts: pod-host[1-4]\n"
@@ -229,10 +229,10 @@ JOB_MESSAGES = {
     "precision": ("precision: 32.32", "'bf16': quote it, \"32.32\""),
     "batch": (
         "accumulation: 2\nglobal_batch: 8",
-        "j.yaml:2: global_batch: is given, and accumulation is given too: take one of them out",
+        "j.yaml:2: global_batch: excludes accumulation, and both are given: give one of them",
     ),
-    "task": ("command: [ls]\ntask: x", "j.yaml:1: command: is given, and task is given too: take one of them out"),
-    "epochs": ("updates: 1\nepochs: 1", "j.yaml:1: updates: is given, and epochs is given too: take one of them out"),
+    "task": ("command: [ls]\ntask: x", "j.yaml:1: command: excludes task, and both are given: give one of them"),
+    "epochs": ("updates: 1\nepochs: 1", "j.yaml:1: updates: excludes epochs, and both are given: give one of them"),
     "command": ("command: ls -l", 'j.yaml:1: command: read "ls -l", expected a list'),
     "no command": ("command: []", "j.yaml:1: command: read a list, expected at least 1 item"),
     "name": ("name: a/b", 'j.yaml:1: name: read "a/b", expected one line of at most 200 characters without a slash'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.cluster.times import seconds, written
+from trainjob.cluster.slurm_text import duration, seconds
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_every_form_that_slurm_reads(time: str, expected: int | None) -> None:
 
 @pytest.mark.parametrize("total_s", [0, 59, 3600, 108000])
 def test_what_is_written_reads_back(total_s: int) -> None:
-    assert seconds(written(total_s)) == total_s
+    assert seconds(duration(total_s)) == total_s

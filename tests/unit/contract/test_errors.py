@@ -10,10 +10,9 @@ import pytest
 from trainjob.cli import failures
 from trainjob.cluster.errors import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
-from trainjob.contract.errors import Problem, ProblemsError, UserError, joined, of_error
-from trainjob.contract.suggest import did_you_mean, nearest
-from trainjob.kinds.reading import cluster_from_text
-from trainjob.planning.values import Refusal
+from trainjob.contract.errors import Problem, ProblemsError, UserError, did_you_mean, joined, nearest, of_error
+from trainjob.kinds.lookup import cluster_from_text
+from trainjob.planning.rules import Refusal
 
 
 @pytest.mark.parametrize(

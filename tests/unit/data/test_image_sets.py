@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.data import image_sets
+from trainjob.data import checking, image_sets
 from trainjob.data.manifest import read_manifest
 from trainjob.data.prepare import prepare
 from trainjob.data.shards import open_by_name
@@ -118,7 +118,7 @@ def test_a_folder_that_is_not_there_is_named_before_pillow_is_missed(
 
 
 def test_reading_images_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_sets, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(checking, "SAY_EVERY_S", 0.0)
     monkeypatch.setattr(image_sets, "_AT_ONCE", 4)
     lines: list[str] = []
     prepared(tmp_path, image_folder(tmp_path / "there"), say=lines.append)
@@ -234,7 +234,7 @@ def test_an_index_older_than_its_shard_is_refused_by_name(tmp_path: Path) -> Non
     content = bytearray(shard.read_bytes())
     content[600] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(UserError, match=r"train-000001\.tar has changed since .*prepare mine again, with --again"):
+    with pytest.raises(UserError, match=r"train-000001\.tar has changed since .*data prepare mine --again"):
         opened(tmp_path).train.gather(np.arange(12), None)
 
 

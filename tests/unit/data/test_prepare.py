@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from trainjob.cli.site.data import app
+from trainjob.cli.site.data import data
 from trainjob.contract.errors import UserError
 from trainjob.data.checking import DamagedDataError, check_folder, list_prepared
 from trainjob.data.manifest import SHIPPED
@@ -95,7 +95,7 @@ def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
 
 
 def run(*words: str) -> str:
-    ended = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    ended = CliRunner().invoke(data, list(words), catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 

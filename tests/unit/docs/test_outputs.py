@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"<!-- example: .+ -->")
 # What stands alone in an indented block is what a reader types. Drawings and formulas are fenced as text.
 PROGRAMS = ("trainjob", "make", "cd", "git", "pip", "uv", "conda", "module", ".")
-SOURCES = ("python", "yaml", "text")
+SOURCES = ("python", "yaml", "text", "bash")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -79,6 +79,8 @@ def test_a_block_says_how_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_of_a_page_are_those_with_a_name() -> None:
     assert outputs.files("```python\n# a.py\nx = 1\n```\n\n```yaml\nkind: local\n```\n") == {"a.py": "# a.py\nx = 1\n"}
+    # Where a comment can't be the first line.
+    assert outputs.files('```bash title="a.sh"\n#!/bin/sh\n```\n') == {"a.sh": "#!/bin/sh\n"}
 
 
 class _Given:
@@ -99,7 +101,7 @@ def pasted(text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         if line.startswith("```"):
             inside = not inside
-            if inside and position not in marked and line.strip("`\n") not in SOURCES:
+            if inside and position not in marked and line.strip("`\n").partition(" title=")[0] not in SOURCES:
                 yield line.rstrip()
         elif not inside and line.startswith("    ") and line.split()[0] not in PROGRAMS:
             yield line.rstrip()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from docs.reference_pages import reference
 from tests.support import ROOT
@@ -76,7 +75,7 @@ def commands(text: str) -> Iterator[str]:
 def parse(line: str) -> None:
     """Parse a command line without running it. Raises what the command line would end with."""
     words = shlex.split(line, comments=True)[1:]
-    command: Any = typer.main.get_command(entry.app)
+    command: Any = entry.root
     name = "trainjob"
     context: Any = None
     while hasattr(command, "list_commands"):

@@ -13,7 +13,7 @@ import pytest
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import host
-from trainjob.launch.installed import distributions, installed
+from trainjob.launch.host import distributions, installed
 from trainjob.records import software
 
 TOKEN = "7.0.123"

@@ -7,7 +7,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 
 from trainjob.launch import rank_environment
-from trainjob.launch.nodecheck import meeting, tcp_sums
+from trainjob.launch.nodecheck import all_reduce, meeting
 
 TOKEN, LIMIT_S = "abc", 60.0
 
@@ -31,9 +31,9 @@ def test_a_stranger_is_not_counted_and_the_chosen_address_is_the_only_one() -> N
 def test_bandwidth_is_measured_with_those_that_know_the_token() -> None:
     ours, strangers = b"o" * 32, b"s" * 32
     with ThreadPoolExecutor() as pool, socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = pool.submit(tcp_sums._serve, listening, 1, ours)
-        assert tcp_sums._mb_per_s(listening.getsockname(), strangers) is None
-        speed = tcp_sums._mb_per_s(listening.getsockname(), ours)
+        serving = pool.submit(all_reduce.serve, listening, 1, ours)
+        assert all_reduce.mb_per_s(listening.getsockname(), strangers) is None
+        speed = all_reduce.mb_per_s(listening.getsockname(), ours)
         assert speed is not None
         assert speed > 0
         serving.result(LIMIT_S)

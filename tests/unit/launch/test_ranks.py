@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainjob.contract.environment import TRY_ON_CPUS, Ranking
-from trainjob.launch import cgroups, rank_environment
+from trainjob.launch import host, rank_environment
 from trainjob.launch.rank_environment import LaunchError
 
 SLURM = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}
@@ -155,7 +155,7 @@ def test_a_limit_on_the_time_of_cpus_counts_as_fewer_cpus(
         file.write_text(text + "\n")
     membership = tmp_path / "membership"
     membership.write_text("2:cpuacct:/\n1:cpu:/a/b\n" if any("cfs" in name for name in files) else "0::/a/b\n")
-    assert cgroups.cpu_quota(tmp_path / "cgroup", membership) == quota
+    assert host.cpu_quota(tmp_path / "cgroup", membership) == quota
 
 
 def test_amd_gpus_are_counted_by_the_variables_of_rocm() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.launch.ranks.shell_traps import traps_usr1
+from trainjob.launch.ranks.supervise import traps_usr1
 
 TRAP = "trap 'touch stop' USR1\n"
 

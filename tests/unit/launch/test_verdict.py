@@ -20,7 +20,11 @@ A, B, C = Report("a", [0]), Report("b", [1]), Report("c", [2])
             "b",
             "its GPU did not answer through torch within 180 s",
         ),
-        ([A._replace(wrong=[1]), B, C._replace(wrong=[1, 2])], "b", "what rank 1 adds to an all-reduce arrives wrong"),
+        (
+            [A._replace(wrong=[1]), B, C._replace(wrong=[1, 2])],
+            "b",
+            "data that rank 1 contributes to an all-reduce arrives corrupted",
+        ),
         ([A, B, C._replace(has_wrong_sum=True)], "c", "rank 2 got a wrong sum of an all-reduce"),
         ([A._replace(unreached=[(0, 1)]), B, C], "b", "no connection between it and a"),
         ([A._replace(unreached=[(0, 1), (0, 2)]), B, C], "a", "no connection between it and b, c"),
@@ -44,7 +48,7 @@ def test_what_is_refused(reports: list[Report], node: str, text: str) -> None:
 
 def test_what_all_nodes_lack_is_no_nodes_fault() -> None:
     everywhere = [one._replace(failed="this torch sees no GPU", is_ready=False) for one in (A, B)]
-    assert judge(everywhere) == ("no all-reduce before the ranks start: this torch sees no GPU", False, "", 0)
+    assert judge(everywhere) == ("all-reduce skipped: this torch sees no GPU", False, "", 0)
 
 
 def test_the_slowest_pair_is_reported() -> None:

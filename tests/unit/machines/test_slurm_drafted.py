@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from trainjob.contract.errors import UserError
-from trainjob.kinds import draft
-from trainjob.kinds.reading import read_cluster
+from trainjob.kinds import lookup
+from trainjob.kinds.lookup import read_cluster
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.access import ThisMachine
 from trainjob.machines.process import Completed
@@ -57,13 +57,13 @@ def test_what_slurm_says_is_in_the_file_and_the_rest_is_named(tmp_path: Path) ->
     assert text.startswith("# live: drafted from Slurm 22.05.8, partition gpu.\nkind: slurm\nssh:\n  host: login\n")
     for line in ("  count: 2", "  accelerators: 4", "  memory_gb: 16", "  max_nodes: 2", "  max_time: 02:00:00"):
         assert f"{line}\n" in text
-    assert [key for _, key in draft.places_to_fill_in(text)] == ["runs_dir"]
+    assert [key for _, key in lookup.places_to_fill_in(text)] == ["runs_dir"]
     assert "preemption: requeue\n" in text
 
 
 def test_a_site_that_demands_an_account(tmp_path: Path) -> None:
     text = drafted_file(tmp_path, Recorded(config=CONFIG.replace("Enforce = none", "Enforce = associations,limits")))
-    assert [key for _, key in draft.places_to_fill_in(text)] == ["account", "runs_dir"]
+    assert [key for _, key in lookup.places_to_fill_in(text)] == ["account", "runs_dir"]
     assert "required_directives: [account]\n" in text
 
 

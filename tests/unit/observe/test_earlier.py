@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.support.render_cases import request
 from trainjob.backends import project
@@ -125,7 +125,7 @@ def test_a_plan_shows_the_prediction_where_there_is_one(home: Path, monkeypatch:
     monkeypatch.chdir(home)
 
     def shown(*more: str) -> str:
-        return CliRunner().invoke(plan.app, [*words, *more], catch_exceptions=False).stdout
+        return CliRunner().invoke(plan.plan, [*words, *more], catch_exceptions=False).stdout
 
     assert "predicted" not in shown()
     assert "prediction" not in json.loads(shown("--json"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.cli.look.status import _outlook
+from trainjob.cli.look.status import outlook_rows
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.outlook import Outlook, outlook
 from trainjob.records.measures import ProgressRecord
@@ -33,7 +33,7 @@ def predict(paths: RunPaths) -> None:
     Prediction(1, 300, update_s, run_s, basis="tests", start_up_s=20.0).write(paths)
 
 
-def test_a_run_that_nothing_tells_of_has_no_outlook(run: RunPaths) -> None:
+def test_a_run_that_nothing_tells_of_has_nooutlook_rows(run: RunPaths) -> None:
     assert outlook(run, ProgressRecord(), {}) is None
     assert outlook(run, progress(110), {}) is None
 
@@ -64,15 +64,15 @@ def test_the_scheduler_tells_the_limit(run: RunPaths, left: str, limit_s: float 
 def test_a_limit_that_comes_first_is_a_warning(limit_s: float | None, more: int) -> None:
     one = Outlook(390.0, limit_s, "its pace")
     assert one.more_attempts == more
-    shown = dict(_outlook(one))
-    assert shown["should end"] == "in 6 min 30 s, by its pace"
+    shown = dict(outlook_rows(one))
+    assert shown["expected end"] == "in 6 min 30 s (at its current pace)"
     assert ("WARNING" in shown) == bool(more)
     if more == 2:
         assert shown["WARNING"] == "its time limit comes first, in 2 min 10 s: it needs about 2 more attempts"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e308, -1e308])
-def test_a_damaged_heartbeat_is_no_outlook(run: RunPaths, value: float) -> None:
+def test_a_damaged_heartbeat_is_nooutlook_rows(run: RunPaths, value: float) -> None:
     damaged = dataclasses.replace(progress(140), heartbeat=value)
     assert outlook(run, damaged, {}) is None
     assert outlook(run, dataclasses.replace(progress(140), total_updates=10**400), {}) is None

@@ -6,11 +6,10 @@ import dataclasses
 
 from tests.support.plan_cases import local, planned, pod, slurm
 from trainjob.observe.report import placement
-from trainjob.planning.record import as_record
 
 
 def test_ipus_are_numbered_through_the_partition() -> None:
-    plan = as_record(planned(pod(16, hosts=2), task="digits-cnn", instances=4, micro_batch=2, accumulation=3))
+    plan = planned(pod(16, hosts=2), task="digits-cnn", instances=4, micro_batch=2, accumulation=3)
     first, second = placement.hosts(plan)
     assert (first.name, second.name) == ("pod-host1", "pod-host2")
     last = second.instances[-1]
@@ -20,7 +19,7 @@ def test_ipus_are_numbered_through_the_partition() -> None:
 
 
 def test_gpus_are_numbered_anew_on_every_host() -> None:
-    plan = as_record(planned(slurm(), task="digits-cnn", instances=8))
+    plan = planned(slurm(), task="digits-cnn", instances=8)
     assert [host.instances[1].replicas for host in placement.hosts(plan)] == [
         ["replica 1 → GPU 1"],
         ["replica 5 → GPU 1"],
@@ -28,19 +27,19 @@ def test_gpus_are_numbered_anew_on_every_host() -> None:
 
 
 def test_many_replicas_are_one_line_and_cpus_have_no_number() -> None:
-    of_pod = as_record(planned(pod(16), task="digits-cnn", instances=1))
+    of_pod = planned(pod(16), task="digits-cnn", instances=1)
     assert placement.hosts(of_pod)[0].instances[0].replicas == ["replicas 0–15 → IPUs 0–15, 1 each"]
-    here = as_record(planned(local(), task="digits-cnn", instances=2))
+    here = planned(local(), task="digits-cnn", instances=2)
     assert [one.replicas for one in placement.hosts(here)[0].instances] == [["replica 0 → CPU"], ["replica 1 → CPU"]]
 
 
 def test_a_big_plan_is_drawn_in_part() -> None:
-    plan = as_record(planned(local(), task="digits-cnn", instances=40))
+    plan = planned(local(), task="digits-cnn", instances=40)
     host = placement.hosts(plan)[0]
     assert (len(host.instances), host.further) == (16, 24)
 
 
 def test_a_command_has_no_samples() -> None:
-    plan = as_record(planned(local(), task="digits-cnn", instances=2))
+    plan = planned(local(), task="digits-cnn", instances=2)
     instance = placement.hosts(dataclasses.replace(plan, batch=None))[0].instances[1]
     assert (instance.samples, instance.first, instance.replicas) == ("", None, ["replica 1 → CPU"])

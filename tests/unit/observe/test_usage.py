@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gc_monitor_tables import PROCESSES
 from trainjob.contract.paths import RunPaths
-from trainjob.launch.witness.usage import _attached
 from trainjob.observe.usage import RankUsage, _compared, _of_rank
 from trainjob.records import typed, usage
 from trainjob.records.usage import DeviceUse, UsageRecord
@@ -49,8 +47,3 @@ def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
     good = json.dumps(typed.to_json(sample(5.0)))
     paths.rank_usage(3).write_text(f'{good}\n{{"attempt": "one"}}\n[]\n{good}\n{good[:20]}')
     assert [one.time for one in usage.recorded(paths, 3)] == [5.0, 5.0]
-
-
-def test_ipus_are_those_that_gc_monitor_shows_with_a_process() -> None:
-    rows = _attached(PROCESSES)
-    assert [(row["PID"], row["ID"], row["Power"]) for row in rows] == [("4242", "1", "92.4 W")]

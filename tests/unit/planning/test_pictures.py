@@ -7,7 +7,6 @@ import json
 from tests.support.plan_cases import OWN, local, planned, pod, slurm
 from trainjob.cluster.base import Cluster
 from trainjob.planning.picture import picture
-from trainjob.planning.record import as_record
 from trainjob.planning.rows import arithmetic
 from trainjob.records.typed import to_json
 
@@ -73,10 +72,9 @@ def test_arithmetic_of_pod64() -> None:
         ("updates", "70 = 14 epochs × 5"),
         ("learning rate", "× 1: mean over samples, micro batches and replicas"),
         ("partition", "64 of 64 IPUs, 1 IPU-Link domain"),
-        ("auto_select_ipus", "8 = 8 replicas × 1 IPU (TensorFlow, in each instance)"),
         ("samples per instance", "32 of every global batch of 256"),
         ("loader processes", "8 instances × 1, each at most 180 samples per epoch"),
-        ("threads", "CPUs that the job may use on a host ÷ 2 instances, known when it runs"),
+        ("threads", "CPUs of a host ÷ 2 instances, known when it runs"),
         ("device-hours", "64 IPU-hours for each hour of training"),
     ]
 
@@ -85,7 +83,7 @@ def test_each_instance_has_the_threads_of_its_own_cpus_unless_the_user_chooses()
     def threads(cluster: Cluster, **job: object) -> str:
         return dict(arithmetic(planned(cluster, **job)))["threads"]
 
-    assert threads(local()) == "one for each CPU that the job may use on a host, known when it runs"
+    assert threads(local()) == "CPUs of a host ÷ 1 instance, known when it runs"
     assert threads(slurm(), instances=2) == "32 in each instance, one for each CPU of its own"
     chosen = "3 in each instance: OMP_NUM_THREADS of the job's environment"
     assert threads(slurm(), env={"OMP_NUM_THREADS": "3"}) == chosen
@@ -106,7 +104,7 @@ def test_arithmetic_where_samples_are_known_when_it_runs() -> None:
 
 
 def test_record_is_small_json_whatever_the_number_of_hosts() -> None:
-    text = json.dumps(to_json(as_record(planned(slurm(count=4096, accelerators=8), task=OWN, hosts=4096))))
+    text = json.dumps(to_json(planned(slurm(count=4096, accelerators=8), task=OWN, hosts=4096)))
     assert len(text) < 3000
     topology = json.loads(text)["topology"]
     assert (topology["hosts"], topology["host_count"]) == ("host-[1-4096]", 4096)
@@ -114,7 +112,7 @@ def test_record_is_small_json_whatever_the_number_of_hosts() -> None:
 
 
 def test_record_has_batch_effect_and_warnings() -> None:
-    record = as_record(planned(pod(64, 4), reduction="sum"))
+    record = planned(pod(64, 4), reduction="sum")
     assert (record.batch.global_batch, record.batch.updates_per_epoch) == (256, 5)
     assert record.learning_rate_effect.factor == 64
     assert [warning.code for warning in record.warnings] == [
@@ -122,4 +120,4 @@ def test_record_has_batch_effect_and_warnings() -> None:
         "dropped-samples",
         "learning-rate-factor",
     ]
-    assert as_record(planned(local(), command=["x"])).batch is None
+    assert planned(local(), command=["x"]).batch is None

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import local, planned, pod, refused
-from trainjob.planning import sdk
-from trainjob.planning.poprun import numa
+from trainjob.planning.poprun import numa, release
 
 
 def with_sdk(version: str, **poprun: Any) -> Any:
@@ -28,7 +27,7 @@ def test_the_sdks_that_there_are(version: str) -> None:
 
 
 def test_an_unknown_number_behind_the_release_is_read_over() -> None:
-    assert sdk.release("3.3.0+1403-208993bbb7") == (3, 3)
+    assert release("3.3.0+1403-208993bbb7") == (3, 3)
 
 
 def test_ranges_before_sdk_2_5() -> None:
@@ -50,9 +49,9 @@ def test_an_option_of_another_release(version: str, option: str) -> None:
 
 
 def test_placement_is_said_as_the_release_says_it() -> None:
-    assert [numa("spread", (2, 6)), numa("disabled", (2, 6))] == [("numa-aware", True), ("numa-aware", False)]
-    assert numa("spread", (3, 0)) == ("process-placement", "spreadnuma")
-    assert numa("disabled", (3, 4)) == ("process-placement", "disabled")
+    assert [numa("spread", "2.6.0"), numa("disabled", "2.6.0")] == [("numa-aware", True), ("numa-aware", False)]
+    assert numa("spread", "3.0.0") == ("process-placement", "spreadnuma")
+    assert numa("disabled", "3.4.0") == ("process-placement", "disabled")
 
 
 @pytest.mark.parametrize("option", ["num-replicas", "host", "mpi-local-args", "offline-mode"])

@@ -7,14 +7,15 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.support.plan_cases import OWN, local, pod, slurm
+from tests.support.plan_cases import OWN, devices_of_hosts, local, pod, slurm
 from trainjob.cluster.job import Job
 from trainjob.contract.batch import share
 from trainjob.planning.build import plan
 from trainjob.planning.picture import picture
-from trainjob.planning.record import as_record
 from trainjob.planning.rows import arithmetic
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
+from trainjob.records import typed
+from trainjob.records.job import Plan
 
 few = st.none() | st.integers(-1, 20)
 some = st.none() | st.sampled_from([1, 2, 3, 4, 6, 8, 16, 31, 32, 64, 100, 256, 1000])
@@ -62,16 +63,19 @@ def test_every_replica_has_a_place_and_no_device_two(cluster: Any, job: Any) -> 
     found = outcome(cluster, job)
     assume(not isinstance(found, Refusal))
     topology = found.topology
-    instances = [(host.name, instance) for host in topology.hosts for instance in host.instances]
-    replicas = [(name, replica) for name, instance in instances for replica in instance.replicas]
-    assert [instance.index for _, instance in instances] == list(range(topology.instances))
-    assert [replica.index for _, replica in replicas] == list(range(topology.replicas))
+    hosts = devices_of_hosts(topology)
+    assert len(hosts) == topology.host_count
+    assert sum(len(instances) for instances in hosts.values()) == topology.instances
+    assert sum(len(replicas) for instances in hosts.values() for replicas in instances) == topology.replicas
     # Within the partition on IPUs, within the host on GPUs.
     used = [
-        (device if topology.device_word == "IPU" else (name, device)) for name, r in replicas for device in r.devices
+        (device if topology.device == "IPU" else (name, device))
+        for name, instances in hosts.items()
+        for replicas in instances
+        for devices in replicas
+        for device in devices
     ]
     assert len(used) == len(set(used)) == topology.devices
-    assert len({host.name for host in topology.hosts}) == len(topology.hosts)
 
 
 @given(clusters, jobs)
@@ -111,4 +115,4 @@ def test_every_plan_can_be_shown(cluster: Any, job: Any) -> None:
     assume(not isinstance(found, Refusal))
     assert picture(found)
     assert arithmetic(found)
-    assert as_record(found).topology.host_count == len(found.topology.hosts)
+    assert typed.from_json(Plan, typed.to_json(found)) == found

@@ -45,9 +45,17 @@ CASES = [
     (local(), {"replicas": 3, "instances": 2}, "every instance is one replica: 3 replicas on 2 instances"),
     (local(), {"ipus_per_replica": 2}, "ipus_per_replica is 2 and this cluster has CPUs"),
     (local(), {"hosts": 2}, "a job uses hosts that the cluster has: 2 machines asked for, the cluster has 1"),
-    (local(max_instances=4), {"instances": 8}, "its own place: 8 instances on 1 machine × 4 instances = 4"),
+    (
+        local(max_instances=4),
+        {"instances": 8},
+        "its own: a GPU, or a CPU: 8 instances on 1 machine × 4 instances = 4",
+    ),
     (local(accelerator="gpu", accelerators=2), {"instances": 3}, "3 instances on 1 machine × 2 GPUs = 2"),
-    (slurm(), {"instances": 40}, "every instance has its own place: 40 instances on 8 nodes × 4 GPUs = 32"),
+    (
+        slurm(),
+        {"instances": 40},
+        "its own: a GPU, or a CPU: 40 instances on 8 nodes × 4 GPUs = 32",
+    ),
     (slurm(), {"instances": 8, "hosts": 1}, "8 instances on 1 node × 4 GPUs = 4"),
     (slurm("cpu", accelerators=0, cpus=2), {"instances": 20}, "20 instances on 8 nodes × 2 CPUs = 16"),
     (

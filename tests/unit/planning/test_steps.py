@@ -11,7 +11,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.planning.picture import steps
 from trainjob.planning.rows import arithmetic
-from trainjob.planning.values import Refusal
+from trainjob.planning.rules import Refusal
 
 
 def listed(cluster: Cluster, **job: Any) -> list[str]:

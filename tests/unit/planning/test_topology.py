@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.plan_cases import OWN, hosts, label, local, planned, pod, slurm
+from tests.support.plan_cases import OWN, devices_of_hosts, hosts, label, local, planned, pod, slurm
+from trainjob.cluster.slurm_text import expand
 from trainjob.kinds.table import cluster_of
-from trainjob.planning.rows import auto_select_ipus
+from trainjob.planning.picture import replicas_of
 
 
 @pytest.mark.parametrize(
@@ -55,35 +56,32 @@ from trainjob.planning.rows import auto_select_ipus
 )
 def test_counts(cluster: Any, job: dict[str, Any], hosts: int, instances: int, replicas: int) -> None:
     topology = planned(cluster, **job).topology
-    assert (len(topology.hosts), topology.instances, topology.replicas) == (hosts, instances, replicas)
+    assert (topology.host_count, topology.instances, topology.replicas) == (hosts, instances, replicas)
 
 
 def test_two_hosts_of_four_instances_of_two_ipus_take_sixteen_ipus_in_order() -> None:
-    hosts = planned(pod(16, 2), task=OWN, instances=8, ipus_per_replica=2).topology.hosts
-    assert [host.name for host in hosts] == ["pod-host1", "pod-host2"]
-    assert [[replica.devices for i in host.instances for replica in i.replicas] for host in hosts] == [
-        [(0, 1), (2, 3), (4, 5), (6, 7)],
-        [(8, 9), (10, 11), (12, 13), (14, 15)],
-    ]
+    topology = planned(pod(16, 2), task=OWN, instances=8, ipus_per_replica=2).topology
+    assert devices_of_hosts(topology) == {
+        "pod-host1": [[(0, 1)], [(2, 3)], [(4, 5)], [(6, 7)]],
+        "pod-host2": [[(8, 9)], [(10, 11)], [(12, 13)], [(14, 15)]],
+    }
 
 
 def test_the_lessons_eight_replicas_on_four_instances_start_at_replicas_0_2_4_6() -> None:
     # POPDIST_REPLICA_INDEX_OFFSET of the lessons' poprun line: 8 replicas, 4 instances, 2 IPUs each.
     topology = planned(pod(16), task=OWN, replicas=8, instances=4, ipus_per_replica=2).topology
-    assert [i.replicas[0].index for i in topology.hosts[0].instances] == [0, 2, 4, 6]
-    assert auto_select_ipus(topology) == 4
+    assert replicas_of(topology, 3, 3) == "replica 6 → IPUs 12-13, replica 7 → IPUs 14-15"
 
 
 def test_gpus_are_numbered_anew_on_every_node_and_nodes_are_filled_in_order() -> None:
-    hosts = planned(slurm(), instances=6).topology.hosts
-    assert [[i.index for i in host.instances] for host in hosts] == [[0, 1, 2], [3, 4, 5]]
-    assert [[i.replicas[0].devices for i in host.instances] for host in hosts] == [[(0,), (1,), (2,)]] * 2
+    topology = planned(slurm(), instances=6).topology
+    assert list(devices_of_hosts(topology).values()) == [[[(0,)], [(1,)], [(2,)]]] * 2
 
 
 def test_cpu_replicas_have_no_devices() -> None:
     topology = planned(local(), instances=2).topology
     assert topology.devices == 0
-    assert [i.replicas[0].devices for i in topology.hosts[0].instances] == [(), ()]
+    assert devices_of_hosts(topology) == {"localhost": [[()], [()]]}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_cpu_replicas_have_no_devices() -> None:
 )
 def test_host_names(cluster: Any, names: list[str]) -> None:
     job = {} if cluster.kind == "local" else {"hosts": len(names)}
-    assert [host.name for host in planned(cluster, **job).topology.hosts] == names
+    assert list(expand(planned(cluster, **job).topology.hosts)) == names
 
 
 @pytest.mark.parametrize(
@@ -173,8 +171,8 @@ def test_name(job: dict[str, Any], name: str) -> None:
 
 def test_four_thousand_hosts() -> None:
     topology = planned(slurm(count=4096, accelerators=8), task=OWN, hosts=4096).topology
-    assert (len(topology.hosts), topology.devices) == (4096, 32768)
-    assert topology.hosts[-1].instances[-1].replicas[0].index == 32767
+    assert (topology.host_count, topology.devices) == (4096, 32768)
+    assert replicas_of(topology, 32767, 7) == "replica 32767 → GPU 7"
 
 
 def test_a_range_of_hosts_keeps_the_global_batch() -> None:

@@ -7,10 +7,9 @@ import pytest
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.package import companion
-from trainjob.kinds.lookup import NamedCluster
-from trainjob.kinds.reading import cluster_from_text
+from trainjob.kinds.lookup import NamedCluster, cluster_from_text
 from trainjob.provision.drive import hosts_of
-from trainjob.provision.inventory import as_file, inventory
+from trainjob.provision.inventory import inventory
 
 SHA256 = "ab" * 32
 POD = f"""\
@@ -48,17 +47,17 @@ def found(text: Any, tmp_path: Path) -> Any:
 def test_a_pods_hosts_are_in_the_groups_of_what_they_get(tmp_path: Path) -> None:
     made = inventory(found(POD, tmp_path))
     hosts = ["pod-host1", "pod-host2", "pod-host3"]
-    assert {group: made[group]["hosts"] for group in ("sdk", "horovod", "pods", "datasets")} == {
+    assert {group: list(made.groups[group]) for group in ("sdk", "horovod", "pods", "datasets")} == {
         "sdk": hosts,
         "horovod": hosts,
         "pods": hosts,
         "datasets": hosts,
     }
-    assert made["_meta"]["hostvars"]["pod-host2"] == {"ansible_user": "ml"}
+    assert made.hosts["pod-host2"] == {"ansible_user": "ml"}
 
 
 def test_the_roles_get_their_variables_from_the_cluster_file(tmp_path: Path) -> None:
-    variables = inventory(found(POD, tmp_path))["all"]["vars"]
+    variables = inventory(found(POD, tmp_path)).variables
     assert variables == {
         "sdk_venv_kind": "poplar",
         "sdk_venv_path": "/shared/venvs/poptorch",
@@ -81,42 +80,42 @@ def test_the_roles_get_their_variables_from_the_cluster_file(tmp_path: Path) -> 
 
 
 def test_a_cuda_virtualenv_is_checked_on_a_gpu_unless_the_file_says_that_there_is_none(tmp_path: Path) -> None:
-    needed = inventory(found(LOCAL.replace("kind: cpu", "kind: cuda"), tmp_path))["all"]["vars"]
+    needed = inventory(found(LOCAL.replace("kind: cpu", "kind: cuda"), tmp_path)).variables
     assert needed["sdk_venv_needs_gpu"] is True
-    absent = inventory(found(LOCAL.replace("kind: cpu", "kind: cuda, needs_gpu: false"), tmp_path))["all"]["vars"]
+    absent = inventory(found(LOCAL.replace("kind: cpu", "kind: cuda, needs_gpu: false"), tmp_path)).variables
     assert absent["sdk_venv_needs_gpu"] is False
 
 
 def test_a_slurm_cluster_is_provisioned_where_jobs_are_submitted(tmp_path: Path) -> None:
     made = inventory(found(SLURM, tmp_path))
-    assert made["_meta"]["hostvars"] == {"login.hpc": {"ansible_user": "me"}}
-    assert made["all"]["vars"]["sdk_venv_path"] == "/shared/venvs/torch"
-    assert made["horovod"]["hosts"] == []
+    assert made.hosts == {"login.hpc": {"ansible_user": "me"}}
+    assert made.variables["sdk_venv_path"] == "/shared/venvs/torch"
+    assert list(made.groups["horovod"]) == []
 
 
 def test_hosts_and_interpreter_of_the_section_stand_before_the_clusters_own(tmp_path: Path) -> None:
     text = SLURM.replace("{venv:", "{hosts: 'gpu[1-2]', interpreter: /usr/bin/python3.8, venv:")
-    hostvars = inventory(found(text, tmp_path))["_meta"]["hostvars"]
+    hostvars = inventory(found(text, tmp_path)).hosts
     assert list(hostvars) == ["gpu1", "gpu2"]
     assert hostvars["gpu1"]["ansible_python_interpreter"] == "/usr/bin/python3.8"
 
 
 def test_this_machine_is_reached_without_ssh(tmp_path: Path) -> None:
     made = inventory(found(LOCAL, tmp_path))
-    assert made["_meta"]["hostvars"]["localhost"]["ansible_connection"] == "local"
+    assert made.hosts["localhost"]["ansible_connection"] == "local"
 
 
 def test_a_path_of_this_machine_is_relative_to_the_cluster_file(tmp_path: Path) -> None:
-    assert inventory(found(LOCAL, tmp_path))["all"]["vars"]["sdk_venv_requirements"] == str(tmp_path / "pinned.txt")
+    assert inventory(found(LOCAL, tmp_path)).variables["sdk_venv_requirements"] == str(tmp_path / "pinned.txt")
 
 
 def test_a_file_holds_the_same_as_a_scripts_answer(tmp_path: Path) -> None:
-    made = inventory(found(POD, tmp_path))
-    written = as_file(made)["all"]
-    assert written["vars"] == made["all"]["vars"]
-    assert written["hosts"] == made["_meta"]["hostvars"]
+    answered: Any = inventory(found(POD, tmp_path)).as_json()
+    written: Any = inventory(found(POD, tmp_path)).as_file()["all"]
+    assert written["vars"] == answered["all"]["vars"]
+    assert written["hosts"] == answered["_meta"]["hostvars"]
     assert {name: list(group["hosts"]) for name, group in written["children"].items()} == {
-        name: made[name]["hosts"] for name in made["all"]["children"]
+        name: answered[name]["hosts"] for name in answered["all"]["children"]
     }
 
 

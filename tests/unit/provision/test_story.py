@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.waiting import until
 from trainjob.cli.site import provision
+from trainjob.provision.drive import ProvisionOutcome
 from trainjob.provision.events import HostDone, Story, TaskBegun, parse
-from trainjob.provision.outcome import Outcome
-from trainjob.watch import terminal
+from trainjob.watch import show
 
 
 def done(
@@ -80,14 +80,11 @@ def test_a_task_is_one_line_when_the_next_begins() -> None:
     assert story.rest() == []
 
 
-def test_a_long_task_is_shown_again_and_again_off_a_terminal_too(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provision, "_TELL_EVERY_S", 0.01)
-    teller = provision._Teller(to_errors=False)
+def test_a_long_task_is_shown_again_and_again_off_a_terminal_too(capsys: pytest.CaptureFixture[str]) -> None:
+    teller = provision.Teller(to_errors=False, lines_every_s=0.01)
     teller.hear(TaskBegun("sdk_venv", "Install torch"))
     teller.hear(done("a", role="sdk_venv"))
-    with terminal.every(teller.period_s, teller.tell):
+    with show.every(teller.period_s, teller.tell):
         shown = until(lambda: capsys.readouterr().out, "a line that shows what is running")
     assert re.match(r"  … sdk_venv: Install torch · 1 host done, \d+ s\n", shown)
 
@@ -119,7 +116,7 @@ def test_a_difference_is_shown_under_its_host() -> None:
 
 
 def outcome(*events: Any, verdict: Any = None, code: int = 0, expected: bool = True) -> Any:
-    made = Outcome(("a", "b"), code=code, verdict=verdict, verdict_expected=expected)
+    made = ProvisionOutcome(("a", "b"), code=code, verdict=verdict, verdict_expected=expected)
     for event in events:
         made.add(event)
     return made

@@ -72,3 +72,13 @@ def test_what_is_compiled_is_told_as_it_goes_and_a_refusal_is_an_error(monkeypat
     with pytest.raises(UserError, match=r"no stand-in GPUs for /venv/bin/python: no g\+\+"):
         gpus.make_ready("/venv/bin/python", told.append)
     assert told == ["compiling", "half of it"]
+
+
+def test_a_python_that_can_not_even_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines_of(*_: object, **__: object) -> Generator[str, None, int]:
+        yield "a line of the user's own\n"
+        return 1
+
+    monkeypatch.setattr(process, "lines_of", lines_of)
+    with pytest.raises(UserError, match="exited with 1"):
+        gpus.make_ready("/venv/bin/python")

@@ -13,7 +13,7 @@ from trainjob.rehearse import kinds
 
 def at_work(folder: Path, elements: tuple[int, ...] = (), *, has_gpus: bool = False) -> Any:
     request = SimpleNamespace(elements=elements)
-    return SimpleNamespace(folder=folder, launch_only=False, has_gpus=has_gpus, request=request)
+    return SimpleNamespace(folder=folder, has_gpus=has_gpus, request=request)
 
 
 @pytest.mark.parametrize(

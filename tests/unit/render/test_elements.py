@@ -11,10 +11,9 @@ import pytest
 from tests.support.render_cases import HOSTILE, cluster, rendered, request
 from trainjob.cluster.errors import JobError
 from trainjob.cluster.job import Job
-from trainjob.cluster.sweep import SHARED, Variation
 from trainjob.contract.settings import names
 from trainjob.render import elements
-from trainjob.render.elements import Elements
+from trainjob.render.elements import SHARED, Elements, Variation
 from trainjob.render.request import Request
 
 PLACE = cluster(kind="slurm", nodes={"count": 2, "cpus": 8})

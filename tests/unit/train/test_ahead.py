@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.train.samples.ahead import Ahead
+from trainjob.train.samples.batches import ahead
 
 PATIENCE_S = 20
 
@@ -22,7 +22,7 @@ def wait_until(holds: Any) -> None:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "trainjob-ahead"]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("trainjob-ahead")]
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +32,9 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 def test_values_come_in_order_and_then_no_more() -> None:
-    ahead = Ahead(iter(range(1000)), 3)
-    assert list(ahead) == list(range(1000))
-    assert next(ahead, "none") == "none"
-    ahead.close()
+    upcoming = ahead(iter(range(1000)), 3)
+    assert list(upcoming) == list(range(1000))
+    assert next(upcoming, "none") == "none"
 
 
 def test_no_more_are_made_than_asked_for() -> None:
@@ -46,13 +45,14 @@ def test_no_more_are_made_than_asked_for() -> None:
             made.append(value)
             yield value
 
-    ahead = Ahead(values(), 2)
-    wait_until(lambda: made == [0, 1])
-    assert [next(ahead), next(ahead), next(ahead)] == [0, 1, 2]
+    upcoming = ahead(values(), 2)
+    assert next(upcoming) == 0
+    wait_until(lambda: made == [0, 1, 2])
+    assert [next(upcoming), next(upcoming)] == [1, 2]
     wait_until(lambda: made == [0, 1, 2, 3, 4])
     time.sleep(0.05)
     assert made == [0, 1, 2, 3, 4]
-    ahead.close()
+    upcoming.close()
 
 
 def test_what_is_raised_comes_where_the_value_would_have_come() -> None:
@@ -60,35 +60,35 @@ def test_what_is_raised_comes_where_the_value_would_have_come() -> None:
         yield 1
         raise ValueError("no second one")
 
-    ahead = Ahead(values(), 2)
-    assert next(ahead) == 1
-    for _ in range(2):
-        with pytest.raises(ValueError, match="no second one"):
-            next(ahead)
-    ahead.close()
+    upcoming = ahead(values(), 2)
+    assert next(upcoming) == 1
+    with pytest.raises(ValueError, match="no second one"):
+        next(upcoming)
 
 
 def test_closing_ends_a_thread_that_waits_for_room() -> None:
-    ahead = Ahead(iter(range(100)), 1)
-    assert next(ahead) == 0
-    ahead.close()
+    upcoming = ahead(iter(range(100)), 1)
+    assert next(upcoming) == 0
+    upcoming.close()
     assert not threads()
-    assert next(ahead, "none") == "none"
-    ahead.close()
+    assert next(upcoming, "none") == "none"
 
 
 def test_closing_waits_for_the_value_that_is_being_made() -> None:
     begun, may_go_on = threading.Event(), threading.Event()
 
     def values() -> Iterator[int]:
+        yield 0
         begun.set()
         may_go_on.wait(PATIENCE_S)
         yield 1
 
-    ahead = Ahead(values(), 1)
+    upcoming = ahead(values(), 1)
+    assert next(upcoming) == 0
     assert begun.wait(PATIENCE_S)
-    closing = threading.Thread(target=ahead.close)
+    closing = threading.Thread(target=upcoming.close)
     closing.start()
+    assert threads()
     may_go_on.set()
     closing.join(PATIENCE_S)
     assert not closing.is_alive()

@@ -13,7 +13,7 @@ from trainjob.data.shards import Split
 from trainjob.train.samples import batches
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.augmentation import ShiftAndFlip
-from trainjob.train.samples.batches import blocks, gather
+from trainjob.train.samples.batches import blocks, draws_of
 from trainjob.train.samples.sources import DatasetSource, ShardSource, TensorSource
 
 
@@ -35,6 +35,11 @@ def shards(samples: int = 103) -> ShardSource:
     return ShardSource(Split(images, np.arange(samples, dtype=np.uint16)), ShiftAndFlip(2, flip=True))
 
 
+def one_update(source: ShardSource, asked: Arithmetic, instance: int, update: int) -> Any:
+    indices = asked.sample_indices(update, 1, instance).reshape(-1)
+    return source.gather(indices, draws_of(asked, instance, update, 1))
+
+
 @pytest.mark.parametrize("chunk_bytes", [1, 5000, 1 << 30])
 @pytest.mark.parametrize("device_iterations", [1, 4])
 def test_a_block_holds_what_its_updates_take(
@@ -47,7 +52,7 @@ def test_a_block_holds_what_its_updates_take(
         update = device_iterations
         for block in blocks(source, asked, instance, update, end):
             assert (block.first_update, block.updates) == (update, device_iterations)
-            parts = [gather(source, asked, instance, number, 1) for number in range(update, update + block.updates)]
+            parts = [one_update(source, asked, instance, number) for number in range(update, update + block.updates)]
             assert torch.equal(block.inputs, torch.cat([inputs for inputs, _ in parts]))
             assert torch.equal(block.targets, torch.cat([targets for _, targets in parts]))
             update += block.updates
@@ -64,7 +69,7 @@ def test_the_instances_together_hold_what_one_alone_holds() -> None:
 
 def test_no_thread_outlives_the_blocks() -> None:
     def at_work() -> int:
-        return sum(thread.name == "trainjob-ahead" for thread in threading.enumerate())
+        return sum(thread.name.startswith("trainjob-ahead") for thread in threading.enumerate())
 
     upcoming = blocks(shards(), counts(), 0, 0, 10**6)
     next(upcoming)

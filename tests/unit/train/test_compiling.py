@@ -12,9 +12,9 @@ from tests.support.runs_at_work import settings
 from trainjob.contract.errors import UserError
 from trainjob.train import optimizers
 from trainjob.train.engines.compiling import channels_last, compile_modules, store_channels_last
-from trainjob.train.world import Place, World
+from trainjob.train.world import RankPlace, World
 
-WORLD = World(Place(0, 0, 1, torch.device("cpu")))
+WORLD = World(RankPlace(0, 0, 1, torch.device("cpu")))
 
 
 def test_a_module_is_compiled_while_it_trains_and_not_while_it_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import torch
 
 from tests.support.runs_at_work import settings
 from trainjob.train.due import Due, best_interval_s
-from trainjob.train.world import Place, World
+from trainjob.train.world import RankPlace, World
 
-ALONE = World(Place(0, 0, 1, torch.device("cpu")))
+ALONE = World(RankPlace(0, 0, 1, torch.device("cpu")))
 
 
 class Second(World):
@@ -48,6 +48,6 @@ def test_auto_measures_the_first_and_follows_what_it_cost() -> None:
 
 
 def test_all_ranks_follow_the_first() -> None:
-    due = auto(Second(Place(1, 0, 2, torch.device("cpu"))))
+    due = auto(Second(RankPlace(1, 0, 2, torch.device("cpu"))))
     due.saved(110, training_s=5.0, stood_still_s=0.5, durable_s=1.0)
     assert (due.at(116), due.at(117)) == (False, True)

@@ -62,7 +62,7 @@ def test_an_optimizers_state_is_sharded_as_its_weights_are() -> None:
         return tensor
 
     def looked_at(**state: Any) -> None:
-        optimizer = SimpleNamespace(state={model.weight: state})
+        optimizer: Any = SimpleNamespace(state={model.weight: state})
         refuse_unsharded_state("mine:Own", optimizer, model)
 
     model = nn.Linear(4, 3)

@@ -12,7 +12,7 @@ import torch
 from tests.support.runs_at_work import make_run, tensors, train_here, write_job
 from trainjob.records import checkpoints
 from trainjob.train.recording import safetensors
-from trainjob.train.tasks.cifar10 import ResNet
+from trainjob.train.tasks.resnets import ResNet
 
 
 def trained(folder: Path, **changes: Any) -> Any:

@@ -148,7 +148,7 @@ def test_micro_batches_that_do_not_divide_are_refused() -> None:
 def test_ranks_count_as_the_plan_does(
     samples: int, micro_batch: int, accumulation: int, replicas: int, device_iterations: int, remainder: str
 ) -> None:
-    planned = Batch(micro_batch, accumulation, replicas, device_iterations, samples, remainder, 1, None)
+    planned = Batch.of(micro_batch, accumulation, replicas, device_iterations, samples, remainder, 1, None)
     counts = Arithmetic(samples, micro_batch, accumulation * replicas, replicas, device_iterations, remainder, 0)
     assert (counts.global_batch, counts.block) == (planned.global_batch, planned.block)
     assert counts.updates_per_epoch == planned.updates_per_epoch

@@ -18,7 +18,7 @@ from trainjob.lifecycle.export import export
 from trainjob.records import checkpoints
 from trainjob.records.safetensors import BrokenFileError
 from trainjob.train.recording import checkpoint, safetensors
-from trainjob.train.recording.checkpoint import CheckpointWriter, Crew, Part
+from trainjob.train.recording.checkpoint import CheckpointWriter, Part, ShardGroup
 from trainjob.train.recording.state import State
 
 WEIGHT = torch.arange(15.0).reshape(5, 3)
@@ -53,8 +53,8 @@ def written(run: RunPaths, monkeypatch: pytest.MonkeyPatch, warnings: list[str])
     meeting = Meeting()
 
     def write(rank: int) -> bool:
-        crew = Crew(rank, rank, 2, lambda value: meeting.gather(rank, value))
-        writer = CheckpointWriter(run, 3, lambda: None, warnings.append, crew=crew)
+        group = ShardGroup(rank, rank, 2, lambda value: meeting.gather(rank, value))
+        writer = CheckpointWriter(run, 3, lambda: None, warnings.append, group=group)
         writer.save(5, parts()[rank], FACTS)
         durable = writer.finish()
         writer.close()

@@ -13,9 +13,9 @@ from trainjob.contract import tasks
 from trainjob.contract.errors import UserError
 from trainjob.data.prepare import prepare
 from trainjob.train.tasks.base import DataPlace
-from trainjob.train.tasks.cifar10 import Cifar10ResNet50, Cifar10ResNet101
 from trainjob.train.tasks.digits_cnn import DigitsCnn
 from trainjob.train.tasks.loading import load
+from trainjob.train.tasks.resnets import Cifar10ResNet50, Cifar10ResNet101
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 PARAMETERS = {50: 25_557_032, 101: 44_549_160}  # as torchvision counts them, with 1,000 classes

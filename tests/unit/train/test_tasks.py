@@ -14,7 +14,7 @@ from tests.support.runs_at_work import lines, train_here, updates
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.train.setup import open_data
+from trainjob.train.opening import open_data
 from trainjob.train.tasks import loading
 from trainjob.train.tasks.digits_cnn import DigitsCnn
 from trainjob.train.tasks.ffnet_toy import FfnetToy

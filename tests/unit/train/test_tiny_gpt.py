@@ -13,7 +13,7 @@ from tests.support.plan_cases import local, planned
 from tests.support.runs_at_work import lines, make_run, train_here
 from trainjob.contract.errors import UserError
 from trainjob.train.optimizers import parameter_groups
-from trainjob.train.tasks.imagenet import ImageNetResNet50
+from trainjob.train.tasks.resnets import ImageNetResNet50
 from trainjob.train.tasks.tiny_gpt import TinyGpt
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from trainjob.contract.errors import UserError
 from trainjob.records.software import is_older
 from trainjob.train.engines.units import recompute, units_of
-from trainjob.train.tasks.cifar10 import Cifar10ResNet50
+from trainjob.train.tasks.resnets import Cifar10ResNet50
 
 
 class Block(nn.Module):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.crafted_traces import GRADIENT, Crafted
 from trainjob.verify.compare import TOLERANCE, difference, differences
-from trainjob.verify.diagnosis import Evidence, diagnose
+from trainjob.verify.diagnosis import TraceEvidence, diagnose
 from trainjob.verify.instances import is_apart
 
 ONE = [{"0": ["a", "b"], "1": ["c", "d"]}]
@@ -31,7 +31,8 @@ def codes(several: Any, one: Any, instances: int = 2, control: Any = None) -> li
     several, one = several.read(), one.read()
     apart = [found for found in differences(several, one) if is_apart(found, "float64")]
     return [
-        finding.code for finding in diagnose(Evidence(several, one, instances, apart, TOLERANCE["float64"], control))
+        finding.code
+        for finding in diagnose(TraceEvidence(several, one, instances, apart, TOLERANCE["float64"], control))
     ]
 
 

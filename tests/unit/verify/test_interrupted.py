@@ -12,9 +12,9 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.status import Status
 from trainjob.verify import interrupted
-from trainjob.verify.interrupted import Interruption, Ordeal
+from trainjob.verify.interrupted import Interruption, InterruptionPlan
 
-ORDEAL = Ordeal(
+PLAN = InterruptionPlan(
     instances=2,
     other_instances=None,
     updates=100,
@@ -40,7 +40,9 @@ class Bench:
         self.begun.append(RunPaths(Path(f"run-{len(self.begun) + 1}")))
         return self.begun[-1]
 
-    def interrupt(self, _bench: Any, _paths: RunPaths, _ordeal: Ordeal, *, before: int) -> list[Interruption]:
+    def interrupt(
+        self, _bench: Any, _paths: RunPaths, _planned: InterruptionPlan, *, before: int
+    ) -> list[Interruption]:
         self.before.append(before)
         return [Interruption("kill", 7, 2)] if len(self.begun) >= self.slow else []
 
@@ -53,7 +55,7 @@ class Bench:
 
 
 def run(bench: Bench) -> tuple[RunPaths, list[Interruption]]:
-    return interrupted._interrupted(bench, None, ORDEAL)  # type: ignore[arg-type] # stands in for a workbench
+    return interrupted.interrupted(bench, None, PLAN)  # type: ignore[arg-type] # stands in for a workbench
 
 
 def test_a_run_that_was_too_fast_is_started_again_and_interrupted_earlier(monkeypatch: pytest.MonkeyPatch) -> None:

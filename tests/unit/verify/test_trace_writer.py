@@ -11,13 +11,13 @@ from torch import nn
 
 from trainjob.contract.paths import RunPaths
 from trainjob.train.engines.trial import is_repeatable, reads_buffers
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.verify import traces
 
 
 def write(folder: Path, inputs: Any, targets: Any, *, attempt: int = 1, factor: float = 1.0) -> Any:
     folder.mkdir(exist_ok=True)
-    trace, model = Trace(RunPaths(folder), 0, attempt), nn.Linear(2, 1, bias=False)
+    trace, model = TraceWriter(RunPaths(folder), 0, attempt), nn.Linear(2, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
     trace.model(model, repeatable=True, reads_buffers=False)
     trace.micro_batch(0, inputs, targets)
@@ -102,7 +102,7 @@ def test_two_forward_passes_tell_draws_and_buffers_that_are_read(model: Any, rep
 
 
 def test_a_trace_of_samples_alone_writes_no_tensors(tmp_path: Path) -> None:
-    trace, model = Trace(RunPaths(tmp_path), 0, 1, stream=True, full=False), nn.BatchNorm1d(2)
+    trace, model = TraceWriter(RunPaths(tmp_path), 0, 1, stream=True, full=False), nn.BatchNorm1d(2)
     trace.model(model, repeatable=True, reads_buffers=False)
     trace.micro_batch(0, torch.zeros(2, 2), torch.zeros(2))
     trace.gradients(model)

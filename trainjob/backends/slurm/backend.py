@@ -11,7 +11,7 @@ from trainjob.backends.base import Native, Submission, place_of, read_submission
 from trainjob.backends.slurm import asking, cancelling, ordering
 from trainjob.backends.slurm.asking import read
 from trainjob.backends.slurm.ordering import Order
-from trainjob.cluster.array import Array
+from trainjob.cluster.slurm_text import Array
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.machines.access import machine_at

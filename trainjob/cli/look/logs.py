@@ -7,56 +7,53 @@ import itertools
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.cli.look.report import Run
+from trainjob.cli.command import command, json_option, run_argument
 from trainjob.contract import states
-from trainjob.watch import show, terminal
-
-if TYPE_CHECKING:
-    from trainjob.contract.paths import RunPaths
-
-app = new()
+from trainjob.watch import show
 
 
-@app.command(epilog=examples("trainjob logs last --follow", "trainjob logs k3xq --rank 3"))
-def logs(
-    run: Run,
-    rank: Annotated[int | None, typer.Option("--rank", help="Only this rank, its bytes as they are.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends.")] = False,
-    as_json: show.AsJson = False,
-) -> None:
+@command("trainjob logs last --follow", "trainjob logs k3xq --rank 3")
+@run_argument
+@click.option("--rank", type=int, help="Only this rank, its bytes as they are.")
+@click.option("--follow", "-f", is_flag=True, help="Continue until the run ends.")
+@json_option
+def logs(run: str, rank: int | None, follow: bool, as_json: bool) -> None:
     """Print the output of the ranks; without --rank each line starts with its rank."""
     from trainjob.observe import arrays, index
     from trainjob.observe import logs as found
-    from trainjob.observe.status import between_looks_s
+    from trainjob.observe.status import between_looks_s, status
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "logs")
     if follow:
-        lines = found.follow(paths, rank, lambda: _has_ended(paths), lambda: time.sleep(between_looks_s(paths)))
+        lines = found.follow(
+            paths,
+            rank,
+            lambda: status(paths).state not in states.ACTIVE,
+            lambda: time.sleep(between_looks_s(paths)),
+        )
     else:
         lines = found.read(paths, rank)
     if as_json:
         _write_json({"id": paths.id, "rank": rank}, lines)
     elif rank is None:
-        terminal.write_lines(lines)
+        show.write_lines(lines)
     else:
         for line in lines:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
 
 
-def _write_json(head: dict[str, Any], pieces: Iterable[bytes]) -> None:
+def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:
     """Print the object that has `head` and a list of the lines, as they come: a log may be larger than the memory.
 
     Split at line feeds alone: a progress bar's carriage returns stay inside their line.
     """
     write = sys.stdout.write
-    write(terminal.as_json(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
+    write(show.json_text(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_first, is_open = True, False
     for piece in itertools.chain(pieces, [b""]):
@@ -65,15 +62,9 @@ def _write_json(head: dict[str, Any], pieces: Iterable[bytes]) -> None:
             if not is_open and (text or ends):
                 write('\n  "' if is_first else ',\n  "')
                 is_first, is_open = False, True
-            write(terminal.as_json(text)[1:-1])
+            write(show.json_text(text)[1:-1])
             if is_open and ends:
                 write('"')
                 is_open = False
     write(('"' if is_open else "") + ("]\n}\n" if is_first else "\n ]\n}\n"))
     sys.stdout.flush()
-
-
-def _has_ended(paths: RunPaths) -> bool:
-    from trainjob.observe.status import status
-
-    return status(paths).state not in states.ACTIVE

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
-from trainjob.cli.app import examples, new
+from trainjob.cli.command import command
 from trainjob.contract.errors import UserError
 
-app = new()
 
-_Stay = Annotated[bool, typer.Option("--stay", help="Stay until every watched run has ended.")]
-_Test = Annotated[bool, typer.Option("--test", help="Send a test message in every way that is configured.")]
-
-
-@app.command(epilog=examples("trainjob notify --test", "trainjob notify --stay"))
-def notify(stay: _Stay = False, test: _Test = False) -> None:
+@command("trainjob notify --test", "trainjob notify --stay")
+@click.option("--stay", is_flag=True, help="Stay until every watched run has ended.")
+@click.option("--test", is_flag=True, help="Send a test message in every way that is configured.")
+def notify(stay: bool, test: bool) -> None:
     """Tell you when runs end, fail, stall or approach their limit, as `notify:` in config.yaml says."""
     from trainjob.observe import notify as notifying
 
     if test:
-        _try_each_way()
-    elif not notifying.look(typer.echo, stay=stay):
-        typer.echo("a process in the background looks after the runs already")
+        _send_test_message()
+    elif not notifying.look(click.echo, stay=stay):
+        click.echo("a background process is already watching these runs")
 
 
-def _try_each_way() -> None:
+def _send_test_message() -> None:
     from trainjob.cluster import preferences
     from trainjob.contract import states
     from trainjob.observe import delivery
@@ -34,7 +29,9 @@ def _try_each_way() -> None:
 
     rules = notifying.configured()
     if rules is None:
-        raise UserError(f"{preferences.file()} does not say who is told", "add `notify:`, as docs/reports.md shows it")
+        raise UserError(
+            f"no notification is configured in {preferences.file()}", "add `notify:`, as docs/reports.md shows it"
+        )
     message = delivery.Message(
         "test", "ended", states.COMPLETED, "local", 1, None, None, "trainjob notify --test", "This is a test."
     )
@@ -42,10 +39,10 @@ def _try_each_way() -> None:
     for way, deliver in delivery.ways(rules).items():
         try:
             deliver(message)
-            typer.echo(f"{way}: delivered")
+            click.echo(f"{way}: delivered")
         except UserError as error:
             failed.append(way)
-            typer.echo(f"{way}: {error}", err=True)
+            click.echo(f"{way}: {error}", err=True)
     if failed:
         raise UserError(
             f"{', '.join(failed)} did not take the test message",

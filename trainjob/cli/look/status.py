@@ -1,26 +1,67 @@
-"""trainjob status: what has become of a run."""
+"""trainjob list and status: the states of runs."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.cli.look.report import Run
+from trainjob.cli.command import cluster_option, command, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.observe.outlook import Outlook
     from trainjob.observe.status import Status
 
-app = new()
+
+@command("trainjob list", "trainjob list --state FAILED")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Only this many of the newest runs.")
+@click.option("--state", help="Only runs in this state.")
+@cluster_option("Only runs on this cluster.")
+@click.option("--name", help="Only jobs of this name, which may contain * and ?.")
+@click.option("--since", metavar="WHEN", help="Only runs submitted since: 12h, 2d, 2026-11-20.")
+@json_option
+def list_command(
+    limit: int | None, state: str | None, cluster: str | None, name: str | None, since: str | None, as_json: bool
+) -> None:
+    """List the runs, newest last."""
+    from datetime import UTC, datetime
+
+    from trainjob.contract.states import ALL
+    from trainjob.observe import index, notify
+    from trainjob.observe.listing import Choice, listed, time_of
+
+    if state is not None and state.upper() not in ALL:
+        raise click.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
+    earliest = None if since is None else time_of(since, datetime.now(UTC))
+    notify.start_if_needed()
+    chosen = listed(Choice(state.upper() if state else None, cluster, name, earliest, limit))
+    for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
+        show.warning(f"{note}")
+    for error in index.foreign_runs():
+        show.warning(f"not listed: {error.text}")
+    if as_json:
+        show.as_json([one.as_json() for one in chosen])
+    elif not chosen:
+        click.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
+    else:
+        body = []
+        for one in chosen:
+            damage = f"damaged: {one.damage[0]}" if one.damage else ""
+            update = str(one.update or "-")
+            row = (one.id, one.state, one.cluster or "-", str(one.attempt), update, one.submitted_at or "-", damage)
+            body.append(row)
+        show.table(("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED", ""), body)
 
 
-@app.command(epilog=examples("trainjob status last", "trainjob status k3xq --json"))
-def status(run: Run, as_json: show.AsJson = False) -> None:
+@command("trainjob status last", "trainjob status k3xq --json")
+@run_argument
+@json_option
+def status(run: str, as_json: bool) -> None:
     """Show the state of a run."""
     from trainjob.observe import index, notify
     from trainjob.observe.status import status as found
@@ -30,9 +71,16 @@ def status(run: Run, as_json: show.AsJson = False) -> None:
     if as_json:
         show.as_json(now.as_json())
         return
-    typer.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
+    click.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
     show.rows(_rows(now))
-    print_elements(now)
+    if now.elements:
+        click.echo()
+        # The first line says once for all of them why they can't be asked about.
+        body = (
+            (one.id, one.state, str(one.attempt), str(one.update or "-"), "" if one.is_stale else one.note or "")
+            for one in now.elements
+        )
+        show.table(("ELEMENT", "STATE", "ATTEMPT", "UPDATE", ""), body)
     print_failure(now)
 
 
@@ -47,7 +95,7 @@ def _rows(now: Status) -> Iterator[tuple[str, str]]:
     if now.heartbeat is not None:
         yield "last sign of life", f"{show.seconds(max(0.0, time.time() - now.heartbeat))} ago"
     if now.outlook is not None:
-        yield from _outlook(now.outlook)
+        yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:
         yield "excluded node", f"{excluded['node']}, since attempt {excluded['attempt']}: {excluded['why']}"
     if now.at_risk:
@@ -61,45 +109,28 @@ def _rows(now: Status) -> Iterator[tuple[str, str]]:
     yield "run directory", now.folder
 
 
-def _outlook(outlook: Outlook) -> Iterator[tuple[str, str]]:
-    yield "should end", f"in {show.seconds(outlook.left_s)}, by {outlook.basis}"
+def outlook_rows(outlook: Outlook) -> Iterator[tuple[str, str]]:
+    """Yield when a run should end, and whether its time limit comes first."""
+    basis = "as predicted" if outlook.basis == "its prediction" else "at its current pace"
+    yield "expected end", f"in {show.seconds(outlook.left_s)} ({basis})"
     if outlook.more_attempts and outlook.limit_left_s is not None:
         more = "another attempt" if outlook.more_attempts == 1 else f"{outlook.more_attempts} more attempts"
         limit = show.seconds(outlook.limit_left_s)
         yield "WARNING", f"its time limit comes first, in {limit}: it needs about {more}"
 
 
-def print_elements(now: Status) -> None:
-    """Print the elements of an array, one a line."""
-    if now.elements:
-        typer.echo()
-        # Why an element can't be asked about stands in the first line, once for all of them.
-        body = (
-            (one.id, one.state, str(one.attempt), str(one.update or "-"), "" if one.is_stale else one.note or "")
-            for one in now.elements
-        )
-        show.table(("ELEMENT", "STATE", "ATTEMPT", "UPDATE", ""), body)
-
-
 def print_failure(now: Status) -> None:
     """Print why the run ended, and the last lines of the rank that failed first, else of the job script."""
     failed = now.failure
     if now.cause is not None:
-        typer.echo(f"\nwhy: {now.cause}")
+        click.echo(f"\nwhy: {now.cause}")
     if failed is not None:
-        code = _exit(failed.exit_code)
+        code = str(failed.exit_code)
+        with suppress(ValueError):
+            code += f" ({signal.Signals(failed.exit_code - 128).name})"
         lines = "Its last lines:" if failed.tail else "It printed nothing."
-        typer.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {code}. {lines}")
+        click.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {code}. {lines}")
     elif now.script_tail:
-        typer.echo("\nno failing rank is known. The last lines of the job script:")
+        click.echo("\nno failing rank is known. The last lines of the job script:")
     for line in failed.tail if failed else now.script_tail:
-        typer.echo(f"  | {line}")
-
-
-def _exit(code: int) -> str:
-    import signal
-
-    try:
-        return f"{code} ({signal.Signals(code - 128).name})" if code > 128 else str(code)
-    except ValueError:
-        return str(code)
+        click.echo(f"  | {line}")

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
+import click
 
 from trainjob.cli import complete
-from trainjob.cli.app import examples, new
-
-app = new()
-
-_Run = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[RUN]", help="Begin with this run: an id, a unique prefix, or last.", autocompletion=complete.runs
-    ),
-]
-_Every = Annotated[float, typer.Option("--every-s", min=0.5, help="Seconds between two looks.")]
+from trainjob.cli.command import command
 
 
-_Web = Annotated[bool, typer.Option("--web", help="Serve the same as a read-only page on this machine.")]
-
-
-@app.command(epilog=examples("trainjob watch last", "trainjob watch --web"))
-def watch(run: _Run = None, every_s: _Every = 3.0, web: _Web = False) -> None:
+@command("trainjob watch last", "trainjob watch --web")
+@click.argument(
+    "run",
+    required=False,
+    metavar="[RUN]",
+    help="Begin with this run: an id, a unique prefix, or last.",
+    shell_complete=complete.runs,
+)
+@click.option("--every-s", type=click.FloatRange(min=0.5), default=3.0, help="Seconds between two looks.")
+@click.option("--web", is_flag=True, help="Serve the same as a read-only page on this machine.")
+def watch(run: str | None, every_s: float, web: bool) -> None:
     """Show the newest runs on all clusters, or one run, until you leave; keys cancel, resume and open logs."""
     from trainjob.observe import index, notify
     from trainjob.watch import screen

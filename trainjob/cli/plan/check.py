@@ -2,81 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import click
 
-import typer
-
-from trainjob.cli.app import examples, new
+from trainjob.cli.command import command, fail_unless, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import exits
+from trainjob.contract.errors import Problem, UserError
+from trainjob.planning.words import quantity
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
-if TYPE_CHECKING:
-    from trainjob.check.software import Interpreter
-    from trainjob.contract.errors import Problem
-    from trainjob.requests.prepared import Prepared
 
-app = new()
-
-
-@app.command(
-    epilog=examples(
-        "trainjob check --cluster hpc --job mine.yaml",
-        "trainjob check --cluster hpc --task my_task:MyTask --ask-controller",
-    )
+@command(
+    "trainjob check --cluster hpc --job mine.yaml",
+    "trainjob check --cluster hpc --task my_task:MyTask --ask-controller",
 )
-@takes_a_job
-def check(
-    flags: JobOptions,
-    ask_controller: Annotated[
-        bool,
-        typer.Option("--ask-controller", help="Also ask Slurm: sinfo, and sbatch --test-only, which uses up a job id."),
-    ] = False,
-    as_json: show.AsJson = False,
-) -> None:
+@takes_a_job()
+@click.option(
+    "--ask-controller", is_flag=True, help="Also ask Slurm: sinfo, and sbatch --test-only, which uses up a job id."
+)
+@json_option
+def check(flags: JobOptions, ask_controller: bool, as_json: bool) -> None:
     """Find problems before a job is queued."""
-    from trainjob.check import requirements
+    from trainjob.check import requirements, slurm
     from trainjob.check.context import Depth
     from trainjob.check.software import interpreters
     from trainjob.requests.prepared import prepare
     from trainjob.requests.submission import context_of, find_problems
 
     prepared = prepare(flags)
+    name, cluster = prepared.named_cluster.name, prepared.named_cluster.cluster
     context = context_of(prepared)
-    found = find_problems(prepared, Depth(thorough=True, scheduler=ask_controller), context)
+    problems = find_problems(prepared, Depth(thorough=True, scheduler=ask_controller), context)
     start = None
-    if ask_controller and not found:
-        script = prepared.render()
-        start, found = _start(prepared, script.files[script.script].content)
-    _say(found, start, interpreters(context) if requirements.is_reachable(prepared.request) else [], as_json=as_json)
-    if found:
-        raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
-
-
-def _start(prepared: Prepared, script: bytes) -> tuple[str | None, list[Problem]]:
-    """Return when Slurm would start the job, or why it would not."""
-    from trainjob.check import slurm
-    from trainjob.contract.errors import Problem, UserError
-
-    if not prepared.named_cluster.cluster.has_scheduler:
-        raise UserError(
-            f"--ask-controller asks Slurm, and cluster {prepared.named_cluster.name} has none", "leave it out"
-        )
-    answer = slurm.test_only(prepared.machine, script)
-    return (None, [answer]) if isinstance(answer, Problem) else (answer, [])
-
-
-def _say(problems: list[Problem], start: str | None, interpreters: list[Interpreter], *, as_json: bool) -> None:
+    if ask_controller and not problems:
+        if not cluster.has_scheduler:
+            raise UserError(f"--ask-controller asks Slurm, and cluster {name} has none", "leave it out")
+        rendered = prepared.render()
+        answer = slurm.test_only(prepared.machine, rendered.files[rendered.script].content)
+        if isinstance(answer, Problem):
+            problems = [answer]
+        else:
+            start = answer
+    found = interpreters(context) if requirements.is_reachable(prepared.request) else []
     if as_json:
         verdict = {"ok": not problems, "problems": [problem.as_json() for problem in problems], "expected_start": start}
-        verdict["interpreters"] = [one._asdict() for one in interpreters]
-        show.as_json(verdict)
-        return
-    for one in interpreters:
-        typer.echo(str(one))
-    for problem in problems:
-        typer.echo(str(problem))
-    typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problems found")
-    if start is not None:
-        typer.echo(f"Slurm would start it at {start}")
+        show.as_json({**verdict, "interpreters": [one._asdict() for one in found]})
+    else:
+        for line in (*found, *problems):
+            click.echo(str(line))
+        click.echo(quantity(len(problems), "problem") if problems else "no problems found")
+        if start is not None:
+            click.echo(f"Slurm would start it at {start}")
+    fail_unless(not problems)

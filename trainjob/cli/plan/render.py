@@ -5,41 +5,34 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.cli.job_flags import AllowSecretEnv, takes_a_job
+from trainjob.cli.command import command, json_option
+from trainjob.cli.job_flags import secret_option, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.contract.paths import RunPaths
     from trainjob.render.rendered import Rendered
     from trainjob.requests.prepared import Prepared
 
-app = new()
 
-
-@app.command(
-    epilog=examples("trainjob render --cluster hpc --instances 16 -o job", "trainjob render --cluster pod64 --explain")
+@command("trainjob render --cluster hpc --instances 16 -o job", "trainjob render --cluster pod64 --explain")
+@takes_a_job()
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Folder to write: job script, job.json, code.")
+@click.option("--explain", is_flag=True, help="Show beside each line where its values came from and why it is there.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also print the shell library that every job script sources.",
 )
-@takes_a_job
+@secret_option
+@json_option
 def render(
-    flags: JobOptions,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write: job script, job.json, code.")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show beside each line where its values came from and why it is there.")
-    ] = False,
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="Print the shell library, too: what the script does that is the same for all jobs."),
-    ] = False,
-    allow_secret_env: AllowSecretEnv = False,
-    as_json: show.AsJson = False,
+    flags: JobOptions, output: Path | None, explain: bool, everything: bool, allow_secret_env: bool, as_json: bool
 ) -> None:
     """Print or write the bytes that would run."""
     from trainjob.requests.prepared import prepare
@@ -48,23 +41,10 @@ def render(
     rendered = prepared.render()
     if explain:
         _explain(prepared.explained(), as_json=as_json)
-    elif output is not None:
-        if not allow_secret_env:
-            from trainjob.requests.submission import refuse_secrets
-
-            refuse_secrets(prepared)
-        _say_where(_written(prepared, rendered, output), rendered, as_json=as_json)
-    else:
+    elif output is None:
         print_rendered(rendered, as_json=as_json, everything=everything)
-
-
-def _written(prepared: Prepared, rendered: Rendered, output: Path) -> RunPaths:
-    from trainjob.backends import folder, registry
-
-    registry.of_cluster(prepared.named_cluster.cluster).refuse_folder(output.absolute())
-    chosen = prepared.selection
-    share = prepared.named_cluster.cluster.share
-    return folder.create(output, rendered, prepared.project if chosen else None, chosen, share)
+    else:
+        _write(prepared, rendered, output, allow_secret_env=allow_secret_env, as_json=as_json)
 
 
 def print_rendered(rendered: Rendered, *, as_json: bool, everything: bool = False) -> None:
@@ -84,18 +64,23 @@ def print_rendered(rendered: Rendered, *, as_json: bool, everything: bool = Fals
             sys.stdout.buffer.write(f"\n# --- {name} ---\n{text}".encode())
 
 
-def _say_where(paths: RunPaths, rendered: Rendered, *, as_json: bool) -> None:
+def _write(prepared: Prepared, rendered: Rendered, output: Path, *, allow_secret_env: bool, as_json: bool) -> None:
+    from trainjob.backends import folder, registry
+    from trainjob.requests.submission import refuse_secrets
+
+    if not allow_secret_env:
+        refuse_secrets(prepared)
+    cluster, chosen = prepared.named_cluster.cluster, prepared.selection
+    registry.of_cluster(cluster).refuse_folder(output.absolute())
+    paths = folder.create(output, rendered, prepared.project if chosen else None, chosen, cluster.share)
     if as_json:
         show.as_json({"folder": str(paths.folder), "script": rendered.script, "files": sorted(rendered.files)})
-    else:
-        script = paths.folder / rendered.script
-        typer.echo(f"wrote {script}: run it with `{_by_hand(script)}`")
-
-
-def _by_hand(script: Path) -> str:
+        return
+    script = paths.folder / rendered.script
+    by_hand = f"bash {shlex.quote(str(script))}"
     if script.suffix == ".sbatch":
-        return f"cd {shlex.quote(str(script.parent))} && sbatch {script.name}"
-    return f"bash {shlex.quote(str(script))}"
+        by_hand = f"cd {shlex.quote(str(script.parent))} && sbatch {script.name}"
+    click.echo(f"wrote {script}: run it with `{by_hand}`")
 
 
 def _explain(explained: str, *, as_json: bool) -> None:
@@ -107,4 +92,4 @@ def _explain(explained: str, *, as_json: bool) -> None:
         return
     width = min(100, max(len(line) for line, _, _ in lines))
     for line, origin, why in lines:
-        typer.echo(f"{line:<{width}}  # {origin}: {why}" if why else line)
+        click.echo(f"{line:<{width}}  # {origin}: {why}" if why else line)

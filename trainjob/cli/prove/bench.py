@@ -1,84 +1,92 @@
-"""trainjob bench: loader, collective, scaling, growth, step."""
+"""trainjob bench: loader, collective, scaling, step."""
 
 from __future__ import annotations
 
-import functools
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
+from trainjob.cli.command import Group, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.cli.prove import bench_pods
-from trainjob.cli.prove.bench_step import STEP_EXAMPLES, Output, step
-from trainjob.contract import setting_row, settings
+from trainjob.contract import settings
+from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.bench.collective import Reduction
+    from trainjob.bench.parts import Loading, Reduction, Step
+    from trainjob.bench.pod import LessonStep, PodLoading
     from trainjob.bench.scaling import Scale
     from trainjob.requests.workbench import Workbench
 
-app = new(
-    no_args_is_help=True,
-    help="Measure data loading, all-reduce, single updates, and how a job scales and grows, on this machine.",
+# Settings that a bench decides itself, or that only a submitted run has, are left out.
+_NO_RUN = takes_a_job(without=("epochs", "updates"), groups_without=(settings.RECORDS, settings.SLURM))
+_ONLY_RANKS = takes_a_job(
+    without=[name for name in settings.names(settings.JobSettings) if name not in ("instances", "env")]
 )
-
-# What a bench decides itself, or what only a run that is submitted has.
-_NO_RUN = functools.partial(
-    takes_a_job, without=("epochs", "updates"), groups_without=(setting_row.RECORDS, setting_row.SLURM)
-)
-_ONLY_RANKS = functools.partial(
-    takes_a_job, without=(name for name in settings.names(settings.JobSettings) if name not in ("instances", "env"))
-)
-_ONLY_DATA = functools.partial(
-    takes_a_job,
+_ONLY_DATA = takes_a_job(
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
-    groups_without=(setting_row.TRAINING, setting_row.RECORDS, setting_row.SLURM),
+    groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
-_TOY_NET = functools.partial(
-    takes_a_job,
-    without=("task", "epochs", "updates", "instances", "replicas", "samples", "data"),
-    groups_without=(setting_row.RECORDS, setting_row.SLURM, setting_row.IPU),
+_ONE_STEP = takes_a_job(
+    without=("epochs", "updates", *PLAIN_STEP),
+    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
 )
-Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
-Appetite = Annotated[
-    float | None,
-    typer.Option(help="Samples/s that one instance can train on; the verdict then says whether loading keeps up."),
-]
-Numbers = Annotated[list[int] | None, typer.Option("--at", help="Number of instances. May be repeated.")]
+_VARIATIONS = list(STEP_VARIATIONS)[1:]
+_at_option = click.option("--at", multiple=True, type=int, help="Number of instances. May be repeated.")
+_plot_option = click.option(
+    "--plot", type=click.Path(path_type=Path), help="Plot the figures into this file (.svg, .png)."
+)
+_output_option = click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="Also write the figures to this file, as JSON."
+)
 
 
-@app.command(
-    epilog=examples(
+@click.group(cls=Group)
+def bench() -> None:
+    """Measure data loading, all-reduce, single updates, and how a job scales, on this machine."""
+
+
+@bench.command(
+    examples=[
         "trainjob bench scaling --task my_task:MyTask --at 1 --at 2 --at 4",
         "trainjob bench scaling --lessons --cluster pod16",
-    )
+    ]
 )
 @_NO_RUN
+@_at_option
+@click.option("--lessons", is_flag=True, help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
+@click.option(
+    "--measured-epochs", type=click.IntRange(min=1), default=3, help="Epochs measured, after one for warming up."
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs of each number of instances, in turns.")
+@_plot_option
+@_output_option
+@json_option
 def scaling(
     flags: JobOptions,
-    at: Numbers = None,
-    lessons: Annotated[
-        bool, typer.Option("--lessons", help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
-    ] = False,
-    measured_epochs: Annotated[
-        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
-    ] = 3,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each number of instances, in turns.")] = 3,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    at: tuple[int, ...],
+    lessons: bool,
+    measured_epochs: int,
+    repeats: int,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
     from trainjob.bench.scaling import amdahl, law_in_words
     from trainjob.bench.scaling import scaling as measured
 
     if lessons:
-        bench_pods.print_lessons(flags, output, as_json=as_json)
+        from trainjob.bench.pod import JOB
+        from trainjob.bench.pod import lessons as measured_lessons
+
+        cluster = "pod16" if flags.cluster == "local" else flags.cluster
+        with _bench(flags._replace(cluster=cluster, values={**JOB, **flags.values}), rehearses=True) as bench:
+            steps = list(measured_lessons(bench))
+        show.figures(steps, _LESSONS_HEAD, _lessons_line, output, in_json=as_json)
         return
     _check_targets(plot, output)
     with _bench(flags) as bench:
@@ -86,10 +94,10 @@ def scaling(
     show.figures(rows, _SCALING_HEAD, _scaling_line, output, in_json=as_json)
     for row in rows if not as_json else ():
         if row.noise is not None:
-            typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
+            click.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
     law = amdahl(rows)
     if not as_json and len(rows) > 1:
-        typer.echo(f"\n{law_in_words(law, rows)}")
+        click.echo(f"\n{law_in_words(law, rows)}")
     if plot is not None:
         from trainjob.bench.plots import draw_scaling
 
@@ -123,39 +131,57 @@ def _scaling_line(row: Scale) -> tuple[str, ...]:
     )
 
 
-@app.command(
-    epilog=examples(
+_LESSONS_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "S/EPOCH", "SAMPLES/S", "DATA", "LESSON'S S/EPOCH")
+
+
+def _lessons_line(row: LessonStep) -> tuple[str, ...]:
+    return (
+        *(str(count) for count in (row.instances, row.replicas, row.workers)),
+        f"{row.loader_steps:g}",
+        f"{row.seconds_per_epoch:.3f}",
+        f"{row.samples_per_s:,.0f}",
+        f"{100 * row.data_share:.0f} %",
+        f"{row.lesson_seconds_per_epoch:g}",
+    )
+
+
+@bench.command(
+    examples=[
         "trainjob bench collective --instances 4 --bucket-mb 1,5,25",
         "trainjob bench collective --megabytes 16 --plot all-reduce.svg",
-    )
+    ]
 )
 @_ONLY_RANKS
+@click.option("--megabytes", multiple=True, type=float, help="Total size of the tensors in MB. May be repeated.")
+@click.option(
+    "--tensors", type=click.IntRange(min=1), default=32, help="Number of tensors that each size is divided into."
+)
+@click.option("--bucket-mb", default="25", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
+@_plot_option
+@_output_option
+@json_option
 def collective(
     flags: JobOptions,
-    megabytes: Annotated[
-        list[float] | None, typer.Option("--megabytes", help="Total size of the tensors in MB. May be repeated.")
-    ] = None,
-    tensors: Annotated[
-        int, typer.Option("--tensors", min=1, help="Number of tensors that each size is divided into.")
-    ] = 32,
-    bucket_mb: Annotated[
-        str, typer.Option("--bucket-mb", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
-    ] = "25",
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    megabytes: tuple[float, ...],
+    tensors: int,
+    bucket_mb: str,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure all-reduce by size: one call per tensor, one flat buffer, and buckets."""
-    from trainjob.bench.collective import collective as measured
+    from trainjob.bench.parts import collective as measured
 
     def line(row: Reduction) -> tuple[str, ...]:
-        return (show.size(row.bytes), _way(row), f"{1000 * row.seconds:.3f}", f"{show.size(int(row.bytes_per_s))}/s")
+        way = row.way if row.bucket_mb is None else f"{row.way}, {row.bucket_mb:g} MB"
+        return (show.size(row.bytes), way, f"{1000 * row.seconds:.3f}", f"{show.size(int(row.bytes_per_s))}/s")
 
+    buckets = bucket_sizes(bucket_mb)
     sizes = megabytes or [0.004, 0.064, 1.0, 16.0, 64.0]
     instances = flags.values.get("instances", 2)
     _check_targets(plot, output)
     with _bench(flags) as bench:
-        rows = measured(bench, instances=instances, megabytes=sizes, tensors=tensors, buckets_mb=_sizes(bucket_mb))
+        rows = measured(bench, instances=instances, megabytes=sizes, tensors=tensors, buckets_mb=buckets)
     show.figures(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, in_json=as_json)
     if plot is not None:
         from trainjob.bench.plots import draw_collective
@@ -163,44 +189,49 @@ def collective(
         draw_collective(rows, plot)
 
 
-def _way(row: Reduction) -> str:
-    return row.way if row.bucket_mb is None else f"{row.way}, {row.bucket_mb:g} MB"
-
-
-def _sizes(text: str) -> list[float]:
+def bucket_sizes(text: str) -> list[float]:
+    """Return the sizes that --bucket-mb names."""
     try:
         sizes = [float(part) for part in text.split(",")]
     except ValueError:
         sizes = []
     if not sizes or min(sizes) <= 0:
-        raise typer.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
+        raise click.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
     return sizes
 
 
-@app.command(
-    epilog=examples(
+@bench.command(
+    examples=[
         "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
-        "trainjob bench loader --measure-appetite",
-    )
+        "trainjob bench loader --measure-training-rate",
+    ]
 )
 @_ONLY_DATA
+@_at_option
+@click.option("--loaders", multiple=True, type=int, help="Loader workers of each instance. May be repeated.")
+@click.option(
+    "--training-rate",
+    type=float,
+    help="Samples/s that one instance can train on; the verdict then says whether loading keeps up.",
+)
+@click.option("--measure-training-rate", is_flag=True, help="Measure it: train one instance on samples in memory.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Length of each measurement in seconds.")
+@_plot_option
+@_output_option
+@json_option
 def loader(
     flags: JobOptions,
-    at: Numbers = None,
-    loaders: Annotated[
-        list[int] | None, typer.Option("--loaders", help="Loader workers of each instance. May be repeated.")
-    ] = None,
-    appetite: Appetite = None,
-    measure_appetite: Annotated[
-        bool, typer.Option("--measure-appetite", help="Measure the appetite: train one instance on samples in memory.")
-    ] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Length of each measurement in seconds.")] = 2.0,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    at: tuple[int, ...],
+    loaders: tuple[int, ...],
+    training_rate: float | None,
+    measure_training_rate: bool,
+    seconds: float,
+    plot: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
-    from trainjob.bench.loader import Loading, loading, measured_appetite, verdict
+    from trainjob.bench import parts, pod
     from trainjob.kinds.lookup import find
 
     def line(row: Loading) -> tuple[str, ...]:
@@ -208,71 +239,77 @@ def loader(
 
     cluster = find(flags.cluster).cluster
     if cluster.hosts_are_named and cluster.ranks_by == "poprun":
-        bench_pods.print_loading(flags, loaders or [0], seconds, output, as_json=as_json)
+        with _bench(flags, rehearses=True) as bench:
+            loaded = list(pod.loading(bench, loaders or [0], seconds=seconds))
+        show.figures(loaded, _POD_HEAD, _pod_line, output, in_json=as_json)
         return
     _check_targets(plot, output)
     with _bench(flags) as bench:
-        rows = loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
-        if appetite is None and measure_appetite:
-            appetite = measured_appetite(bench, seconds=seconds)
+        rows = parts.loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
+        if training_rate is None and measure_training_rate:
+            training_rate = parts.training_rate(bench, seconds=seconds)
     show.figures(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, in_json=as_json)
-    if appetite is not None and not as_json:
-        how = ", measured here with samples in memory" if measure_appetite else ""
-        typer.echo(f"\none instance takes {appetite:,.0f} samples/s{how}\n{verdict(rows, appetite)}")
+    if training_rate is not None and not as_json:
+        how = ", measured here with samples in memory" if measure_training_rate else ""
+        verdict = parts.loader_verdict(rows, training_rate)
+        click.echo(f"\none instance trains on {training_rate:,.0f} samples/s{how}\n{verdict}")
     if plot is not None:
         from trainjob.bench.plots import draw_loader
 
-        draw_loader(rows, appetite, plot)
+        draw_loader(rows, training_rate, plot)
 
 
-@app.command(
-    epilog=examples(
-        "trainjob bench growth",
-        "trainjob bench growth --width 100 --width 400 --size 4096 --at 1 --plot growth.svg",
-    )
+_POD_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "SAMPLES/S", "S/EPOCH, LOADING")
+
+
+def _pod_line(row: PodLoading) -> tuple[str, ...]:
+    steps = "" if row.steps is None else str(row.steps)
+    epoch = "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}"
+    return (str(row.instances), str(row.replicas), str(row.workers), steps, f"{row.samples_per_s:,.0f}", epoch)
+
+
+@bench.command(
+    examples=[
+        "trainjob bench step --task my_task:MyTask",
+        "trainjob bench step --instances 2 --engine fsdp --task tiny-gpt --rounds 31",
+    ]
 )
-@_TOY_NET
-def growth(
+@_ONE_STEP
+@click.option("--variation", multiple=True, help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all.")
+@click.option("--rounds", type=click.IntRange(min=6), default=15, help="Rounds of each variation, plain in each.")
+@click.option("--seconds", type=click.FloatRange(min=0.01), default=0.3, help="Length of either half of a round.")
+@_output_option
+@json_option
+def step(
     flags: JobOptions,
-    width: Annotated[
-        list[int] | None, typer.Option("--width", min=1, help="Width of the hidden layers. May be repeated.")
-    ] = None,
-    size: Annotated[
-        list[int] | None, typer.Option("--size", min=1, help="Number of training samples. May be repeated.")
-    ] = None,
-    at: Numbers = None,
-    measured_epochs: Annotated[
-        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
-    ] = 3,
-    plot: Plot = None,
-    output: Output = None,
-    as_json: show.AsJson = False,
+    variation: tuple[str, ...],
+    rounds: int,
+    seconds: float,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
-    """Train a small net with growing width, then with growing data, and show time per epoch."""
-    from trainjob.bench.growth import Growth
-    from trainjob.bench.growth import growth as measured
+    """Measure what --compile, channels-last and other implementations of the optimizer gain over a plain update.
 
-    def line(row: Growth) -> tuple[str, ...]:
-        figures = (
-            f"{row.seconds_per_epoch:.3f}",
-            f"{row.samples_per_s:,.0f}",
-            f"{100 * row.communication_share:.1f} %",
-        )
-        return (str(row.width), f"{row.parameters:,}", f"{row.samples:,}", str(row.instances), *figures)
+    Samples lie in memory, and each variation takes turns with the plain update. Where noise may hide a difference, it
+    says so in place of a gain.
+    """
+    from trainjob.bench.parts import steps
 
-    of_widths, of_sizes = width or [50, 100, 200, 400, 800], size or [4096, 8192, 16384, 32768]
-    _check_targets(plot, output)
+    def line(row: Step) -> tuple[str, ...]:
+        if row.gain is None:
+            return (row.name, "", "", "", "", row.verdict)
+        interval = f"{row.gain_low:.3f} to {row.gain_high:.3f}"
+        times = (f"{1000 * (one or 0.0):.3f}" for one in (row.seconds, row.plain_seconds))
+        return (row.name, *times, f"{row.gain:.3f}", interval, row.verdict)
+
+    for name in variation:
+        if name not in _VARIATIONS:
+            raise click.BadParameter(f"--variation {name}: expected one of {', '.join(_VARIATIONS)}")
+    _check_targets(None, output)
     with _bench(flags) as bench:
-        rows = list(measured(bench, of_widths, of_sizes, at or [1, 2], epochs=measured_epochs))
-    head = ("WIDTH", "PARAMETERS", "SAMPLES", "INSTANCES", "S/EPOCH", "SAMPLES/S", "COMMUNICATION")
+        rows = steps(bench, variation, rounds=rounds, round_s=seconds)
+    head = ("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", "")
     show.figures(rows, head, line, output, in_json=as_json)
-    if plot is not None:
-        from trainjob.bench.plots import draw_growth
-
-        draw_growth(rows, plot)
-
-
-app.command(epilog=STEP_EXAMPLES)(step)
 
 
 def _check_targets(plot: Path | None, output: Path | None) -> None:
@@ -285,10 +322,11 @@ def _check_targets(plot: Path | None, output: Path | None) -> None:
         plots.check_folder("--output", output)
 
 
-def _bench(flags: JobOptions) -> AbstractContextManager[Workbench]:
+def _bench(flags: JobOptions, *, rehearses: bool = False) -> AbstractContextManager[Workbench]:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit, workbench
 
     prepared = prepare(flags)
-    refuse_unfit(prepared)
+    if not rehearses:
+        refuse_unfit(prepared)
     return workbench(prepared, show.progress)

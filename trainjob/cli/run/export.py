@@ -4,54 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.cli.look.report import Run
+from trainjob.cli.command import command, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
 
-app = new()
 
-_Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the weights to FILE, in the safetensors layout."),
-]
-_Averaged = Annotated[
-    bool,
-    typer.Option("--averaged", help="With -o: the moving average of the weights, of a run with --average-decay."),
-]
-_TensorBoard = Annotated[
-    str | None, typer.Option("--tensorboard", metavar="DIR", help="Write settings and metrics for TensorBoard.")
-]
-_Mlflow = Annotated[
-    str | None,
-    typer.Option("--mlflow", metavar="URI", help="Log settings and metrics to an MLflow server or store."),
-]
-_Wandb = Annotated[
-    str | None,
-    typer.Option("--wandb-offline", metavar="DIR", help="Write an offline run for `wandb sync`."),
-]
-
-
-@app.command(
-    epilog=examples(
-        "trainjob export last -o model.safetensors",
-        "trainjob export k3xq --tensorboard tb --mlflow sqlite:///mlflow.db --json",
-    )
+@command(
+    "trainjob export last -o model.safetensors",
+    "trainjob export k3xq --tensorboard tb --mlflow sqlite:///mlflow.db --json",
 )
+@run_argument
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the weights to FILE, in the safetensors layout.",
+)
+@click.option("--tensorboard", metavar="DIR", help="Write settings and metrics for TensorBoard.")
+@click.option("--mlflow", metavar="URI", help="Log settings and metrics to an MLflow server or store.")
+@click.option("--wandb-offline", metavar="DIR", help="Write an offline run for `wandb sync`.")
+@click.option(
+    "--averaged", is_flag=True, help="With -o: the moving average of the weights, of a run with --average-decay."
+)
+@json_option
 def export(
-    run: Run,
-    output: _Output = None,
-    tensorboard: _TensorBoard = None,
-    mlflow: _Mlflow = None,
-    wandb_offline: _Wandb = None,
-    averaged: _Averaged = False,
-    as_json: show.AsJson = False,
+    run: str,
+    output: Path | None,
+    tensorboard: str | None,
+    mlflow: str | None,
+    wandb_offline: str | None,
+    averaged: bool,
+    as_json: bool,
 ) -> None:
     """Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B."""
     from trainjob.observe import index
@@ -59,9 +49,9 @@ def export(
     targets = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb_offline}
     wanted = {tool: target for tool, target in targets.items() if target is not None}
     if averaged and output is None:
-        raise typer.BadParameter("--averaged is for the weights: name a file for them with -o FILE")
+        raise click.BadParameter("--averaged is for the weights: name a file for them with -o FILE")
     if output is None and not wanted:
-        raise typer.BadParameter("name what to write: -o FILE, --tensorboard DIR, --mlflow URI or --wandb-offline DIR")
+        raise click.BadParameter("name what to write: -o FILE, --tensorboard DIR, --mlflow URI or --wandb-offline DIR")
     paths = index.find(run)
     written = {} if output is None else _weights(paths, output, averaged=averaged, quiet=as_json)
     exported = _to_trackers(paths, wanted, quiet=as_json) if wanted else []
@@ -75,10 +65,10 @@ def _weights(paths: RunPaths, output: Path, *, averaged: bool, quiet: bool) -> d
 
     arrays.refuse_whole(paths, "export")
     what = "moving average of the weights" if averaged else "weights"
-    checkpoint = write(paths, output, lambda text: typer.echo(f"warning: {text}", err=True), averaged=averaged)
+    checkpoint = write(paths, output, show.warning, averaged=averaged)
     size = output.stat().st_size
     if not quiet:
-        typer.echo(f"{output} holds the {what} after update {checkpoint.update} ({show.size(size)})")
+        click.echo(f"{output} holds the {what} after update {checkpoint.update} ({show.size(size)})")
     return {"file": str(output), "update": checkpoint.update, "bytes": size}
 
 
@@ -95,5 +85,5 @@ def _to_trackers(paths: RunPaths, targets: Mapping[str, str], *, quiet: bool) ->
             place, lines = TRACKERS[tool](seen, target)
             rows.append({"run": one.id, "to": tool, "place": place, "lines": lines})
             if not quiet:
-                typer.echo(f"{one.id}: {lines} new lines of metrics for {tool}: {place}")
+                click.echo(f"{one.id}: {lines} new lines of metrics for {tool}: {place}")
     return rows

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
-from trainjob.cli.app import examples, new
-from trainjob.contract import exits, states
+from trainjob.cli.command import command, fail_unless, json_option
+from trainjob.contract import states
 from trainjob.watch import show
 
-if TYPE_CHECKING:
-    from trainjob.lifecycle.prune import Candidate
 
-app = new()
-
-
-@app.command(epilog=examples("trainjob prune --older-than-days 7 --state FAILED", "trainjob prune --yes"))
-def prune(
-    older_than_days: Annotated[
-        float, typer.Option("--older-than-days", min=0, help="Only runs submitted longer ago.")
-    ] = 30,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only runs that ended in this state. May be repeated.")
-    ] = None,
-    keep: Annotated[int, typer.Option("--keep", min=0, help="Number of newest ended runs to keep.")] = 0,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove the runs instead of listing them.")] = False,
-    as_json: show.AsJson = False,
-) -> None:
+@command("trainjob prune --older-than-days 7 --state FAILED", "trainjob prune --yes")
+@click.option("--older-than-days", type=click.FloatRange(min=0), default=30, help="Only runs submitted longer ago.")
+@click.option("--state", multiple=True, help="Only runs that ended in this state. May be repeated.")
+@click.option("--keep", type=click.IntRange(min=0), default=0, help="Number of newest ended runs to keep.")
+@click.option("--yes", "-y", is_flag=True, help="Remove the runs instead of listing them.")
+@json_option
+def prune(older_than_days: float, state: tuple[str, ...], keep: int, yes: bool, as_json: bool) -> None:
     """Remove old runs that you choose; without --yes they are only listed."""
     from trainjob.lifecycle import prune as pruning
 
     age = timedelta(days=older_than_days)
-    chosen = pruning.candidates(older_than=age, in_states=_states(state), keep=keep, warn=_warn)
+    asked = frozenset(word.upper() for word in state) or states.ENDED
+    if not asked <= states.ENDED:
+        ended = ", ".join(sorted(states.ENDED))
+        raise click.BadParameter(f"--state {', '.join(state)}: states of ended runs are {ended}")
+    chosen = pruning.candidates(older_than=age, in_states=asked, keep=keep, warn=show.warning)
     left = [(folder, pruning.size(folder)) for folder in pruning.leftovers(older_than=age)]
     failures = pruning.remove(chosen) if yes else {}
     if yes:
@@ -49,32 +40,12 @@ def prune(
         rows += [(folder.name, size, yes) for folder, size in left]
         show.as_json([{"id": name, "bytes": size, "removed": is_removed} for name, size, is_removed in rows])
     else:
-        _print(removed, left, yes=yes)
+        for one in removed:
+            click.echo(f"{one.status.id}  {one.status.state}  {one.status.submitted_at}  {show.size(one.size_bytes)}")
+        for folder, size in left:
+            click.echo(f"{folder}  left by a command that was interrupted  {show.size(size)}")
+        said = "removed" if yes else "would be removed: add --yes"
+        click.echo(f"{len(removed)} runs, {show.size(sum(one.size_bytes for one in removed))} {said}")
     for error in failures.values():
-        typer.echo(f"trainjob: {error}", err=True)
-    if failures:
-        raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"warning: {line}", err=True)
-
-
-def _print(chosen: Sequence[Candidate], left: Sequence[tuple[Path, int]], *, yes: bool) -> None:
-    for one in chosen:
-        typer.echo(f"{one.status.id}  {one.status.state}  {one.status.submitted_at}  {show.size(one.size_bytes)}")
-    for folder, size in left:
-        typer.echo(f"{folder}  left by a command that was interrupted  {show.size(size)}")
-    said = "removed" if yes else "would be removed: add --yes"
-    typer.echo(f"{len(chosen)} runs, {show.size(sum(one.size_bytes for one in chosen))} {said}")
-
-
-def _states(words: list[str] | None) -> frozenset[str]:
-    if not words:
-        return states.ENDED
-    chosen = frozenset(word.upper() for word in words)
-    if not chosen <= states.ENDED:
-        raise typer.BadParameter(
-            f"--state {', '.join(words)}: states of ended runs are {', '.join(sorted(states.ENDED))}"
-        )
-    return chosen
+        click.echo(f"trainjob: {error}", err=True)
+    fail_unless(not failures)

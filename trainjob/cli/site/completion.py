@@ -1,29 +1,28 @@
-"""trainjob completion: what a shell reads to complete the words of `trainjob`."""
+"""trainjob completion: the script with which a shell completes the words of `trainjob`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
-from trainjob.cli.app import examples, new
-
-app = new()
+from trainjob.cli.command import command
 
 _SHELLS = ("bash", "zsh", "fish")
-_Shell = Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")]
 
 
-@app.command(epilog=examples("trainjob completion bash", "trainjob completion fish"))
-def completion(shell: _Shell) -> None:
+@command("trainjob completion bash", "trainjob completion fish")
+@click.argument("shell", metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
     """Print what makes a shell complete run ids, names, clusters, tasks and settings."""
+    from click.shell_completion import FishComplete, ZshComplete
+
+    from trainjob.contract import package
+
     if shell not in _SHELLS:
-        raise typer.BadParameter(f"{shell}: shells are {', '.join(_SHELLS)}")
+        raise click.BadParameter(f"{shell}: shells are {', '.join(_SHELLS)}")
     if shell == "bash":
-        from trainjob.contract import package
-
-        typer.echo(package.program(__file__, "completion.sh"), nl=False)
-    else:
-        from typer._completion_shared import get_completion_script
-
-        typer.echo(get_completion_script(prog_name="trainjob", complete_var="_TRAINJOB_COMPLETE", shell=shell))
+        # click's own needs bash 4.4; macOS still has 3.2.
+        click.echo(package.program(__file__, "completion.sh"), nl=False)
+        return
+    kind = ZshComplete if shell == "zsh" else FishComplete
+    click.echo(kind(ctx.find_root().command, {}, "trainjob", "_TRAINJOB_COMPLETE").source())

@@ -3,49 +3,34 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
-import typer
+import click
 
-from trainjob.cli import complete
-from trainjob.cli.app import examples, new
+from trainjob.cli.command import cluster_option, command, json_option
 from trainjob.watch import show
 
-app = new()
 _EVERY_S = 5.0
 
 
-@app.command(epilog=examples("trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json"))
-def devices(
-    cluster: Annotated[
-        str, typer.Option("--cluster", "-c", help="Cluster file: a name or a path.", autocompletion=complete.clusters)
-    ] = "local",
-    watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until Ctrl-C.")] = False,
-    as_json: show.AsJson = False,
-) -> None:
+@command("trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json")
+@cluster_option(default="local")
+@click.option("--watch", is_flag=True, help="Ask again every few seconds, until Ctrl-C.")
+@json_option
+def devices(cluster: str, watch: bool, as_json: bool) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
     from trainjob.kinds.lookup import find
+    from trainjob.machines.devices import devices as listing
 
     found = find(cluster)
     while True:
-        _show(found.name, found.cluster, as_json=as_json)
+        listed = listing(found.name, found.cluster)
+        if as_json:
+            show.as_json([device.as_json() for device in listed])
+        else:
+            head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
+            show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
+            click.echo(f"{sum(not one.process for one in listed)} of {len(listed)} free")
         if not watch:
             return
         time.sleep(_EVERY_S)
-        typer.echo()
-
-
-def _show(name: str, cluster: object, *, as_json: bool) -> None:
-    from typing import cast
-
-    from trainjob.cluster.base import Cluster
-    from trainjob.machines.devices.asking import devices as ask
-
-    listed = ask(name, cast(Cluster, cluster))
-    if as_json:
-        show.as_json([device.as_json() for device in listed])
-        return
-    head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
-    show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
-    free = sum(not one.process for one in listed)
-    typer.echo(f"{free} of {len(listed)} free")
+        click.echo()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from trainjob.cluster.base import NamedHosts
@@ -12,7 +11,6 @@ from trainjob.cluster.nodes import Capacity, Node
 from trainjob.cluster.strict import BreachError, key, required
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostsCluster(NamedHosts):
     """Machines without a scheduler that share a folder, reached over ssh."""
 

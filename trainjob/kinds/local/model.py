@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from trainjob.cluster.base import Cluster
@@ -11,7 +10,6 @@ from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.strict import BreachError, key, required
 
 
-@dataclass(frozen=True, kw_only=True)
 class LocalCluster(Cluster):
     """This machine."""
 

@@ -1,4 +1,4 @@
-"""What the job script of kind local prints."""
+"""The names and values of the template of kind local."""
 
 from __future__ import annotations
 

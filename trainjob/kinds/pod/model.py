@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from trainjob.cluster.base import IpuCluster, NamedHosts
@@ -12,7 +11,6 @@ from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.strict import key, required
 
 
-@dataclass(frozen=True, kw_only=True)
 class PodCluster(NamedHosts, IpuCluster):
     """An IPU-POD: hosts that share IPUs, launched by poprun."""
 

@@ -1,10 +1,10 @@
-"""What the job script of kind ipu-pod prints."""
+"""The names and values of the template of kind ipu-pod."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.pod.model import PodCluster
 from trainjob.kinds.poprun import PoprunLine, option
@@ -20,8 +20,8 @@ _OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
 def context(request: Request) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind ipu-pod."""
     cluster, origin = PodCluster.of(request.cluster), request.cluster_origin
-    names, port, vipu = [host.name for host in request.plan.topology.hosts], cluster.network.port, cluster.vipu
-    hosts = hostlist.compress(names) if cluster.poprun.host_list == "range" else ",".join(names)
+    names, port, vipu = slurm_text.expand(request.plan.topology.hosts), cluster.network.port, cluster.vipu
+    hosts = request.plan.topology.hosts if cluster.poprun.host_list == "range" else ",".join(names)
     partition: object = None
     if vipu.partition is not None:
         partition = Sourced(vipu.partition, origin)

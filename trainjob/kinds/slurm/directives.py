@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
-from trainjob.cluster import array
+from trainjob.cluster import slurm_text
 from trainjob.cluster.base import OF_SETTINGS
 from trainjob.contract import quoting
+from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.quoting import Shell
-from trainjob.contract.suggest import did_you_mean
-from trainjob.kinds.slurm.groups import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.render.record import environment
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.render.sourced import SourcedShell
 
@@ -93,7 +94,7 @@ def origin(request: Request, name: str) -> str:
 def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     topology = request.plan.topology
     yield "job-name", request.plan.name, request.origin("name")
-    least, most = request.job.least_hosts, len(topology.hosts)
+    least, most = request.job.least_hosts, topology.host_count
     yield "nodes", most if least in (None, most) else f"{least}-{most}", request.hosts_origin
     # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
     if topology.instances_per_host > 1 or request.job.least_hosts is None:
@@ -105,7 +106,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     if time_limit is not None:
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
-        yield "array", array.parse(request.job.array).text, request.origin("array")
+        yield "array", slurm_text.parse_array(request.job.array).text, request.origin("array")
     yield "signal", _signal(request, cluster), request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
     yield "requeue", True, _OURS
     # Otherwise sbatch passes the login node's limits to the job, and srun passes them to the ranks.
@@ -139,7 +140,7 @@ def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str
     topology, kind = request.plan.topology, cluster.node.accelerator
     if kind == "cpu" or cluster.request == "none":
         return
-    each = topology.devices // len(topology.hosts)
+    each = topology.devices // topology.host_count
     typed = f"{cluster.node.type}:{each}" if cluster.node.type else str(each)
     option, value = {
         "gres": ("gres", f"{kind}:{typed}"),
@@ -176,3 +177,42 @@ def _refuse_unfit(name: str, cluster: SlurmCluster) -> None:
             f"{did_you_mean(name, sorted(_OPTIONS)) or 'take it out; '}if a plugin of this site adds it, "
             f"set plugin_options: [{name}] in the cluster file",
         )
+
+
+# -- a job on several groups of nodes -------------------------------------------------------------------------------
+
+
+def of_each_group(request: Request, cluster: SlurmCluster) -> list[tuple[Request, SlurmCluster]]:
+    """Return the request and cluster of each group; the unchanged pair if the cluster has no groups.
+
+    Raises UserError for an environment that sbatch would change.
+    """
+    if not cluster.has_groups:
+        return [(request, cluster)]
+    for name, value in environment(request).items():
+        if "\n\n" in value:
+            raise UserError(
+                f"env {name} holds an empty line, and nodes is a list of groups: sbatch would drop that line",
+                "take the empty line out, or take a cluster file with one group",
+            )
+    return list(_parts(request, cluster))
+
+
+def _parts(request: Request, cluster: SlurmCluster) -> Iterator[tuple[Request, SlurmCluster]]:
+    topology, names = request.plan.topology, slurm_text.expand(request.plan.topology.hosts)
+    for group, placed in zip(cluster.groups, topology.groups, strict=True):
+        own, instances = cluster.of_group(group), placed.hosts * placed.instances_per_host
+        part = dataclasses.replace(
+            topology,
+            hosts=slurm_text.compress(names[: placed.hosts]),
+            host_count=placed.hosts,
+            instances=instances,
+            instances_per_host=placed.instances_per_host,
+            replicas=instances * topology.replicas_per_instance,
+            groups=[],
+        )
+        names = names[placed.hosts :]
+        # A group's own directives override those of the job.
+        others = {name: value for name, value in request.job.directives.items() if name not in group.directives}
+        plan, job = dataclasses.replace(request.plan, topology=part), request.job.changed(directives=others)
+        yield dataclasses.replace(request, cluster=own, plan=plan, job=job), own

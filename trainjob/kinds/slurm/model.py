@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from trainjob.cluster.base import IpuCluster
 from trainjob.cluster.common import Count, DirectiveName, Line, SlurmTime, Version
@@ -15,7 +14,6 @@ from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Limits(Strict):
     """The site's limits for one job."""
 
@@ -23,7 +21,6 @@ class Limits(Strict):
     max_time: SlurmTime | None = key(None, 'Longest time limit, as Slurm writes it: "24:00:00".')
 
 
-@dataclass(frozen=True, kw_only=True)
 class TimeLimitSignal(Strict):
     """The signal that asks a job to checkpoint before its time limit."""
 
@@ -31,9 +28,8 @@ class TimeLimitSignal(Strict):
     margin_s: Margin = key(120, "Seconds between the signal and the time limit: a checkpoint's time and one minute.")
 
 
-@dataclass(frozen=True, kw_only=True)
 class SlurmSite(Strict):
-    """How the site configures Slurm, which a rehearsal imitates. `cluster init --from-slurm` reads it from Slurm."""
+    """The site's configuration of Slurm, which a rehearsal imitates; `cluster init --from-slurm` reads it."""
 
     version: Version | None = key(None, 'Slurm\'s version: "24.11". A rehearsal names it; --slurm rehearses on it.')
     task_plugin: Literal["none", "affinity", "cgroup"] = key(
@@ -45,7 +41,6 @@ class SlurmSite(Strict):
 _ASKS_FOR = {"gpus-per-node": "gpu", "ipus": "ipu"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SlurmCluster(IpuCluster):
     """A partition of a cluster that Slurm schedules."""
 
@@ -245,7 +240,7 @@ class SlurmCluster(IpuCluster):
         """Return the cluster with another margin between the request to stop and the time limit."""
         return self.changed(time_limit_signal=self.time_limit_signal.changed(margin_s=margin_s))
 
-    def with_directives(self, options: Mapping[str, Any]) -> SlurmCluster:
+    def with_directives(self, options: Mapping[str, object]) -> SlurmCluster:
         """Return the cluster with these options of sbatch over its own."""
         return self.changed(directives={**self.directives, **options})
 

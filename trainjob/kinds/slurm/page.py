@@ -1,4 +1,4 @@
-"""What the job script of kind slurm prints."""
+"""The names and values of the template of kind slurm."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.poprun import Option, PoprunLine, option
 from trainjob.kinds.slurm import directives
-from trainjob.kinds.slurm.groups import of_each_group
+from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.render.container import ContainerError
-from trainjob.render.context import common
+from trainjob.render.context import common, one_interface
 from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
@@ -39,14 +39,20 @@ def context(request: Request) -> dict[str, Any]:
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
         "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),
-        "steps": [_step(*group) for group in of_each_group(request, cluster)],
+        "steps": [
+            {
+                "cpus_per_task": Sourced(own.cpus_per_task(part.plan.topology.instances_per_host), origin),
+                "srun_options": _srun_options(part, own),
+            }
+            for part, own in of_each_group(request, cluster)
+        ],
         "node_groups": Sourced(len(cluster.groups), request.cluster_origin) if cluster.has_groups else None,
         "job_ranks": Sourced(request.plan.topology.instances, request.origin("instances")),
         "is_sweep": request.job.sweep is not None,
         "preemption": Sourced(cluster.preemption, request.cluster_key("preemption")),
         "max_attempts": Sourced(request.job.max_attempts, request.origin("max_attempts")),
         "first_progress": Sourced("" if request.job.command else _BEGINNING, "the runtime"),
-        "interface": _interface(request, cluster),
+        "interface": one_interface(request, "under Slurm ranks", "node", "ib0"),
         "port": None if port is None else Sourced(port, origin),
         "queues_follow_up": Sourced("1", request.cluster_origin) if cluster.queue_follow_up else None,
         "login_environment": Sourced("1", request.cluster_origin) if cluster.login_environment else None,
@@ -55,12 +61,6 @@ def context(request: Request) -> dict[str, Any]:
         "removes_own_partition": False,
         **_STARTERS[starter](request, cluster),
     }
-
-
-def _step(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
-    """Return srun's options for one group of nodes, or for all nodes if there are no groups."""
-    cpus = cluster.cpus_per_task(request.plan.topology.instances_per_host)
-    return {"cpus_per_task": Sourced(cpus, request.cluster_origin), "srun_options": _srun_options(request, cluster)}
 
 
 # Options that the job script sets, and options that would take the ranks' output or placement from the launcher.
@@ -81,17 +81,16 @@ def _srun_options(request: Request, cluster: SlurmCluster) -> list[Sourced | Sou
                 f"srun.{name} is decided by the job script, as the plan and the launcher need it", "take it out"
             )
     words = {name: f"--{name}" if value is True else f"--{name}={value}" for name, value in cluster.srun.items()}
-    options = [Sourced(word, request.cluster_origin) for name, word in words.items() if cluster.srun[name] is not False]
-    return [*_hint(request, cluster), *options, *_of_range(request)]
-
-
-def _of_range(request: Request) -> list[SourcedShell]:
-    """Return the number of ranks on the hosts that Slurm gives. Without it, the default depends on the release."""
-    if request.job.least_hosts is None:
-        return []
-    per_node = request.plan.topology.instances_per_host
-    ranks = Shell(f'--ntasks="$((SLURM_JOB_NUM_NODES * {per_node}))"')
-    return [SourcedShell(ranks, request.hosts_origin)]
+    options: list[Sourced | SourcedShell] = [*_hint(request, cluster)]
+    options += [
+        Sourced(word, request.cluster_origin) for name, word in words.items() if cluster.srun[name] is not False
+    ]
+    if request.job.least_hosts is not None:
+        # Without the number of ranks on the hosts that Slurm gives, the default depends on the release.
+        per_node = request.plan.topology.instances_per_host
+        ranks = Shell(f'--ntasks="$((SLURM_JOB_NUM_NODES * {per_node}))"')
+        options.append(SourcedShell(ranks, request.hosts_origin))
+    return options
 
 
 def _hint(request: Request, cluster: SlurmCluster) -> list[Sourced]:
@@ -113,24 +112,12 @@ def _hint(request: Request, cluster: SlurmCluster) -> list[Sourced]:
 _INSTEAD_OF_HINT = ("cpu-bind", "threads-per-core", "ntasks-per-core")
 
 
-def _interface(request: Request, cluster: SlurmCluster) -> Sourced | None:
-    name = cluster.network.interface
-    if name is None:
-        return None
-    if any(sign in name for sign in "/^=,"):
-        raise UserError(
-            f"network.interface is {name}, and under Slurm ranks meet at one interface's address on the first node",
-            "give the name of one interface that all nodes have, as in ib0",
-        )
-    return Sourced(name, request.cluster_origin)
-
-
 def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the names for ranks that srun starts: those of their container, if any. Raises ContainerError."""
     settings, origin = cluster.container, request.cluster_origin
     if settings.runtime == "none" or settings.image is None:
         return {}
-    hosts = len(request.plan.topology.hosts)
+    hosts = request.plan.topology.host_count
     if settings.runtime == "pyxis" and cluster.has_groups:
         raise ContainerError(
             "container.runtime is pyxis and nodes is a list of groups: srun would start a container for one of them",
@@ -147,7 +134,7 @@ def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "image": SourcedShell(quoting.path(settings.image), origin),
         "mounts": list(_mounts(request, cluster)),
         "handed_in": [Shell(name) for name in names],
-        "accelerator": Sourced(request.plan.topology.device_word.lower(), origin),
+        "accelerator": Sourced(request.plan.topology.device.lower(), origin),
     }
 
 
@@ -155,16 +142,12 @@ def _mounts(request: Request, cluster: SlurmCluster) -> Iterator[SourcedShell]:
     paths = {f"container.mounts {path}": path for path in cluster.container.mounts}
     if cluster.secrets_file:
         paths["secrets_file"] = cluster.secrets_file
+    runtime = cluster.container.runtime
     for key, path in paths.items():
-        _refuse_unmountable(key, path, cluster.container.runtime)
+        sign = next((sign for sign in _SPLITS_MOUNTS + (":" if runtime == "pyxis" else "") if sign in path), None)
+        if sign is not None:
+            raise ContainerError(f"{key} is {path}, and {runtime} splits a mount at {sign!r}", "give a path without it")
         yield request.path(key, path)
-
-
-def _refuse_unmountable(key: str, path: str, runtime: str) -> None:
-    signs = _SPLITS_MOUNTS + (":" if runtime == "pyxis" else "")
-    sign = next((sign for sign in signs if sign in path), None)
-    if sign is not None:
-        raise ContainerError(f"{key} is {path}, and {runtime} splits a mount at {sign!r}", "give a path without it")
 
 
 def _mpirun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
@@ -196,8 +179,9 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
             "Take runtime: none, and sdk.venv",
         )
     topology, origin, vipu = request.plan.topology, request.cluster_origin, cluster.vipu
-    allocation = _allocation(request, cluster)
-    partition = None
+    allocation = partition = None
+    if vipu.allocation is not None and not request.job.compile_only:  # a job that only compiles needs no partition
+        allocation = SourcedShell(quoting.with_job_id(vipu.allocation), origin)
     if vipu.partition is not None:
         partition = SourcedShell(quoting.with_job_id(vipu.partition), origin)
     elif vipu.allocation is not None:
@@ -206,7 +190,7 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     line = PoprunLine(
         request,
         cluster,
-        hosts=Option(Shell("--host"), hosts) if len(topology.hosts) > 1 else None,
+        hosts=Option(Shell("--host"), hosts) if topology.host_count > 1 else None,
         ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
         partition=partition,
         allocation=None,  # the job script makes the partition before it starts poprun
@@ -218,14 +202,6 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "partition_ipus": Sourced(1 << (topology.devices - 1).bit_length(), origin),  # a power of two
         "gcds": topology.ilds or 1,
     }
-
-
-def _allocation(request: Request, cluster: SlurmCluster) -> SourcedShell | None:
-    """Return the allocation in which the job makes its partition; None if it makes none or only compiles."""
-    name = cluster.vipu.allocation
-    if name is None or request.job.compile_only:
-        return None
-    return SourcedShell(quoting.with_job_id(name), request.cluster_origin)
 
 
 # Program that starts the ranks -> the names that only its part of the script has.

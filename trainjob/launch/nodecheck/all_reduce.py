@@ -1,22 +1,41 @@
 """The node check's all-reduce: all ranks sum numbers that are known beforehand, and each verifies the sum.
 
-On GPUs a process for each rank does so (gpu_sums.py), with the job's own torch and NCCL. Elsewhere the launchers do it
-themselves (tcp_sums.py), over TCP as gloo does. Pairs of nodes, or of the ranks of a single node, then measure the
-bandwidth between them.
+On GPUs a process for each rank does so, with the job's own torch and NCCL. Elsewhere the launchers do it themselves,
+over TCP as gloo does. Pairs of nodes, or of the ranks of a single node, then measure the bandwidth between them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
 import importlib.util
-from typing import Callable, Optional
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import IO, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from trainjob.contract import environment, ports
+from trainjob.launch import processes, rank_environment
 from trainjob.launch.host import node_name
-from trainjob.launch.nodecheck import gpu_sums, meeting, tcp_sums
+from trainjob.launch.nodecheck import meeting
 from trainjob.launch.nodecheck.meeting import Meeting, NobodyMetError, Work
-from trainjob.launch.nodecheck.verdict import Report, Verdict, judge
+from trainjob.launch.nodecheck.verdict import LIMIT_S, MOST_ROUNDS, SKIPPED, Report, Verdict, judge, members, rounds
 
+CHILD = (sys.executable, "-m", "trainjob.train.measure.all_reduce")
 _MEET_S = 60.0
+_POLL_S = 0.05
+_PAIR_S = 30.0
+_HELLO_S = 5.0
+_PAIR_BYTES = 8 << 20
+_NUMBERS = 1024
+_ONE_BYTE = b"."
 
 
 def verdict(work: Work, record: Callable[[Verdict], None]) -> Optional[Verdict]:
@@ -32,33 +51,233 @@ def verdict(work: Work, record: Callable[[Verdict], None]) -> Optional[Verdict]:
     if first.local_world_size == first.world_size:
         address = ports.LOOPBACK
     if not address or not (port or "").isdigit():
-        return Verdict("no all-reduce before the ranks start: where they meet is not known")
+        return Verdict(SKIPPED % "where the ranks meet is not known")
     try:
         met = _meet(work, address, int(port or 0), others)
-        try:
-            report = gpu_sums.reduce(met, work) if work.children else tcp_sums.reduce(met, work)
+        with contextlib.closing(met):
+            report = _on_gpus(met, work) if work.children else _over_tcp(met, work)
             if isinstance(report, Verdict):
                 return report
-            reports = [Report(**one) for one in met.gather(report._asdict())]
+            reports = [Report(**fields) for fields in met.gather(report._asdict())]
             found = judge(reports) if met.is_first else Verdict("")
             if found.is_refused:
                 record(found)
             return Verdict(**met.share(found._asdict()))
-        finally:
-            met.close()
     except NobodyMetError as error:
-        return Verdict("no all-reduce before the ranks start: %s" % error)
+        return Verdict(SKIPPED % error)
 
 
 def _meet(work: Work, address: str, port: int, others: int) -> Meeting:
     numbers = [ranking.rank for ranking in work.rankings]
-    mine = {
-        "ranks": numbers,
-        "node": node_name(),
-        "address": address,
-        "has_torch": importlib.util.find_spec("torch") is not None,
-    }
+    has_torch = importlib.util.find_spec("torch") is not None
+    mine = {"ranks": numbers, "node": node_name(), "address": address, "has_torch": has_torch}
     token = work.environment.get(environment.TOKEN, "")
     if numbers[0] == 0:
         return meeting.host(address, port, token, mine, others, 2 * _MEET_S)
     return meeting.join(address, port, token, mine, _MEET_S)
+
+
+# -- on GPUs -------------------------------------------------------------------------------------
+
+
+class _Seen(NamedTuple):
+    """The outcome of one rank's process, in its own words and in those of its error stream."""
+
+    seconds: float
+    ready: bool = False
+    failed: str = ""
+    lost: str = ""
+    wrong: Optional[List[int]] = None  # None: it has not verified the sum
+    has_wrong_sum: bool = False
+    mb_per_s: Sequence[Tuple[int, int, float]] = ()
+
+
+def _on_gpus(met: Meeting, work: Work) -> Union[Report, Verdict]:
+    """Return the report of this node's ranks; a verdict if there is nothing to report."""
+    without = met.share(sorted({party["node"] for party in met.parties if not party["has_torch"]}))
+    if without:
+        return Verdict(SKIPPED % "%s on %s has no torch" % (sys.executable, ", ".join(without)))
+    port = met.share(rank_environment.free_port(int.from_bytes(os.urandom(4), "big")) if met.is_first else 0)
+    words = [*CHILD, json.dumps(met.share(rounds(members(met.parties)) if met.is_first else []))]
+    with contextlib.ExitStack() as stack:
+        started = [_Child(words, environ, port, stack) for environ in work.children]
+        _wait(started, lambda child: not child.is_ready)
+        # A rank whose GPU does not work would keep the others waiting.
+        if met.share(all(met.gather(all(child.is_ready and child.runs() for child in started)))):
+            for child in started:
+                child.go()
+            _wait(started)
+        seen = [child.end() for child in started]
+    numbers = [ranking.rank for ranking in work.rankings]
+    # A failure counts for the first rank of the report, so the rank that failed comes first.
+    first = next((at for at, one in enumerate(seen) if one.failed), 0)
+    return Report(
+        node=node_name(),
+        ranks=[numbers[first], *(number for number in numbers if number != numbers[first])],
+        failed=seen[first].failed,
+        failed_after_s=seen[first].seconds,
+        lost=next((one.lost for one in seen if one.lost), ""),
+        is_ready=all(one.ready for one in seen),
+        is_done=all(one.wrong is not None for one in seen),
+        wrong=[rank for one in seen for rank in one.wrong or ()],
+        has_wrong_sum=any(one.has_wrong_sum for one in seen),
+        mb_per_s=[pair for one in seen for pair in one.mb_per_s],
+    )
+
+
+def _wait(started: "List[_Child]", is_awaited: "Callable[[_Child], bool]" = bool) -> None:
+    """Return when no running process is awaited any more, or after the limit."""
+    deadline = time.monotonic() + LIMIT_S
+    # Each is asked every time, because it then notes that it has ended.
+    while any([child.runs() and is_awaited(child) for child in started]) and time.monotonic() < deadline:  # noqa: C419
+        time.sleep(_POLL_S)
+
+
+class _Child:
+    """The process of one rank. It prints an object when ready, begins when it reads a line, and prints its report."""
+
+    def __init__(self, words: Sequence[str], environ: Dict[str, str], port: int, stack: contextlib.ExitStack) -> None:
+        self._printed: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        self._errors: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        self._began = time.monotonic()
+        self._seconds = 0.0
+        token = environ.get(environment.TOKEN, "") + ".node-check"
+        reading, self._input = os.pipe()
+        stack.callback(os.close, self._input)
+        stack.callback(os.close, reading)
+        self._process = subprocess.Popen(
+            list(words),
+            stdin=reading,
+            stdout=self._printed,
+            stderr=self._errors,
+            env={"OMP_NUM_THREADS": "1", **environ, environment.MASTER_PORT: str(port), environment.TOKEN: token},
+            preexec_fn=lambda: processes.end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - this process has one thread
+        )
+        stack.callback(self._process.kill)
+
+    @property
+    def is_ready(self) -> bool:
+        """True if its GPU has answered."""
+        return os.fstat(self._printed.fileno()).st_size > 0
+
+    def runs(self) -> bool:
+        """Return whether the process still works."""
+        if self._process.poll() is None:
+            return True
+        self._seconds = self._seconds or time.monotonic() - self._began
+        return False
+
+    def go(self) -> None:
+        """Make it begin."""
+        with contextlib.suppress(OSError):
+            os.write(self._input, b"\n")
+
+    def end(self) -> _Seen:
+        """Return the report that the process printed, and its error if it failed by itself."""
+        has_failed = self._process.poll() not in (None, 0)
+        self._process.kill()
+        self._process.wait()
+        seen = _Seen(self._seconds)
+        for line in _lines(self._printed):
+            with contextlib.suppress(ValueError, TypeError):
+                seen = seen._replace(**json.loads(line))
+        if has_failed:
+            last = ([line for line in _lines(self._errors) if line.strip()] or ["nothing printed"])[-1]
+            seen = seen._replace(failed="exit code %d: %s" % (self._process.returncode, last.strip()))
+        return seen
+
+
+def _lines(file: IO[bytes]) -> List[str]:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace").splitlines()
+
+
+# -- over TCP ------------------------------------------------------------------------------------
+
+
+def _over_tcp(met: Meeting, work: Work) -> Report:
+    """Return this launcher's report on the sum and on its pairs; it represents its one rank."""
+    rank = work.rankings[0].rank
+    # Launchers of this run know each other by it: strangers may connect, too.
+    secret = hashlib.sha256(work.environment.get(environment.TOKEN, "").encode()).digest()
+    with ports.listen_at(met.address, 0, MOST_ROUNDS) or socket.create_server(
+        ("", 0), backlog=MOST_ROUNDS
+    ) as listening:
+        brought = met.gather((rank, contribution(rank), listening.getsockname()[1]))
+        wrong = [other for other, numbers, _ in brought if numbers != _terms(other + 1)]
+        total = met.share([sum(column) for column in zip(*(numbers for _, numbers, _ in brought))])
+        # JSON has text for keys.
+        addresses = met.share(
+            {str(other): (party["address"], port) for (other, _, port), party in zip(brought, met.parties)}
+        )
+        listed = met.share(rounds(members(met.parties)) if met.is_first else [])
+        mine = [pair for pairs in listed for pair in pairs if rank in pair]
+        guests = sum(rank == other for _, other in mine)
+        serving = threading.Thread(target=serve, args=(listening, guests, secret), daemon=True)
+        serving.start()
+        speeds, unreached = [], []
+        for one, other in mine:
+            if one == rank:
+                host, port = addresses[str(other)]
+                speed = mb_per_s((host, port), secret)
+                if speed is None:
+                    unreached.append((one, other))
+                else:
+                    speeds.append((one, other, speed))
+        serving.join(MOST_ROUNDS * _PAIR_S)
+    has_wrong_sum = total != expected_sum(work.rankings[0].world_size)
+    return Report(node_name(), [rank], wrong=wrong, has_wrong_sum=has_wrong_sum, mb_per_s=speeds, unreached=unreached)
+
+
+def contribution(rank: int) -> List[int]:
+    """Return the numbers that a rank adds."""
+    return _terms(rank + 1)
+
+
+def expected_sum(world_size: int) -> List[int]:
+    """Return the sum of what all ranks add."""
+    return _terms(world_size * (world_size + 1) // 2)
+
+
+def _terms(factor: int) -> List[int]:
+    return [factor * (at + 1) for at in range(_NUMBERS)]
+
+
+def serve(listening: socket.socket, guests: int, secret: bytes) -> None:
+    """Receive the data of `guests` launchers, one after the other: a launcher that waits does not measure yet."""
+    deadline = time.monotonic() + MOST_ROUNDS * _PAIR_S
+    listening.settimeout(_PAIR_S)
+    while guests and time.monotonic() < deadline:
+        try:
+            link, _ = listening.accept()
+        except OSError:
+            guests -= 1  # one of them does not come
+            continue
+        with link, contextlib.suppress(OSError):
+            link.settimeout(_HELLO_S)
+            if not hmac.compare_digest(link.recv(len(secret), socket.MSG_WAITALL), secret):
+                continue
+            guests -= 1
+            link.settimeout(_PAIR_S)
+            link.sendall(_ONE_BYTE)
+            left = _PAIR_BYTES
+            while left:
+                part = link.recv(min(left, 1 << 20))
+                if not part:
+                    break
+                left -= len(part)
+            else:
+                link.sendall(_ONE_BYTE)
+
+
+def mb_per_s(address: Tuple[str, int], secret: bytes) -> Optional[float]:
+    """Return how fast the launcher that serves at `address` receives data from this one; None if it does not."""
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=_PAIR_S) as link:
+        link.sendall(secret)
+        if not link.recv(1):
+            return None
+        began = time.perf_counter()
+        link.sendall(bytes(_PAIR_BYTES))
+        if link.recv(1):
+            return _PAIR_BYTES / 1e6 / (time.perf_counter() - began)
+    return None

@@ -11,7 +11,7 @@ import json
 import socket
 import struct
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from trainjob.contract import ports
 from trainjob.contract.environment import Ranking
@@ -20,11 +20,15 @@ from trainjob.contract.errors import UserError
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 << 20
 _HELLO_S = 5.0
-# Longer than a launcher works between two messages: see gpu_sums.py and tcp_sums.py.
+# Longer than a launcher works between two messages: see all_reduce.py.
 _STEP_S = 240.0
 _POLL_S = 0.2
-# Errors of a network that does not lead to the first node. A refused connection only means that nobody listens yet.
+# Errors of a network that does not lead to the first node. A refused connection means that no launcher listens yet.
 _NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+
+
+Value = TypeVar("Value")
+Party = Dict[str, Any]  # what a launcher says of itself when it joins a meeting
 
 
 class Work(NamedTuple):
@@ -51,23 +55,24 @@ class Meeting:
     `address` is this host's own in the network in which they meet; empty if it may have several.
     """
 
-    def __init__(self, address: str, links: List[socket.socket], parties: List[Any]) -> None:
+    def __init__(self, address: str, links: List[socket.socket], parties: List[Party]) -> None:
         self.address = address
         self._links = links
         self.parties = parties
         self.is_first = bool(parties)
 
-    def gather(self, mine: Any) -> List[Any]:
+    def gather(self, mine: Value) -> List[Value]:
         """Return the values of all launchers, in the order of `parties`; empty on all but the first one."""
         if self.is_first:
             return [mine, *(receive(link, _STEP_S) for link in self._links)]
         send(self._links[0], mine)
         return []
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Value) -> Value:
         """Return the first launcher's value on every launcher."""
         if not self.is_first:
-            return receive(self._links[0], _STEP_S)
+            shared: Value = receive(self._links[0], _STEP_S)
+            return shared
         for link in self._links:
             send(link, value)
         return value
@@ -82,9 +87,9 @@ class Meeting:
             link.close()
 
 
-def host(address: str, port: int, token: str, mine: Any, others: int, limit_s: float) -> Meeting:
+def host(address: str, port: int, token: str, mine: Mapping[str, object], others: int, limit_s: float) -> Meeting:
     """Return the meeting of this launcher, which is the first, with `others` other launchers. Raises NobodyMetError."""
-    came: List[Tuple[Any, socket.socket]] = []
+    came: List[Tuple[Party, socket.socket]] = []
     deadline, own = time.monotonic() + limit_s, ""
     if others:
         try:
@@ -106,14 +111,15 @@ def host(address: str, port: int, token: str, mine: Any, others: int, limit_s: f
                     ) from None
                 hello = _hello(link, token)
                 if hello is not None:
-                    came.append(({**hello, "address": peer[0]}, link))
-    return Meeting(own, [link for _, link in came], [mine, *(party for party, _ in came)])
+                    hello["address"] = peer[0]
+                    came.append((hello, link))
+    return Meeting(own, [link for _, link in came], [dict(mine), *(party for party, _ in came)])
 
 
-def join(address: str, port: int, token: str, mine: Any, limit_s: float) -> Meeting:
+def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_s: float) -> Meeting:
     """Return the meeting at `address`.
 
-    Raises NoWayError if the network does not lead there, NobodyMetError if nobody answers.
+    Raises NoWayError if the network does not lead there, NobodyMetError if no launcher answers.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -134,7 +140,7 @@ def join(address: str, port: int, token: str, mine: Any, limit_s: float) -> Meet
     return Meeting(link.getsockname()[0], [link], [])
 
 
-def send(link: socket.socket, value: Any) -> None:
+def send(link: socket.socket, value: object) -> None:
     """Send `value` to the other end. Raises NobodyMetError if the other end has gone."""
     data = json.dumps(value).encode()
     try:
@@ -164,7 +170,7 @@ def _exactly(link: socket.socket, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _hello(link: socket.socket, token: str) -> Optional[Any]:
+def _hello(link: socket.socket, token: str) -> Optional[Party]:
     """Return the greeting of the launcher at the other end; None for any other program."""
     import hmac  # loads OpenSSL, which the other launchers don't need
 

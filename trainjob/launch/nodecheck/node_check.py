@@ -19,15 +19,15 @@ from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.host import node_name
+from trainjob.launch.rank_environment import listed_in
 
 if TYPE_CHECKING:
     from trainjob.launch.nodecheck.meeting import Work
     from trainjob.launch.nodecheck.verdict import Verdict
 
 _LIMIT_S = 20.0
-_GPU_FIELDS = "index,uuid,ecc.errors.uncorrected.volatile.total"
+_GPU_FIELDS = ("index", "uuid", "ecc.errors.uncorrected.volatile.total")
 _FURTHEST_CLOCK_S = 30.0
-# Used until this run has a checkpoint.
 _LEAST_FREE_BYTES = 1 << 30
 _FEWEST_FILES = 1024  # the default of most systems
 _RECENT_S = 3600.0
@@ -38,13 +38,13 @@ _CURE = (
 
 
 class Finding(NamedTuple):
-    """A fault. `is_nodes`: it may be this node's alone, so the next attempt should avoid the node."""
+    """A fault. `is_node_fault`: it may be this node's alone, so the next attempt should avoid the node."""
 
     text: str
-    is_nodes: bool = True
+    is_node_fault: bool = True
 
 
-class Need(NamedTuple):
+class Requirements(NamedTuple):
     """The requirements of this node's ranks."""
 
     gpus: int  # 0: no GPUs, or none of NVIDIA
@@ -52,7 +52,7 @@ class Need(NamedTuple):
     environment: Mapping[str, str]
 
 
-def is_refused(paths: RunPaths, need: Need, ranking: Ranking, attempt: int, restarts: bool) -> bool:
+def is_refused(paths: RunPaths, need: Requirements, ranking: Ranking, attempt: int, restarts: bool) -> bool:
     """Return whether the ranks must not start here: then the node is named in failure.json, and why.
 
     `restarts`: see Supervisor. Raises UserError for what is wrong on every node.
@@ -62,13 +62,13 @@ def is_refused(paths: RunPaths, need: Need, ranking: Ranking, attempt: int, rest
     finding = first_finding(paths, need)
     if finding is None:
         return False
-    if not finding.is_nodes:
+    if not finding.is_node_fault:
         raise UserError(finding.text, "Remove files there (trainjob prune removes old runs), or set runs_dir elsewhere")
-    _name(paths, Refused(node_name(), ranking.rank, finding.text), attempt, restarts)
+    _blame(paths, node_name(), ranking.rank, finding.text, attempt, restarts)
     return True
 
 
-def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -> bool:
+def all_reduce_fails(paths: RunPaths, work: Work, attempt: int, restarts: bool) -> bool:
     """Return whether the ranks must not start, because an all-reduce of them all has failed: see all_reduce.py.
 
     Raises UserError if no single node is to blame.
@@ -80,12 +80,12 @@ def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -
 
     def record(verdict: Verdict) -> None:
         if verdict.node:
-            _name(paths, Refused(verdict.node, verdict.rank, verdict.text), attempt, restarts)
+            _blame(paths, verdict.node, verdict.rank, verdict.text, attempt, restarts)
 
     try:
         verdict = all_reduce.verdict(work, record)
     except NoWayError as error:
-        _name(paths, Refused(node_name(), first, error.text), attempt, restarts)
+        _blame(paths, node_name(), first, error.text, attempt, restarts)
         return True
     if verdict is None:
         return False
@@ -96,37 +96,28 @@ def does_not_add_up(paths: RunPaths, work: Work, attempt: int, restarts: bool) -
     return verdict.is_refused
 
 
-class Refused(NamedTuple):
-    """A node on which no rank may start, and one of its ranks."""
-
-    node: str
-    rank: int
-    why: str
-
-
-def _name(paths: RunPaths, refused: Refused, attempt: int, restarts: bool) -> None:
+def _blame(paths: RunPaths, node: str, rank: int, why: str, attempt: int, restarts: bool) -> None:
     """Record and print which node did not pass, unless something has failed before it."""
     from trainjob.launch.witness.failing import explain
     from trainjob.records.failure import Failure, record_first
 
-    line = "trainjob: node %s did not pass the node check: %s" % (refused.node, refused.why)
-    code = exits.USER_OR_CLUSTER_CAN_FIX
-    failure = Failure(attempt, refused.rank, refused.node, code, command=["node check"], tail=[line])
+    line = "trainjob: node %s did not pass the node check: %s" % (node, why)
+    failure = Failure(attempt, rank, node, exits.USER_OR_CLUSTER_CAN_FIX, command=["node check"], tail=[line])
     if record_first(paths, failure):
-        explain(paths, failure, restarts, refused.node)
+        explain(paths, failure, restarts, node)
     else:
         sys.stderr.write(line + "\n")
 
 
-def first_finding(paths: RunPaths, need: Need) -> Optional[Finding]:
+def first_finding(paths: RunPaths, need: Requirements) -> Optional[Finding]:
     """Return the first fault of this node; None for a sound node."""
     folder = need.data_dir or ""
-    looks: List["Optional[tuple[str, Callable[[], Iterator[Finding]]]]"] = [
-        ("its GPUs", lambda: _gpus(need)) if need.gpus else None,
-        ("the data folder %s" % folder, lambda: _data(folder)) if folder else None,
-        ("the run directory", lambda: _storage(paths)),
-    ]
-    for what, look in filter(None, looks):
+    looks: List["tuple[str, Callable[[], Iterator[Finding]]]"] = [("the run directory", lambda: _storage(paths))]
+    if folder:
+        looks.insert(0, ("the data folder %s" % folder, lambda: _data(folder)))
+    if need.gpus:
+        looks.insert(0, ("its GPUs", lambda: _gpus(need)))
+    for what, look in looks:
         finding = _within_limit(what, look)
         if finding is not None:
             return finding
@@ -160,7 +151,7 @@ def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[
     return findings[0] if findings else None
 
 
-def _gpus(need: Need) -> Iterator[Finding]:
+def _gpus(need: Requirements) -> Iterator[Finding]:
     folders = need.environment.get("PATH", os.defpath).split(os.pathsep)
     files = (os.path.join(folder, "nvidia-smi") for folder in folders)
     program = next((file for file in files if os.path.isfile(file) and os.access(file, os.X_OK)), None)
@@ -168,11 +159,11 @@ def _gpus(need: Need) -> Iterator[Finding]:
         return
     import subprocess
 
+    from trainjob.contract.device_tools import nvidia_query, nvidia_rows
     from trainjob.launch.witness.evidence import hardware_errors
 
-    words = [program, "--query-gpu=%s" % _GPU_FIELDS, "--format=csv,noheader,nounits"]
     ended = subprocess.run(
-        words,
+        [program, *nvidia_query("gpu", _GPU_FIELDS)[1:]],
         check=False,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -184,11 +175,11 @@ def _gpus(need: Need) -> Iterator[Finding]:
         last = (printed.strip().splitlines() or ["nothing"])[-1]
         yield Finding("nvidia-smi exited with %d and printed: %s" % (ended.returncode, last))
         return
-    rows = [[cell.strip() for cell in line.split(",")] for line in printed.splitlines() if line.strip()]
+    rows = nvidia_rows(printed, _GPU_FIELDS)
     if len(rows) < need.gpus:
         yield Finding("nvidia-smi shows %d GPUs, and the ranks of this node need %d" % (len(rows), need.gpus))
-    ours = [name.strip() for name in need.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    for index, uuid, errors in (row for row in rows if len(row) == 3):
+    ours = listed_in(need.environment, "CUDA_VISIBLE_DEVICES")
+    for index, uuid, errors in (row.values() for row in rows):
         # [N/A] without ECC. GPUs of other jobs are checked by those jobs.
         if errors.isdigit() and int(errors) > 0 and (not ours or index in ours or uuid in ours):
             yield Finding("GPU %s has had %s memory errors that ECC can't correct" % (index, errors))
@@ -205,7 +196,13 @@ def _data(folder: str) -> Iterator[Finding]:
 
 def _storage(paths: RunPaths) -> Iterator[Finding]:
     try:
-        seconds = time.time() - _time_of_storage(paths.folder)
+        file = paths.folder / (".node-check-%s" % os.urandom(8).hex())
+        descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            seconds = time.time() - os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+            os.unlink(str(file))
     except OSError as error:
         yield Finding("run directory %s can't be written: %s" % (paths.folder, error.strerror))
         return
@@ -217,28 +214,15 @@ def _storage(paths: RunPaths) -> Iterator[Finding]:
     if free < needed:
         # All nodes share that disk.
         figures = (free / 1e9, paths.folder, needed / 1e9)
-        yield Finding("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_nodes=False)
-
-
-def _time_of_storage(folder: Path) -> float:
-    """Return the modification time of a file that is written there now."""
-    file = folder / (".node-check-%s" % os.urandom(8).hex())
-    descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        return os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-        os.unlink(str(file))
+        yield Finding("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_node_fault=False)
 
 
 def _needed_bytes(paths: RunPaths) -> int:
-    if not os.path.isdir(str(paths.checkpoints)) or not os.listdir(str(paths.checkpoints)):
-        return _LEAST_FREE_BYTES
-    from trainjob.records import checkpoints
-
-    newest: Optional[Path] = next(iter(checkpoints.folders(paths.checkpoints)), None)
-    if newest is None:
-        return _LEAST_FREE_BYTES
+    """Return the size of the newest checkpoint; a guess until this run has one."""
     with contextlib.suppress(OSError):
-        return sum(file.stat().st_size for file in newest.iterdir())
+        if os.listdir(str(paths.checkpoints)):
+            from trainjob.records import checkpoints
+
+            newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+            return sum(file.stat().st_size for file in newest.iterdir()) if newest else _LEAST_FREE_BYTES
     return _LEAST_FREE_BYTES

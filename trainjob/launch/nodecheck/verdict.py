@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+if TYPE_CHECKING:
+    from trainjob.launch.nodecheck.meeting import Party
 
 # All pairs of many nodes would take minutes: each node gets at most this many partners.
 MOST_ROUNDS = 8
 # An import of torch over NFS on hundreds of nodes at once takes minutes.
 LIMIT_S = 180.0
+
+SKIPPED = "all-reduce skipped: %s"
 
 Pair = Tuple[int, int]
 
@@ -47,7 +52,7 @@ def judge(reports: Sequence[Report]) -> Verdict:
     waiting = [report for report in reports if not report.is_done]
     silent = [report for report in waiting if not report.is_ready]
     if len(silent) == len(reports):
-        return Verdict("no all-reduce before the ranks start: no GPU answered through torch within %g s" % LIMIT_S)
+        return Verdict(SKIPPED % "no GPU answered through torch within %g s" % LIMIT_S)
     if silent:
         return _against(silent[0].ranks[0], nodes, "its GPU did not answer through torch within %g s" % LIMIT_S)
     if waiting:
@@ -55,34 +60,35 @@ def judge(reports: Sequence[Report]) -> Verdict:
         return _against_all(nodes, why)
     wrong = Counter(rank for report in reports for rank in report.wrong).most_common(1)
     if wrong:
-        return _against(wrong[0][0], nodes, "what rank %d adds to an all-reduce arrives wrong" % wrong[0][0])
+        rank = wrong[0][0]
+        return _against(rank, nodes, "data that rank %d contributes to an all-reduce arrives corrupted" % rank)
     for report in reports:
         if report.has_wrong_sum:
             return _against(report.ranks[0], nodes, "rank %d got a wrong sum of an all-reduce" % report.ranks[0])
     unreached = [pair for report in reports for pair in report.unreached]
     if unreached:
-        return _of_unreached(unreached, nodes)
-    return Verdict(_in_order(reports, nodes))
+        times = Counter(rank for pair in unreached for rank in pair)
+        # If two nodes don't reach each other, not the first node, because the job script runs there.
+        rank = max(times, key=lambda one: (times[one], nodes[one] != nodes[0]))
+        partners = sorted({nodes[one] for pair in unreached if rank in pair for one in pair if one != rank})
+        return _against(rank, nodes, "no connection between it and %s" % ", ".join(partners))
+    line = "the all-reduce of %d ranks on %d nodes gave the right sum" % (len(nodes), len(set(nodes.values())))
+    pairs = [pair for report in reports for pair in report.mb_per_s]
+    if not pairs:
+        return Verdict(line)
+    one, other, speed = min(pairs, key=lambda pair: pair[2])
+    names = [nodes[rank] if nodes[one] != nodes[other] else "rank %d" % rank for rank in (one, other)]
+    return Verdict("%s; slowest pair: %s and %s with %.3g GB/s" % (line, names[0], names[1], speed / 1e3))
 
 
 def _of_broken(broken: List[Report], nodes: Mapping[int, str]) -> Verdict:
-    first = broken[0]
-    if {report.node for report in broken} < set(nodes.values()):
-        return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
-    if not first.is_ready:
+    first, all_nodes = broken[0], set(nodes.values())
+    if {report.node for report in broken} == all_nodes and not first.is_ready:
         # The same on all nodes, such as a torch without CUDA: the ranks' own errors explain it best.
-        return Verdict("no all-reduce before the ranks start: %s" % first.failed)
-    if _count(nodes) == 1:
-        return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
-    return _against_all(nodes, first.failed)
-
-
-def _of_unreached(unreached: Sequence[Pair], nodes: Mapping[int, str]) -> Verdict:
-    times = Counter(rank for pair in unreached for rank in pair)
-    # If two nodes don't reach each other, not the first node, because the job script runs there.
-    rank = max(times, key=lambda one: (times[one], nodes[one] != nodes[0]))
-    partners = sorted({nodes[one] for pair in unreached if rank in pair for one in pair if one != rank})
-    return _against(rank, nodes, "no connection between it and %s" % ", ".join(partners))
+        return Verdict(SKIPPED % first.failed)
+    if {report.node for report in broken} == all_nodes and len(all_nodes) > 1:
+        return _against_all(nodes, first.failed)
+    return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
 
 
 def _against(rank: int, nodes: Mapping[int, str], text: str) -> Verdict:
@@ -90,22 +96,8 @@ def _against(rank: int, nodes: Mapping[int, str], text: str) -> Verdict:
 
 
 def _against_all(nodes: Mapping[int, str], why: str) -> Verdict:
-    figures = (len(nodes), _count(nodes), why)
+    figures = (len(nodes), len(set(nodes.values())), why)
     return Verdict("the all-reduce of %d ranks on %d nodes failed, and no single node is to blame: %s" % figures, True)
-
-
-def _count(nodes: Mapping[int, str]) -> int:
-    return len(set(nodes.values()))
-
-
-def _in_order(reports: Sequence[Report], nodes: Mapping[int, str]) -> str:
-    line = "the all-reduce of %d ranks on %d nodes gave the right sum" % (len(nodes), _count(nodes))
-    pairs = [pair for report in reports for pair in report.mb_per_s]
-    if not pairs:
-        return line
-    one, other, speed = min(pairs, key=lambda pair: pair[2])
-    names = [nodes[rank] if nodes[one] != nodes[other] else "rank %d" % rank for rank in (one, other)]
-    return "%s; slowest pair: %s and %s with %.3g GB/s" % (line, names[0], names[1], speed / 1e3)
 
 
 def rounds(members: Sequence[int]) -> List[List[Pair]]:
@@ -119,7 +111,7 @@ def rounds(members: Sequence[int]) -> List[List[Pair]]:
     return listed
 
 
-def members(parties: Sequence[Any]) -> List[int]:
+def members(parties: Sequence[Party]) -> List[int]:
     """Return the ranks to measure in pairs: the lowest rank of each node; all ranks of a single node."""
     lowest: Dict[str, int] = {}
     for party in parties:

@@ -30,10 +30,6 @@ def main(command: Sequence[str]) -> int:
     except OSError as error:
         sys.stderr.write("trainjob: can't start %s: %s\n" % (command[0], error.strerror))
         return 127 if isinstance(error, FileNotFoundError) else 126
-    return _stay(started)
-
-
-def _stay(started: "subprocess.Popen[bytes]") -> int:
     code: Optional[int] = None
     while True:
         ended = processes.reap()

@@ -38,23 +38,16 @@ def guarded(work: Callable[[], int]) -> int:
         processes.end_with_parent(parent=guard)
         return work()
     try:
-        return _watch(worker)
+        while True:
+            received = signal.Signals(signal.sigwait(WATCHED))
+            if received in PASSED_ON:
+                os.kill(worker, PASSED_ON[received])
+            ended = processes.reap().get(worker)
+            if ended is not None:
+                break
     finally:
         processes.kill_children()
-
-
-def _watch(worker: int) -> int:
-    while True:
-        received = signal.Signals(signal.sigwait(WATCHED))
-        if received in PASSED_ON:
-            os.kill(worker, PASSED_ON[received])
-        ended = processes.reap()
-        if worker in ended:
-            return _code(ended[worker].returncode)
-
-
-def _code(returncode: int) -> int:
-    if returncode < 0:
-        name = signal.Signals(-returncode).name
+    if ended.returncode < 0:
+        name = signal.Signals(-ended.returncode).name
         sys.stderr.write("trainjob: %s ended the process that supervised the ranks, so the ranks are killed\n" % name)
-    return exits.from_wait_status(returncode)
+    return exits.from_wait_status(ended.returncode)

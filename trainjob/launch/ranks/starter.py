@@ -3,7 +3,7 @@
     python -m trainjob.launch.ranks.starter --parent PID RUN_DIR -- mpirun -np 4 python -m trainjob.launch …
 
 On TERM, mpirun kills its processes after one second; when it is killed itself, it leaves them running. So this process
-sends it a signal that it passes on, and kills whatever it leaves behind.
+sends it a signal that it passes on, and kills all that it leaves behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Optional, Sequence
 
 from trainjob.contract import exits
 from trainjob.contract.paths import RunPaths
@@ -29,14 +29,6 @@ _MORE_S = 10.0
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit code of the command; CHECKPOINTED if its ranks wrote a checkpoint on request."""
-    options = _parse(list(arguments))
-    processes.end_with_parent(parent=options.parent)
-    code = guarded(Starter(options.command, options.grace_s + _MORE_S).run)
-    # The launcher returned 0 for CHECKPOINTED, because mpirun would take any other code for a failure.
-    return exits.CHECKPOINTED if code == exits.DONE and RunPaths(Path(options.run_dir)).requeue.exists() else code
-
-
-def _parse(arguments: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="starter", usage="starter [--parent PID] RUN_DIR -- COMMAND…")
     parser.add_argument("run_dir", metavar="RUN_DIR")
     parser.add_argument("--parent", type=int, default=0, help="process with which to end")
@@ -45,7 +37,11 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     command = arguments[at + 1 :]
     if not command:
         parser.error("a command is expected after --")
-    return parser.parse_args(arguments[:at], argparse.Namespace(command=command))
+    options = parser.parse_args(arguments[:at])
+    processes.end_with_parent(parent=options.parent)
+    code = guarded(Starter(command, options.grace_s + _MORE_S).run)
+    # The launcher returned 0 for CHECKPOINTED, because mpirun would take any other code for a failure.
+    return exits.CHECKPOINTED if code == exits.DONE and RunPaths(Path(options.run_dir)).requeue.exists() else code
 
 
 class Starter:
@@ -61,7 +57,14 @@ class Starter:
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
         try:
-            return self._wait(_start(self._command))
+            # In its own session: a terminal's Ctrl-C must reach only the job script, which passes it on.
+            process = subprocess.Popen(
+                list(self._command),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
+            )
+            return self._wait(process)
         except OSError as error:
             sys.stderr.write("trainjob: can't start %s: %s\n" % (self._command[0], error.strerror))
             return 127 if isinstance(error, FileNotFoundError) else 126
@@ -89,16 +92,6 @@ class Starter:
             self._end_at = self._end_at or time.monotonic() + self._grace_s
             number = signal.SIGUSR2  # the launcher treats it as TERM
         os.kill(process.pid, number)  # Popen.send_signal would reap it and lose its exit code
-
-
-def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    # In its own session: a terminal's Ctrl-C must reach only the job script, which passes it on.
-    return subprocess.Popen(
-        list(command),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
-    )
 
 
 def _in_the_child() -> None:

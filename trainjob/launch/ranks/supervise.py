@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
 
 from trainjob.contract import exits
 from trainjob.contract.environment import ATTEMPT
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import processes
+from trainjob.launch import host, processes
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank, Watched
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
-from trainjob.launch.ranks.shell_traps import traps_usr1
 from trainjob.launch.witness.evidence import Witness
 
 # A rank whose peer has died can only fail, so it gets seconds to end, not the time for a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
 _ASK_AGAIN_S = 0.2
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+_SHEBANG = r"#!.*\b(?:%s)\b" % "|".join(_SHELLS)
+# `trap` at the beginning of a command, then its words up to the end of the command.
+_TRAP = r"(?m)(?:^|[;&|{(]|\b(?:then|do|else)\b)[ \t]*trap[ \t][^\n]*\b(?:SIG)?USR1\b"
 
 
 class Started(NamedTuple):
-    """One running rank. The Popen is kept so that nobody else reaps its process."""
+    """One running rank. The Popen is kept so that nothing else reaps its process."""
 
     rank: Rank
     process: "subprocess.Popen[bytes]"
@@ -34,7 +39,7 @@ class Started(NamedTuple):
 class Supervisor:
     """Runs `ranks` to their end.
 
-    `restarts`: whoever started this launcher starts the job again if it finds the marker `requeue`, so the marker is
+    `restarts`: the job script starts the job again if it finds the marker `requeue`, so the marker is
     left after a failure that another attempt may not meet. `observe` is called with the ranks that run.
     """
 
@@ -55,7 +60,10 @@ class Supervisor:
         self._kill_at: Optional[float] = None
         self._was_told_to_end = False
         self._was_asked_to_stop = False
-        self._without_usr1: Set[int] = set()  # ranks that USR1 has not reached yet
+        self._without_usr1: Set[int] = (
+            set()
+        )  # ranks that USR1 has not reached yet, and launchers, whose ranks come later
+        self._asked: Set[int] = set()  # processes that have got USR1
         self._first_failure: Optional[int] = None
         self._codes: List[int] = []
         self._witness = Witness()
@@ -70,9 +78,19 @@ class Supervisor:
             import trainjob.launch.witness.failing  # noqa: F401
 
             if self._running:
-                self._observe([_watched(started) for started in self._running.values()])
+                started = [(pid, started.rank) for pid, started in self._running.items()]
+                self._observe(
+                    [
+                        Watched(int(rank.environment[ATTEMPT]), rank.ranking.rank, pid, rank.environment)
+                        for pid, rank in started
+                    ]
+                )
             while self._running:
-                self._handle(self._next_signal())
+                timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+                if self._without_usr1:
+                    timeout_s = min(timeout_s, _ASK_AGAIN_S)
+                received = signal.sigtimedwait(WATCHED, timeout_s)
+                self._handle(None if received is None else received.si_signo)
         finally:
             processes.kill_children()
         if self._first_failure is not None:
@@ -90,13 +108,6 @@ class Supervisor:
                 self._failed(rank, Ended(127 if isinstance(error, FileNotFoundError) else 126, 0))
                 return
 
-    def _next_signal(self) -> Optional[int]:
-        timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
-        if self._without_usr1:
-            timeout_s = min(timeout_s, _ASK_AGAIN_S)
-        received = signal.sigtimedwait(WATCHED, timeout_s)
-        return None if received is None else received.si_signo
-
     def _handle(self, number: Optional[int]) -> None:
         # One SIGCHLD may stand for several ranks, and another signal may arrive with it, so always look for ended
         # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
@@ -105,11 +116,28 @@ class Supervisor:
             self._ended(started, ended)
         if number in PASSED_ON:
             self._pass_on(PASSED_ON[signal.Signals(number)])
-        self._send_usr1()
+        # A rank without a handler yet would not notice USR1, and one that never installs one must survive it.
+        for pid in [pid for pid in self._not_asked() if processes.hears(pid, signal.SIGUSR1)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+            self._without_usr1.discard(pid)
+            self._asked.add(pid)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             for pid in self._running:
                 os.killpg(pid, signal.SIGKILL)
             self._kill_at = None
+
+    def _not_asked(self) -> List[int]:
+        """Return the processes of ranks that USR1 has not reached yet."""
+        asked = []
+        for pid in self._without_usr1:
+            if self._running[pid].rank.ranks_per_node:
+                from trainjob.launch.ranks import node_start
+
+                asked += [below for below in node_start.ranks_below(pid) if below not in self._asked]
+            else:
+                asked.append(pid)
+        return asked
 
     def _pass_on(self, number: int) -> None:
         if number == signal.SIGUSR1:
@@ -122,12 +150,6 @@ class Supervisor:
         self._kill_after(self._grace_s)
         with contextlib.suppress(OSError):
             self._paths.terminated.touch()
-
-    def _send_usr1(self) -> None:
-        # A rank without a handler yet would not notice the signal, and one that never installs one must survive it.
-        for pid in [pid for pid in self._without_usr1 if processes.hears(pid, signal.SIGUSR1)]:
-            os.kill(pid, signal.SIGUSR1)
-            self._without_usr1.discard(pid)
 
     def _ended(self, started: Started, ended: Ended) -> None:
         started.process.returncode = ended.returncode
@@ -159,11 +181,6 @@ class Supervisor:
         self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
 
 
-def _watched(started: Started) -> Watched:
-    environ, rank = started.rank.environment, started.rank.ranking.rank
-    return Watched(int(environ[ATTEMPT]), rank, started.process.pid, environ)
-
-
 def _start(rank: Rank) -> "subprocess.Popen[bytes]":
     rank.log.parent.mkdir(parents=True, exist_ok=True)
     usr1 = signal.SIG_DFL if traps_usr1(rank.command, rank.folder) else signal.SIG_IGN
@@ -191,3 +208,23 @@ def _in_the_child(cpus: FrozenSet[int], usr1: signal.Handlers) -> None:
     signal.signal(signal.SIGUSR1, usr1)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     processes.end_with_parent(signal.SIGKILL)
+
+
+def traps_usr1(command: Sequence[str], folder: Path) -> bool:
+    """Return whether `command`, started in `folder`, is a shell script, or a shell with -c, that traps USR1.
+
+    Many scripts written for sbatch are. Ranks start with USR1 ignored, because Slurm sends it to every process of a
+    step and one without a handler must survive. A program can set a handler all the same. A shell can't: POSIX forbids
+    it to trap a signal that was ignored when it started. Such a script therefore starts with the signal's default
+    action, as it would under plain sbatch.
+    """
+    program, *words = command
+    if os.path.basename(program) not in _SHELLS:
+        script = host.text(folder / program) if "/" in program else ""
+        return bool(re.match(_SHEBANG, script) and re.search(_TRAP, script))
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is None:
+        return False
+    options = words[: words.index(first)]
+    is_program = any("c" in option and not option.startswith("--") for option in options)
+    return bool(re.search(_TRAP, first if is_program else host.text(folder / first)))

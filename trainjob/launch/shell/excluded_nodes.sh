@@ -4,6 +4,7 @@
 
 # exclude_node NODE WHY
 exclude_node() {
+  set -- "$1" "${2#"node $1 "}"
   if grep -qs "^$1	" excluded_nodes; then return; fi
   write_word excluded_nodes "$(cat excluded_nodes 2>/dev/null; printf '%s\t%s\t%s' "$1" "$TRAINJOB_ATTEMPT" "$2")"
   say "node $1 $2: the next attempt avoids it"
@@ -38,14 +39,33 @@ note_failed_nodes() {
 
 is_node_name() { [[ "$1" =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]]; }
 
+# Whether the node that the launcher blames shows what two other nodes have shown: then no node is to blame, and a job that
+# avoids one after the other would wait for ever. A data folder that is missing everywhere is such a fault.
+every_node_is_to_blame() {
+  local node why others
+  if [[ ! -s .bad_node || ! -s excluded_nodes ]]; then return 1; fi
+  read -r node why <.bad_node || true
+  why=${why#"node $node "}
+  others=$(awk -F '\t' -v node="$node" -v why="$why" '$1 != node && $3 == why { n++ } END { print n + 0 }' excluded_nodes)
+  if ((others < 2)); then return 1; fi
+  say "node $node $why, as $others other nodes did before: the job is not started again. Mend this, then: trainjob resume"
+}
+
 # Prints the nodes to exclude, with commas: the newest of the list, as long as enough are left for the job.
 nodes_to_exclude() {
-  local usable excluded=()
+  local usable shown='' required='' features='' excluded=()
   # Which of the nodes that are left would suit a group, only Slurm knows.
   if [[ ! -s excluded_nodes || -n "${node_groups:-}" ]]; then return 0; fi
+  shown=$(show_job)
+  if [[ "$shown" =~ \ ReqNodeList=([^[:space:]]+) ]]; then required=${BASH_REMATCH[1]/#(null)/}; fi
+  if [[ "$shown" =~ \ Features=([^[:space:]]+) ]]; then features=${BASH_REMATCH[1]/#(null)/}; fi
+  if [[ -n "$required" || "$features" == *[!A-Za-z0-9_.\&-]* ]]; then
+    say "the job asks for certain nodes (${required:-$features}), so none of them is excluded"
+    return 0
+  fi
   mapfile -t excluded < <(cut -f 1 excluded_nodes | grep -E '^[A-Za-z0-9][A-Za-z0-9._-]*$')
-  usable=$(sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format='%N %T' 2>/dev/null |
-    awk '$2 !~ /^(down|drain|fail|maint|unk|inval)|\*$/ { print $1 }' | sort -u) || usable=''
+  usable=$(sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format='%N %T %f' 2>/dev/null |
+    with_features "$features" | awk '$2 !~ /^(down|drain|fail|maint|unk|inval)|\*$/ { print $1 }' | sort -u) || usable=''
   if [[ -z "$usable" ]]; then return 0; fi
   while ((${#excluded[@]} > 0)); do
     if (($(grep -cvxF "$(printf '%s\n' "${excluded[@]}")" <<<"$usable") >= SLURM_JOB_NUM_NODES)); then break; fi
@@ -56,14 +76,30 @@ nodes_to_exclude() {
   printf '%s\n' "${excluded[*]}"
 }
 
-# The job waits now, after a requeue. What its owner excludes stays excluded. Its start can't be brought forward from here:
-# Slurm sets the two minutes that it waits when the last of this script is gone.
+# with_features A&B: of sinfo's lines (node, state, features with commas) those of nodes that have all of them.
+with_features() {
+  awk -v wanted="$1" '{
+    count = split(wanted, names, "&"); fits = 1
+    for (i = 1; i <= count; i++) if (index("," $3 ",", "," names[i] ",") == 0) fits = 0
+    if (fits) print
+  }'
+}
+
+# The job waits now, after a requeue. What its owner excludes stays excluded, and what the run no longer avoids does not.
+# Its start can't be brought forward from here: Slurm sets the two minutes that it waits when the last of this script is
+# gone.
 start_elsewhere() {
   local ours theirs='' shown
+  if [[ ! -s excluded_nodes ]]; then return; fi
   ours=$(nodes_to_exclude)
-  if [[ -n "$ours" ]] && shown=$(scontrol show job -o "$job" 2>/dev/null) && [[ "$shown" =~ \ ExcNodeList=([^[:space:]]+) ]]; then
-    theirs=${BASH_REMATCH[1]}
-    if [[ "$theirs" == "(null)" ]]; then theirs=''; fi
+  if shown=$(scontrol show job -o "$job" 2>/dev/null) && [[ "$shown" =~ \ ExcNodeList=([^[:space:]]+) ]]; then
+    theirs=${BASH_REMATCH[1]/#(null)/}
   fi
-  if [[ -n "$ours" ]]; then scontrol update JobId="$job" ExcNodeList="${theirs:+$theirs,}$ours" >/dev/null 2>&1 || true; fi
+  if [[ -n "$theirs" ]]; then
+    theirs=$(scontrol show hostnames "$theirs" 2>/dev/null | grep -vxF "$(cut -f 1 excluded_nodes)" | paste -sd ,) || theirs=''
+  fi
+  ours="${theirs:+$theirs${ours:+,}}$ours"
+  # Slurm 22.05 adds to the list that there is.
+  scontrol update JobId="$job" ExcNodeList= >/dev/null 2>&1 || true
+  if [[ -n "$ours" ]]; then scontrol update JobId="$job" ExcNodeList="$ours" >/dev/null 2>&1 || true; fi
 }

@@ -28,6 +28,7 @@ wait_for_ranks() {
   launcher=$!
   trap 'note_event signal TERM; cancelled=1; kill -TERM "$launcher" 2>/dev/null || true' TERM INT HUP
   trap 'ask_for_checkpoint' USR1
+  watch_time_limit
   wait_for "$launcher"
 }
 

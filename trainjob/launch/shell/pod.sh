@@ -58,5 +58,6 @@ wait_for_ranks() {
   else
     trap 'note_event signal TERM; cancelled=1; kill_group TERM' TERM INT HUP
   fi
+  watch_time_limit
   wait_for "$launcher"
 }

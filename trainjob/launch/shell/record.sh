@@ -2,10 +2,20 @@
 # What every job script keeps in its run directory, whatever happens: `attempt`, `state` and `exit_code`, one plain word
 # each. The run directory is the working folder.
 
+# Paths of the page may begin with it, and a daemon's environment may lack it: bash then reads the user's entry.
+if [[ -z "${HOME:-}" ]]; then
+  unset HOME
+  export HOME=~
+fi
+
 # Set by the signal handlers of a script that was told to end.
 cancelled=''
 # The process that starts the ranks; empty until there is one.
 launcher=''
+# The seconds after which an attempt without a scheduler ends, and how long before it is asked to checkpoint. Empty: never.
+time_limit_s='' time_limit_margin_s=120
+# The process that waits for the limit.
+limiter=''
 # What marks a container as a run's own; its value is the run directory.
 TRAINJOB_LABEL=trainjob.run
 
@@ -81,6 +91,7 @@ is_stale() { [[ "$(number_in attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}
 end_attempt() {
   local state
   trap '' TERM INT HUP USR1
+  if [[ -n "$limiter" ]]; then kill "$limiter" 2>/dev/null || true; fi
   if is_stale; then return; fi
   state=$("$2" "$1")
   # To ask for it takes a moment, in which a newer attempt may have begun.
@@ -93,7 +104,9 @@ end_attempt() {
 
 # The state of a run that nobody starts again by itself.
 state_by_files() {
-  if [[ -n "$cancelled" ]]; then
+  if [[ -n "$cancelled" && "$(cat .time_limit 2>/dev/null)" == "$TRAINJOB_ATTEMPT" ]]; then
+    printf 'TIMEOUT\n'
+  elif [[ -n "$cancelled" ]]; then
     printf 'CANCELLED\n'
   elif [[ -e requeue ]]; then
     printf 'STOPPED\n'
@@ -102,6 +115,36 @@ state_by_files() {
   else
     printf 'FAILED\n'
   fi
+}
+
+# Tells this script what a scheduler would: USR1 before the time limit, TERM at its end. Nothing without a limit.
+watch_time_limit() {
+  if [[ -z "$time_limit_s" ]]; then return; fi
+  {
+    trap - EXIT TERM INT HUP USR1
+    # What sleeps here is no process of the run's.
+    export -n TRAINJOB_RUN_DIR
+    if sleep_beside_script $((time_limit_s - time_limit_margin_s)); then
+      say "the time limit of $time_limit_s s is near: the ranks are asked to checkpoint and stop"
+      kill -USR1 $$
+      if sleep_beside_script "$time_limit_margin_s"; then
+        say "the time limit of $time_limit_s s has passed"
+        write_word .time_limit "$TRAINJOB_ATTEMPT"
+        kill -TERM $$
+      fi
+    fi
+  } &
+  limiter=$!
+  disown "$limiter"
+}
+
+# sleep_beside_script SECONDS: fails if the script ends before that.
+sleep_beside_script() {
+  local until_s=$((SECONDS + $1))
+  while ((SECONDS < until_s)); do
+    sleep 1 >/dev/null 2>&1
+    kill -0 $$ 2>/dev/null || return 1
+  done
 }
 
 # takes_usr1 PID: whether USR1 no longer ends the ranks' shell. Its first command ignores USR1, and what it then runs in

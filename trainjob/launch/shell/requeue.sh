@@ -5,7 +5,7 @@
 # What a rehearsal redirects. A follow-up job is rehearsed as well.
 REDIRECTS=(
   TRAINJOB_PYTHON TRAINJOB_PROLOGUE TRAINJOB_DATA_DIR TRAINJOB_DEVICE TRAINJOB_INTERFACE TRAINJOB_CONTAINER
-  TRAINJOB_MAX_UPDATES TRAINJOB_LAUNCH_ONLY
+  TRAINJOB_MAX_UPDATES
 )
 
 begin_job() {
@@ -164,6 +164,10 @@ state_by_controller() {
 may_start_again() {
   local starts=1
   if [[ -e stop ]]; then return 1; fi
+  if every_node_is_to_blame; then
+    rm -f requeue
+    return 1
+  fi
   if [[ "$preemption" != requeue && -e .terminated ]]; then
     say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
     return 1

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, List, Optional
 
-from trainjob.launch.cgroups import TOP, own_folders, text
+from trainjob.launch.host import CGROUPS, own_folders, text
 
 if TYPE_CHECKING:
     from trainjob.records.failure import Memory
@@ -20,14 +20,16 @@ _MOST_MESSAGES = 8
 _TELLING = r"NVRM: Xid|[Oo]ut of memory|oom-kill|segfault at|invalid opcode|fallen off the bus|I/O error"
 
 # Uncorrectable memory errors (48, 64, 94, 95), NVLink (74), a GPU that fell off the bus (79), its firmware (119, 120).
-_BROKEN_GPU = r"NVRM: Xid \(.*?\): (48|64|74|79|94|95|119|120)\b"
+BROKEN_GPU = r"NVRM: Xid \(.*?\): (48|64|74|79|94|95|119|120)\b"
 
 
 class Witness:
     """Notes the state of memory when the ranks start, and reports what has happened since."""
 
-    def __init__(self, cgroups: Path = TOP) -> None:
-        self._group = _limited_group(cgroups)
+    def __init__(self, cgroups: Path = CGROUPS) -> None:
+        # The innermost control group of this process that limits memory.
+        limited = (folder for folder in own_folders("memory", cgroups) if _limit(folder) < _machine_bytes())
+        self._group: Optional[Path] = next(limited, None)
         self._kills = self._kills_so_far()
         self._started_us = time.monotonic() * 1e6
 
@@ -35,13 +37,15 @@ class Witness:
         """Return the memory of the limited group that ranks run in; without one, the rank's and the machine's."""
         from trainjob.records.failure import Memory
 
-        used, most = (self._group.peak if self._group else None) or peak_rss_bytes, self.limit
+        peaks = ("memory.peak", "memory.max_usage_in_bytes", "memory.current")  # of versions 2 and 1 of control groups
+        values = [_number(text(self._group / name)) for name in peaks] if self._group else []
+        used, most = next(filter(None, values), peak_rss_bytes), self.limit
         return Memory(min(max(used, peak_rss_bytes), most), most, max(0, self._kills_so_far() - self._kills))
 
     @property
     def limit(self) -> int:
         """The most memory in bytes that ranks may use here: of their limited group, else the machine's."""
-        return min((self._group.limit if self._group else None) or _machine_bytes(), _machine_bytes())
+        return min(_limit(self._group) if self._group else _machine_bytes(), _machine_bytes())
 
     def kernel_messages(self) -> List[str]:
         """Return the kernel's messages since the start that may explain a rank's end; none if they can't be read."""
@@ -51,31 +55,12 @@ class Witness:
 
     def _kills_so_far(self) -> int:
         """Return the processes killed for memory, in the limited group if there is one, else on the machine."""
-        in_group = self._group.kills if self._group else None
-        return in_group if in_group is not None else _number(_word_of(Path("/proc/vmstat"), "oom_kill")) or 0
-
-
-class _Group:
-    """A control group for memory: of version 2, or of version 1 with its other file names."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    @property
-    def limit(self) -> Optional[int]:
-        return _number(text(self._folder / "memory.max") or text(self._folder / "memory.limit_in_bytes"))
-
-    @property
-    def peak(self) -> Optional[int]:
-        names = ("memory.peak", "memory.max_usage_in_bytes", "memory.current")
-        return next((value for value in (_number(text(self._folder / name)) for name in names) if value), None)
-
-    @property
-    def kills(self) -> Optional[int]:
-        files = (self._folder / "memory.events", self._folder / "memory.oom_control")
-        return next(
-            (value for value in (_number(_word_of(file, "oom_kill")) for file in files) if value is not None), None
-        )
+        files = [self._group / name for name in ("memory.events", "memory.oom_control")] if self._group else []
+        for file in (*files, Path("/proc/vmstat")):
+            for line in text(file).splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0
 
 
 def hardware_errors(seconds: float) -> List[str]:
@@ -85,17 +70,13 @@ def hardware_errors(seconds: float) -> List[str]:
     """
     with contextlib.suppress(OSError):
         messages = _messages_since((time.monotonic() - seconds) * 1e6)
-        return [message for message in messages if re.search(_BROKEN_GPU, message)]
+        return [message for message in messages if re.search(BROKEN_GPU, message)]
     return []
 
 
-def _limited_group(cgroups: Path) -> Optional[_Group]:
-    """Return the innermost control group of this process that limits memory; None if none does."""
-    for folder in own_folders("memory", cgroups):
-        group = _Group(folder)
-        if group.limit is not None and group.limit < _machine_bytes():
-            return group
-    return None
+def _limit(group: Path) -> int:
+    """Return the limit of a control group on memory, of version 2 or 1; the machine's memory if it has none."""
+    return _number(text(group / "memory.max") or text(group / "memory.limit_in_bytes")) or _machine_bytes()
 
 
 def _messages_since(started_us: float) -> Iterator[str]:
@@ -120,10 +101,5 @@ def _machine_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _word_of(file: Path, name: str) -> Optional[str]:
-    lines = (line.split() for line in (text(file) or "").splitlines())
-    return next((words[1] for words in lines if len(words) == 2 and words[0] == name), None)
-
-
-def _number(text: Optional[str]) -> Optional[int]:
-    return int(text) if text is not None and text.strip().isdigit() else None
+def _number(text: str) -> Optional[int]:
+    return int(text) if text.strip().isdigit() else None

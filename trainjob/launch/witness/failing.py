@@ -1,4 +1,4 @@
-"""Records how a rank failed, which only its host can see, and whether another attempt may get further."""
+"""Records how a rank failed, as only its own host can tell, and whether another attempt may get further."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Mapping, Optional
+from typing import Mapping
 
 from trainjob.contract.environment import ATTEMPT, RUN_DIR
 from trainjob.contract.paths import RunPaths
@@ -25,25 +25,17 @@ def main(environ: Mapping[str, str]) -> int:
     if not folder:
         return 0
     paths = RunPaths(folder)
-    progress = _mapping(read_json(paths.progress))
-    limit_s = _limit_s(paths)
-    is_mine = str(progress.get("attempt")) == environ.get(ATTEMPT)
-    if not is_mine or limit_s is None or time.time() - progress["heartbeat"] <= limit_s:
-        return 0
-    sys.stdout.write("no update for more than %g s\n" % limit_s)
-    return 1
-
-
-def _limit_s(paths: RunPaths) -> Optional[float]:
+    progress = read_json(paths.progress)
     try:
         train = jobs.read(paths.job).train
     except jobs.ContractError:
-        return None
-    return None if train is None else train.stall_timeout_s
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+        return 0
+    if train is None or not isinstance(progress, dict) or str(progress.get("attempt")) != environ.get(ATTEMPT):
+        return 0
+    if time.time() - progress["heartbeat"] <= train.stall_timeout_s:
+        return 0
+    sys.stdout.write("no update for more than %g s\n" % train.stall_timeout_s)
+    return 1
 
 
 if __name__ == "__main__":

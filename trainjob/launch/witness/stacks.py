@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Dict, List, Optional, Sequence
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
-from trainjob.launch.host import node_name
+from trainjob.launch.host import node_name, text
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
 from trainjob.records.files import write_json
@@ -58,10 +58,16 @@ class Stacks:
         """Return the stacks of each process of a rank."""
         from trainjob.records.usage import ProcessStack
 
-        return [ProcessStack(one.pid, _command(one.pid), one.state, self._of(one.pid)) for one in tree]
+        found = []
+        for process in tree:
+            command = text(Path("/proc/%d/cmdline" % process.pid)).rstrip("\0").replace("\0", " ")[:_MOST_COMMAND]
+            found.append(ProcessStack(process.pid, command, process.state, self._of(process.pid)))
+        return found
 
     def _of(self, pid: int) -> Optional[str]:
-        if self._file is None or not processes.catches(pid, SIGNAL) or not _is_ours(pid):
+        # Any other program, started without our hook, may use the signal itself.
+        is_ours = ("%s=" % STACKS) in text(Path("/proc/%d/environ" % pid))
+        if self._file is None or not is_ours or not processes.catches(pid, SIGNAL):
             return None
         start = os.fstat(self._file.fileno()).st_size
         try:
@@ -70,14 +76,6 @@ class Stacks:
             return None
         size = _size_at_rest(pid, self._file.fileno(), start)
         return os.pread(self._file.fileno(), size - start, start).decode("utf-8", "replace")
-
-
-def _is_ours(pid: int) -> bool:
-    """Return whether the process was started with our hook: any other program may use the signal itself."""
-    try:
-        return ("%s=" % STACKS).encode() in Path("/proc/%d/environ" % pid).read_bytes()
-    except OSError:
-        return False
 
 
 def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
@@ -94,14 +92,6 @@ def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
         if size > start and time.monotonic() - since >= quiet_s:
             break
     return size
-
-
-def _command(pid: int) -> str:
-    try:
-        words = Path("/proc/%d/cmdline" % pid).read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return words.rstrip("\0").replace("\0", " ")[:_MOST_COMMAND]
 
 
 def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) -> Dict[int, RankStacks]:

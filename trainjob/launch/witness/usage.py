@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import time
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from trainjob.contract.environment import RANK_DEVICE
+from trainjob.contract import device_tools
+from trainjob.contract.device_tools import MIB, number
+from trainjob.contract.environment import RANK, RANK_DEVICE, WORLD_SIZE
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
 from trainjob.launch.processes import Process
-from trainjob.launch.rank_environment import Watched
+from trainjob.launch.rank_environment import Watched, listed_in
 from trainjob.launch.witness.evidence import Witness
 from trainjob.records.usage import DeviceUse, UsageRecord
 
 _GPU_FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "power.draw")
 _TOOL_LIMIT_S = 10.0
-_MIB = 1 << 20
+
+Trees = Mapping[int, Sequence[Process]]
+Uses = Dict[int, List[DeviceUse]]  # by rank
 
 
 class Sampler:
@@ -30,40 +33,68 @@ class Sampler:
         self._host = node_name()
         self._limit = Witness().limit
         self._last: Dict[int, "tuple[float, float]"] = {}  # rank -> when, CPU seconds so far
-        self._devices = _devices_of(ranks)
+        self._tool = _tool_of(ranks)
+        self._hangs: Optional["subprocess.Popen[str]"] = None
 
     def sample(self) -> List[UsageRecord]:
         """Return a sample of each rank that still runs."""
         trees = processes.trees([rank.pid for rank in self._ranks])
-        devices = self._devices.ask(trees)
-        return [
-            self._of(rank, trees[rank.pid], devices.get(rank.rank, [])) for rank in self._ranks if rank.pid in trees
-        ]
+        uses = self._tool.read(self._ask(self._tool.words), self._ranks, trees) if self._tool else {}
+        return [self._of(rank, trees[rank.pid], uses.get(rank.rank, [])) for rank in self._ranks if rank.pid in trees]
 
     def _of(self, rank: Watched, tree: Sequence[Process], devices: List[DeviceUse]) -> UsageRecord:
         now, cpu_s = time.monotonic(), sum(process.cpu_s for process in tree)
         before = self._last.get(rank.rank)
         self._last[rank.rank] = (now, cpu_s)
+        try:
+            cpus = len(os.sched_getaffinity(rank.pid))
+        except OSError:
+            cpus = len(os.sched_getaffinity(0))
         return UsageRecord(
             attempt=rank.attempt,
             rank=rank.rank,
             host=self._host,
             pid=rank.pid,
             time=round(time.time(), 3),
-            cpus=_cpus(rank.pid),
-            # The time of an ended process is lost if nobody has waited for it.
+            cpus=cpus,
+            # The time of an ended process is lost if its parent has not waited for it.
             cpu_cores=None if before is None else round(max(0.0, (cpu_s - before[1]) / (now - before[0])), 4),
             memory_bytes=sum(_own_bytes(process, rank.pid) for process in tree),
             memory_limit_bytes=self._limit,
             devices=devices,
+            other_world_size=_other_world_size(rank, tree),
         )
 
+    def _ask(self, words: Sequence[str]) -> str:
+        """Return the output of the devices' tool; nothing if it fails, or if its last run has not ended yet."""
+        if self._hangs is not None and self._hangs.poll() is None:
+            return ""
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(list(words), stdin=null, stdout=pipe, stderr=null, universal_newlines=True)
+        except OSError:
+            return ""
+        try:
+            return process.communicate(timeout=_TOOL_LIMIT_S)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()  # not waited for: a process in a broken driver never ends
+            self._hangs = process
+            return ""
 
-def _cpus(pid: int) -> int:
-    try:
-        return len(os.sched_getaffinity(pid))
-    except OSError:
-        return len(os.sched_getaffinity(0))
+
+def _other_world_size(rank: Watched, tree: Sequence[Process]) -> Optional[int]:
+    """Return the world size that a process of the rank was given, if it is not the run's own; None otherwise."""
+    expected = rank.environment.get(WORLD_SIZE, "")
+    for process in tree:
+        try:
+            with open("/proc/%d/environ" % process.pid, "rb") as stream:
+                words = dict(word.partition(b"=")[::2] for word in stream.read().split(b"\0"))
+        except OSError:
+            continue  # it has just ended
+        given = words.get(WORLD_SIZE.encode(), b"").decode("ascii", "replace")
+        if RANK.encode() in words and given.isdigit() and given != expected:
+            return int(given)
+    return None
 
 
 def _own_bytes(process: Process, root: int) -> int:
@@ -78,169 +109,95 @@ def _own_bytes(process: Process, root: int) -> int:
     return max(0, process.resident_bytes - shared)
 
 
-class _NoDevices:
-    def ask(self, trees: Mapping[int, Sequence[Process]]) -> Dict[int, List[DeviceUse]]:  # noqa: ARG002 - see _Gpus
-        """Return nothing: ranks on CPUs have no devices."""
-        return {}
+class _Tool(NamedTuple):
+    """A program that shows the devices of one vendor. `read` returns the uses in what it prints."""
+
+    words: List[str]
+    read: Callable[[str, Sequence[Watched], Trees], Uses]
 
 
-class _Tool:
-    """A program that is run repeatedly, and may hang if its device does."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = list(words)
-        self._hangs: Optional["subprocess.Popen[str]"] = None
-
-    def ask(self) -> str:
-        """Return its output; nothing if it fails, or if its last run has not ended yet."""
-        if self._hangs is not None and self._hangs.poll() is None:
-            return ""
-        try:
-            process = subprocess.Popen(
-                self._words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                universal_newlines=True,
-            )
-        except OSError:
-            return ""
-        try:
-            return process.communicate(timeout=_TOOL_LIMIT_S)[0]
-        except subprocess.TimeoutExpired:
-            process.kill()  # not waited for: a process in a broken driver never ends
-            self._hangs = process
-            return ""
+def _tool_of(ranks: Sequence[Watched]) -> Optional[_Tool]:
+    """Return the tool of the ranks' devices; None on CPUs, and where it is not installed."""
+    device = ranks[0].environment.get(RANK_DEVICE, "").partition(":")[0]
+    only = ["--id=%s" % _nvidia_name(rank.environment) for rank in ranks if len(ranks) == 1 and device == "cuda"]
+    tools = {
+        "cuda": (
+            _Tool([*device_tools.nvidia_query("gpu", _GPU_FIELDS), *only], _nvidia),
+            _Tool(["rocm-smi", "--showuse", "--showmeminfo", "vram", "--showpower", "--json"], _amd),
+        ),
+        "ipu": (_Tool(["gc-monitor", "--no-card-info"], _ipus),),
+    }
+    return next((tool for tool in tools.get(device, ()) if shutil.which(tool.words[0])), None)
 
 
-class _Gpus:
-    """NVIDIA's GPUs, by nvidia-smi."""
-
-    def __init__(self, ranks: Sequence[Watched]) -> None:
-        self._gpu_of = {rank.rank: _gpu_name(rank.environment) for rank in ranks}
-        only = ["--id=%s" % name for name in self._gpu_of.values()] if len(ranks) == 1 else []
-        query = "--query-gpu=%s" % ",".join(_GPU_FIELDS)
-        self._tool = _Tool(["nvidia-smi", query, "--format=csv,noheader,nounits", *only])
-
-    def ask(self, trees: Mapping[int, Sequence[Process]]) -> Dict[int, List[DeviceUse]]:  # noqa: ARG002 - see _Ipus
-        """Return the GPU of each rank."""
-        rows = [[cell.strip() for cell in line.split(",")] for line in self._tool.ask().splitlines()]
-        by_name = {name: row for row in rows if len(row) == len(_GPU_FIELDS) for name in row[:2]}
-        named = {rank: by_name.get(name) for rank, name in self._gpu_of.items()}
-        return {rank: [_gpu(row)] for rank, row in named.items() if row is not None}
+def _nvidia(printed: str, ranks: Sequence[Watched], trees: Trees) -> Uses:  # noqa: ARG001 - see _Tool
+    uses: Uses = {}
+    for row in device_tools.nvidia_rows(printed, _GPU_FIELDS):
+        index, uuid, use, used, total, power = row.values()
+        for rank in ranks:
+            if _nvidia_name(rank.environment) in (index, uuid):
+                uses[rank.rank] = [_gpu(index, number(use), number(used), number(total), number(power), MIB)]
+    return uses
 
 
-def _gpu_name(environ: Mapping[str, str]) -> str:
+def _nvidia_name(environ: Mapping[str, str]) -> str:
     """Return the rank's GPU as nvidia-smi names it: its index, or its UUID."""
-    number = int(environ[RANK_DEVICE].partition(":")[2])
-    visible = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return visible[number] if number < len(visible) else str(number)
+    index = int(environ[RANK_DEVICE].partition(":")[2])
+    visible = listed_in(environ, "CUDA_VISIBLE_DEVICES")
+    return visible[index] if index < len(visible) else str(index)
 
 
-def _gpu(row: Sequence[str]) -> DeviceUse:
-    use, used, total, power = (_number(cell) for cell in row[2:])
-    return DeviceUse(
-        device="GPU %s" % row[0],
-        use=None if use is None else use / 100,
-        memory_bytes=None if used is None else int(used * _MIB),
-        memory_total_bytes=None if total is None else int(total * _MIB),
-        power_w=power,
-    )
+def _amd(printed: str, ranks: Sequence[Watched], trees: Trees) -> Uses:  # noqa: ARG001 - see _Tool
+    cards, uses = device_tools.rocm_cards(printed), {}
+    for rank in ranks:
+        index = _amd_index(rank.environment)
+        facts = {key: number(value) for key, value in cards.get("card%s" % index, {}).items()}
+        if facts:
+            used, total = facts.get("vram total used memory (b)"), facts.get("vram total memory (b)")
+            # Average Graphics Package Power (W), or Current Socket Graphics Package Power (W).
+            watts = [value for key, value in facts.items() if key.endswith("power (w)") and "max" not in key]
+            use = facts.get("gpu use (%)")
+            uses[rank.rank] = [_gpu(str(index), use, used, total, watts[0] if watts else None)]
+    return uses
 
 
-class _AmdGpus:
-    """AMD's GPUs, by rocm-smi."""
-
-    def __init__(self, ranks: Sequence[Watched]) -> None:
-        self._card_of = {rank.rank: _amd_card(rank.environment) for rank in ranks}
-        self._tool = _Tool(["rocm-smi", "--showuse", "--showmeminfo", "vram", "--showpower", "--json"])
-
-    def ask(self, trees: Mapping[int, Sequence[Process]]) -> Dict[int, List[DeviceUse]]:  # noqa: ARG002 - see _Ipus
-        """Return the GPU of each rank whose number is known."""
-        printed = self._tool.ask()
-        try:
-            cards = json.loads(printed[printed.index("{") :])  # warnings may come before it
-        except ValueError:
-            return {}
-        named = {rank: cards.get("card%s" % card) for rank, card in self._card_of.items()}
-        return {
-            rank: [_amd_gpu(str(self._card_of[rank]), card)] for rank, card in named.items() if isinstance(card, dict)
-        }
-
-
-def _amd_card(environ: Mapping[str, str]) -> Optional[int]:
+def _amd_index(environ: Mapping[str, str]) -> Optional[int]:
     """Return the number of the rank's GPU on its host; None if a list names GPUs otherwise than by number."""
-    number = int(environ[RANK_DEVICE].partition(":")[2])
+    index = int(environ[RANK_DEVICE].partition(":")[2])
     # ROCm applies HIP's list, or CUDA's in its place, to the GPUs that ROCR's list has left.
     for_hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environ else "CUDA_VISIBLE_DEVICES"
     for name in (for_hip, "ROCR_VISIBLE_DEVICES"):
-        visible = [word.strip() for word in environ.get(name, "").split(",") if word.strip()]
+        visible = listed_in(environ, name)
         if visible:
-            if number >= len(visible) or not visible[number].isdigit():
+            if index >= len(visible) or not visible[index].isdigit():
                 return None
-            number = int(visible[number])
-    return number
+            index = int(visible[index])
+    return index
 
 
-def _amd_gpu(number: str, card: Mapping[str, object]) -> DeviceUse:
-    # Keys differ by release: "Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)".
-    facts = {key.lower(): _number(str(value)) for key, value in card.items()}
-    use, used, total = (
-        facts.get(key) for key in ("gpu use (%)", "vram total used memory (b)", "vram total memory (b)")
-    )
-    power = next((watts for key, watts in facts.items() if key.endswith("power (w)") and "max" not in key), None)
+def _gpu(
+    index: str,
+    percent: Optional[float],
+    used: Optional[float],
+    total: Optional[float],
+    power_w: Optional[float],
+    unit_bytes: int = 1,
+) -> DeviceUse:
     return DeviceUse(
-        device="GPU %s" % number,
-        use=None if use is None else use / 100,
-        memory_bytes=None if used is None else int(used),
-        memory_total_bytes=None if total is None else int(total),
-        power_w=power,
+        device="GPU %s" % index,
+        use=None if percent is None else percent / 100,
+        memory_bytes=None if used is None else int(used * unit_bytes),
+        memory_total_bytes=None if total is None else int(total * unit_bytes),
+        power_w=power_w,
     )
 
 
-class _Ipus:
-    """IPUs, by gc-monitor, which shows the IPUs attached to a process and their power, but not how busy they are."""
-
-    def __init__(self, ranks: Sequence[Watched]) -> None:
-        self._rank_of = {rank.pid: rank.rank for rank in ranks}
-        self._tool = _Tool(["gc-monitor", "--no-card-info"])
-
-    def ask(self, trees: Mapping[int, Sequence[Process]]) -> Dict[int, List[DeviceUse]]:
-        """Return the IPUs that are attached to processes of each rank."""
-        owner = {str(one.pid): self._rank_of[root] for root, tree in trees.items() for one in tree}
-        attached: Dict[int, List[DeviceUse]] = {}
-        for row in _attached(self._tool.ask()):
-            if row["PID"] in owner:
-                power = _number(row.get("Power", "").split(" ")[0])
-                attached.setdefault(owner[row["PID"]], []).append(DeviceUse("IPU %s" % row["ID"], power_w=power))
-        return attached
-
-
-def _attached(output: str) -> List[Dict[str, str]]:
-    """Return the rows of gc-monitor's table of attached processes, by its headings, which differ by release."""
-    heads, rows = [], []  # type: List[str], List[Dict[str, str]]
-    for line in output.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if "PID" in cells and "ID" in cells:
-            heads = cells
-        elif heads and len(cells) == len(heads) and line.lstrip().startswith("|"):
-            rows.append(dict(zip(heads, cells)))
-    return rows
-
-
-def _number(text: str) -> Optional[float]:
-    try:
-        return float(text)
-    except ValueError:  # [N/A], [Not Supported]
-        return None
-
-
-def _devices_of(ranks: Sequence[Watched]) -> "_NoDevices | _Gpus | _AmdGpus | _Ipus":
-    device = ranks[0].environment.get(RANK_DEVICE, "")
-    if device.startswith("cuda:") and shutil.which("nvidia-smi"):
-        return _Gpus(ranks)
-    if device.startswith("cuda:") and shutil.which("rocm-smi"):
-        return _AmdGpus(ranks)
-    if device == "ipu" and shutil.which("gc-monitor"):
-        return _Ipus(ranks)
-    return _NoDevices()
+def _ipus(printed: str, ranks: Sequence[Watched], trees: Trees) -> Uses:
+    """Return the IPUs attached to processes of each rank: gc-monitor shows their power, but not how busy they are."""
+    rank_of = {str(process.pid): rank.rank for rank in ranks for process in trees.get(rank.pid, ())}
+    uses: Uses = {}
+    for row in device_tools.gc_monitor_rows(printed):
+        if row.get("PID") in rank_of:
+            power_w = number(row.get("Power", "").split(" ")[0])
+            uses.setdefault(rank_of[row["PID"]], []).append(DeviceUse("IPU %s" % row["ID"], power_w=power_w))
+    return uses

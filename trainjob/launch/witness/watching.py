@@ -1,7 +1,7 @@
 """A process beside the ranks watches them.
 
-It records what they use, writes down their stacks when somebody asks, and names a rank of a user's own command that
-shows no sign of life. It is a process of its own, so that neither a tool that hangs with its device nor a slow file
+It records what they use, writes down their stacks on request, and names a rank of a user's own command that
+shows no sign of life. It is a separate process, so that neither a tool that hangs with its device nor a slow file
 system delays what the launcher owes its ranks. It takes no more than 0.5 % of a core: where a sample costs more, the
 next one comes later.
 """
@@ -92,6 +92,8 @@ class _Observer:
         records = self._sampler.sample()
         if self._orders.every_s or any(record.cpu_cores is None for record in records):
             self._record(records)
+        for record in records:
+            self._report_other_world(record)
         limit_s = self._orders.stall_timeout_s
         for record in records if limit_s is not None else ():
             idle_s = self._life[record.rank].idle_s(record)
@@ -104,6 +106,21 @@ class _Observer:
         for record in records:
             with contextlib.suppress(OSError):  # a full disk: the ranks will report it
                 append_json_line(self._paths.rank_usage(record.rank), typed.to_json(record))
+
+    def _report_other_world(self, record: UsageRecord) -> None:
+        """Report once that a launcher in the command has made a world of its own."""
+        life = self._life[record.rank]
+        if record.other_world_size is None or life.is_elsewhere:
+            return
+        life.is_elsewhere = True
+        with contextlib.suppress(OSError):
+            append_json_line(self._paths.rank_usage(record.rank), typed.to_json(record))
+        sys.stderr.write(
+            "trainjob: rank %d has started ranks of another world: its size is %d, and that of the run %d. A command "
+            "that starts ranks by itself is started once per node: --command-per node\n"
+            % (record.rank, record.other_world_size, self._world_size)
+        )
+        sys.stderr.flush()
 
     def _answer(self) -> None:
         word = read_word(self._paths.stacks_request)
@@ -156,6 +173,7 @@ class _Life:
         self._log_bytes = -1
         self._since = time.monotonic()
         self.is_reported = False
+        self.is_elsewhere = False  # its processes have formed a world of their own
 
     def idle_s(self, record: UsageRecord) -> float:
         """Return how long the rank has shown no sign of life, given a new sample."""

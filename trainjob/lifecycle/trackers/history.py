@@ -1,4 +1,4 @@
-"""What a tracker gets of a run, from its folder: its settings, its metrics line by line, and where its files lie."""
+"""A run as trackers get it, from its folder: its settings, its metrics line by line, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class History:
 
 
 class Exported(NamedTuple):
-    """What one export has written: where, and how many lines of metrics.jsonl were new there."""
+    """The result of one export: its target, and the number of lines of metrics.jsonl that were new there."""
 
     place: str
     lines: int

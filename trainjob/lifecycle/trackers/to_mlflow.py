@@ -27,7 +27,7 @@ _STATUS = {
 
 def export(history: History, target: str) -> Exported:
     """Add what is new of a run to the tracking server or store with the address `target`. Raises UserError."""
-    # Somebody waits: by default MLflow asks a server that does not answer for minutes.
+    # A user waits: by default MLflow asks a server that does not answer for minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     try:
         from mlflow import MlflowClient

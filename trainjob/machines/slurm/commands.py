@@ -68,25 +68,22 @@ def call(
     Raises ControllerDownError, SlurmRefusedError, SlurmMissingError, or what the machine raises.
     """
     name = program or words[0]
+    silence = ControllerDownError(f"{name} on {machine.name} did not answer within {timeout_s:g} s", is_lost=True)
     command = package.program_command(__file__, "call", f"{timeout_s:g}", name, *words)
     try:
         ended = machine.run(command, folder=folder, stdin=stdin, timeout_s=timeout_s + _MARGIN_S, check=False)
     except TimedOutError:
-        raise _silence(machine, name, timeout_s) from None
+        raise silence from None
     if ended.code == 0:
         return ended
     if ended.code in _TIMED_OUT and not _DOWN.search(ended.stderr):
-        raise _silence(machine, name, timeout_s)
+        raise silence
     raise _failure(machine, name, ended)
 
 
 def endless(words: Sequence[str]) -> list[str]:
     """Return the command that runs one of Slurm's commands for as long as it takes, with our own input and output."""
     return package.program_command(__file__, "call", "", words[0], *words)
-
-
-def _silence(machine: Machine, program: str, timeout_s: float) -> ControllerDownError:
-    return ControllerDownError(f"{program} on {machine.name} did not answer within {timeout_s:g} s", is_lost=True)
 
 
 def _failure(machine: Machine, program: str, ended: Completed) -> UserError:

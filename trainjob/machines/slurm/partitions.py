@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainjob.machines.machine import Machine
@@ -43,7 +43,7 @@ class Partition:
 
     @property
     def node_count(self) -> int:
-        """How many nodes it has."""
+        """The number of its nodes."""
         return sum(one.count for one in self.nodes)
 
 
@@ -59,26 +59,22 @@ def parse(text: str) -> Iterator[Partition]:
         fields = line.strip().split("|")
         if len(fields) == _FIELDS:
             lines.setdefault(fields[0], []).append(fields)
-    yield from (_partition(name, rows) for name, rows in lines.items())
-
-
-def _partition(shown: str, rows: Sequence[list[str]]) -> Partition:
-    _, available, limit, *_, sizes, _ = rows[0]
-    most = sizes.rpartition("-")[2]
-    return Partition(
-        name=shown.rstrip("*"),
-        is_default=shown.endswith("*"),
-        is_up=available == "up",
-        max_time="UNLIMITED" if limit in ("infinite", "n/a") else limit,
-        max_nodes=int(most) if most.isdigit() else None,
-        nodes=tuple(_nodes(fields) for fields in rows),
-    )
-
-
-def _nodes(fields: list[str]) -> Nodes:
-    # "64+" if nodes differ, although sinfo was asked for each kind.
-    count, cpus, memory, threads = (int(field.rstrip("+")) for field in (*fields[3:6], fields[8]))
-    return Nodes(count, cpus, memory, tuple(gres(fields[6])), threads)
+    for shown, rows in lines.items():
+        _, available, limit, *_, sizes, _ = rows[0]
+        most = sizes.rpartition("-")[2]
+        nodes = []
+        for fields in rows:
+            # "64+" if nodes differ, although sinfo was asked for each kind.
+            count, cpus, memory, threads = (int(field.rstrip("+")) for field in (*fields[3:6], fields[8]))
+            nodes.append(Nodes(count, cpus, memory, tuple(gres(fields[6])), threads))
+        yield Partition(
+            name=shown.rstrip("*"),
+            is_default=shown.endswith("*"),
+            is_up=available == "up",
+            max_time="UNLIMITED" if limit in ("infinite", "n/a") else limit,
+            max_nodes=int(most) if most.isdigit() else None,
+            nodes=tuple(nodes),
+        )
 
 
 def gres(text: str) -> Iterator[tuple[str, str | None, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import stat
@@ -20,82 +21,93 @@ _LONGEST_FOLDER = 40
 
 
 @dataclass(frozen=True)
-class Settings:
-    """A host's configuration by `ssh -G`: keys of ssh_config in lower case; there may be several identity files."""
+class Target:
+    """A host that ssh reaches, for one of its users."""
 
-    single: dict[str, str]
-    identity_files: tuple[str, ...]
+    host: str
+    user: str | None
 
+    @property
+    def _words(self) -> list[str]:
+        return [*([] if self.user is None else ["-l", self.user]), "--", self.host]
 
-def settings(host: str, user: str | None) -> Settings:
-    """Return the user's configuration of `host`, without connecting. Raises CommandError."""
-    single: dict[str, str] = {}
-    identities = []
-    for line in process.run(["ssh", "-G", *_destination(host, user)]).text.splitlines():
-        key, _, value = line.partition(" ")
-        single[key] = value
-        if key == "identityfile":
-            identities.append(os.path.expanduser(value))
-    return Settings(single, tuple(identities))
+    @functools.cached_property
+    def _configured(self) -> list[tuple[str, str]]:
+        """The user's configuration of the host, which `ssh -G` prints without connecting. Raises CommandError."""
+        lines = process.run(["ssh", "-G", *self._words]).text.splitlines()
+        return [(key, value) for key, _, value in (line.partition(" ") for line in lines)]
 
+    @functools.cached_property
+    def settings(self) -> dict[str, str]:
+        """The user's configuration of the host, by the keys of ssh_config in lower case."""
+        return dict(self._configured)
 
-def options(configured: Settings) -> list[str]:
-    """Return ssh's options: the user's settings of the connection stay, the rest is ours."""
-    timeout = configured.single.get("connecttimeout", "none")
-    words = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout if timeout.isdigit() else CONNECT_S}"]
-    if configured.single.get("serveraliveinterval", "0") == "0":
-        words += ["-o", "ServerAliveInterval=15"]
-    if _has_own_sockets(configured):
-        return words
-    return [*words, *_shared(), "-o", f"ControlPersist={PERSIST_S}"]
+    @property
+    def identity_files(self) -> list[str]:
+        """The private keys that ssh tries."""
+        return [os.path.expanduser(value) for key, value in self._configured if key == "identityfile"]
 
+    @property
+    def address(self) -> str:
+        """The name and port that ssh connects to."""
+        return f"{self.settings.get('hostname', self.host)} port {self.settings.get('port', '22')}"
 
-def _has_own_sockets(configured: Settings) -> bool:
-    return configured.single.get("controlpath", "none") != "none"
+    @property
+    def login(self) -> str:
+        """The command with which a user logs in."""
+        return shlex.join(["ssh", *([] if self.user is None else ["-l", self.user]), self.host])
 
+    @property
+    def options(self) -> list[str]:
+        """The options of ssh: the user's settings of the connection stay, the rest is ours."""
+        timeout = self.settings.get("connecttimeout", "none")
+        words = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout if timeout.isdigit() else CONNECT_S}"]
+        if self.settings.get("serveraliveinterval", "0") == "0":
+            words += ["-o", "ServerAliveInterval=15"]
+        return words if self._has_own_sockets else [*words, *self._sharing(f"{PERSIST_S}")]
 
-def _shared() -> list[str]:
-    return ["-o", "ControlMaster=auto", "-o", f"ControlPath={socket_folder()}/%C"]
+    @property
+    def _has_own_sockets(self) -> bool:
+        return self.settings.get("controlpath", "none") != "none"
 
+    def _sharing(self, persist: str) -> list[str]:
+        """Return the options that share a connection, at the user's own path if one is set."""
+        path = [] if self._has_own_sockets else ["-o", f"ControlPath={socket_folder()}/%C"]
+        return ["-o", "ControlMaster=auto", *path, "-o", f"ControlPersist={persist}"]
 
-def opening_command(host: str, user: str | None, configured: Settings) -> str:
-    """Return the command with which a user opens the connection that later commands share."""
-    sockets = [] if _has_own_sockets(configured) else _shared()
-    opening = ["ssh", "-fN", "-o", "ControlMaster=auto", *sockets[2:], "-o", "ControlPersist=8h"]
-    return shlex.join([*opening, *_destination(host, user)])
+    @property
+    def opening_command(self) -> str:
+        """The command with which a user opens the connection that later commands share."""
+        return shlex.join(["ssh", "-fN", *self._sharing("8h"), *self._words])
 
+    @property
+    def closing_command(self) -> list[str]:
+        """The words that close the shared connection."""
+        return ["ssh", *self.options, "-O", "exit", *self._words]
 
-def command(host: str, user: str | None, configured: Settings, remote: str) -> list[str]:
-    """Return the words that run `remote`, finished shell, on the host."""
-    return ["ssh", "-T", *options(configured), *_destination(host, user), remote]
+    @property
+    def for_rsync(self) -> str:
+        """The value of rsync's -e, which is split at spaces; none of our options contains one."""
+        return shlex.join(["ssh", "-T", *self.options, *([] if self.user is None else ["-l", self.user])])
 
-
-def closing_command(host: str, user: str | None, configured: Settings) -> list[str]:
-    """Return the words that close the shared connection."""
-    return ["ssh", *options(configured), "-O", "exit", *_destination(host, user)]
-
-
-def for_rsync(user: str | None, configured: Settings) -> str:
-    """Return the value of rsync's -e, which is split at spaces; none of our options contains one."""
-    return shlex.join(["ssh", "-T", *options(configured), *([] if user is None else ["-l", user])])
-
-
-def _destination(host: str, user: str | None) -> list[str]:
-    return [*([] if user is None else ["-l", user]), "--", host]
+    def command(self, remote: str, *, terminal: bool = False) -> list[str]:
+        """Return the words that run `remote`, finished shell, on the host."""
+        return ["ssh", "-t" if terminal else "-T", *self.options, *self._words, remote]
 
 
 def socket_folder() -> Path:
-    """Return the private folder of the shared connections. Raises UserError if it belongs to somebody else."""
+    """Return the private folder of the shared connections. Raises UserError if it belongs to another user."""
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - checked below
         name = "trainjob" if parent == os.environ.get("XDG_RUNTIME_DIR") else f"trainjob-{os.getuid()}"
         path = f"{parent}/{name}"
         is_plain = len(path) <= _LONGEST_FOLDER and not any(sign in path for sign in " %\"'\\$~")
         if parent and os.path.isdir(parent) and is_plain:
-            return _private(Path(path))
-    raise UserError("no folder has a path short enough for ssh's socket", "set XDG_RUNTIME_DIR to a folder of yours")
-
-
-def _private(folder: Path) -> Path:
+            folder = Path(path)
+            break
+    else:
+        raise UserError(
+            "no folder has a path short enough for ssh's socket", "set XDG_RUNTIME_DIR to a folder of yours"
+        )
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:

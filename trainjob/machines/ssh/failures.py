@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
-from trainjob.machines.ssh import connection
-from trainjob.machines.ssh.connection import Settings
+from trainjob.machines.ssh.connection import Target
 
 # ssh's own exit code when the connection, not the command, has failed.
 FAILED = 255
@@ -28,90 +25,85 @@ class SshError(UserError):
         self.reached = reached
 
 
-@dataclass(frozen=True)
-class Target:
-    """The host that ssh should reach, as errors name it."""
-
-    host: str
-    user: str | None
-    settings: Settings
-
-    @property
-    def address(self) -> str:
-        """The name and port that ssh connects to."""
-        single = self.settings.single
-        return f"{single.get('hostname', self.host)} port {single.get('port', '22')}"
-
-    @property
-    def login(self) -> str:
-        """The command with which a user logs in."""
-        return shlex.join(["ssh", *([] if self.user is None else ["-l", self.user]), self.host])
+# The kinds by ssh's messages, the first that fits, with what they mean. Two kinds need a closer look.
+_DENIED, _JUMP = "denied", "jump"
+_KINDS = (
+    (
+        "host-key-changed",
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "the host key of {address} has changed: somebody may be intercepting the connection, or the host was "
+        "reinstalled. Ask its administrators; only then run ssh-keygen -R {known_as} and {login}",
+    ),
+    (
+        "host-key-unknown",
+        r"Host key verification failed|host key is known for",
+        "the host key of {address} is not known yet, and trainjob never accepts one unseen. Log in once by "
+        "hand and compare its fingerprint with the site's: {login}",
+    ),
+    (
+        "name",
+        r"Could not resolve hostname|Name or service not known",
+        "the name {name} can't be resolved: correct ssh.host in the cluster file, add the host to ~/.ssh/config, or "
+        "join the site's network (VPN)",
+    ),
+    (
+        "refused",
+        r"Connection refused",
+        "{address} refuses the connection: is that the port of its sshd (Port in ~/.ssh/config)?",
+    ),
+    (
+        "timeout",
+        r"(Connection|Operation) timed out",
+        "{address} did not answer in time: is it up, and does its network (VPN, firewall) let you through?",
+    ),
+    (
+        "no-route",
+        r"No route to host|Network is unreachable",
+        "there is no route to {address}: are you in the site's network (VPN)?",
+    ),
+    (
+        "configuration",
+        r"Bad configuration option|bad configuration options|Bad owner or permissions",
+        "your ssh configuration can't be read: {first_line}",
+    ),
+    (_DENIED, r"Permission denied \(|Too many authentication failures", ""),
+    (_JUMP, r"kex_exchange_identification[^\n]*\s+[^\n]*UNKNOWN port 65535", ""),
+    (
+        "cut",
+        r"Connection (closed|reset)|Broken pipe|not responding|unexpectedly closed|client_loop|mux_client",
+        "the connection to {address} broke: run the same command again, and it continues where it stopped",
+    ),
+    ("other", "", "the connection broke, or was never made: {last_line}. Try it by hand: {login}"),
+)
 
 
 def error(target: Target, stderr: str) -> SshError:
     """Return the error that ssh's messages mean."""
-    for kind, pattern, explain in _KINDS:
-        if re.search(pattern, stderr, re.IGNORECASE):
-            return SshError(kind, f"ssh to {target.host}: {explain(target, stderr)}", reached=kind == "cut")
-    lines = stderr.strip().splitlines()
-    last = lines[-1] if lines else "ssh printed no reason"
-    message = f"the connection broke, or was never made: {last}. Try it by hand: {target.login}"
-    return SshError("other", f"ssh to {target.host}: {message}", reached=True)
-
-
-def _changed_key(target: Target, _: str) -> str:
-    name, port = target.settings.single.get("hostname", target.host), target.settings.single.get("port", "22")
-    known_as = name if port == "22" else f"[{name}]:{port}"
-    return (
-        f"the host key of {target.address} has changed: somebody may be intercepting the connection, or the host was "
-        f"reinstalled. Ask its administrators; only then run ssh-keygen -R {shlex.quote(known_as)} and "
-        f"{target.login}"
-    )
-
-
-def _unknown_key(target: Target, _: str) -> str:
-    return (
-        f"the host key of {target.address} is not known yet, and trainjob never accepts one unseen. Log in once by "
-        f"hand and compare its fingerprint with the site's: {target.login}"
-    )
-
-
-def _refused(target: Target, _: str) -> str:
-    return f"{target.address} refuses the connection: is that the port of its sshd (Port in ~/.ssh/config)?"
-
-
-def _not_found(target: Target, _: str) -> str:
-    return (
-        f"the name {target.settings.single.get('hostname', target.host)} can't be resolved: correct ssh.host in the "
-        "cluster file, add the host to ~/.ssh/config, or join the site's network (VPN)"
-    )
-
-
-def timed_out(target: Target, _: str) -> str:
-    """Return the message for a host that does not answer."""
-    return f"{target.address} did not answer in time: is it up, and does its network (VPN, firewall) let you through?"
-
-
-def _no_route(target: Target, _: str) -> str:
-    return f"there is no route to {target.address}: are you in the site's network (VPN)?"
-
-
-def _configuration(_: Target, stderr: str) -> str:
-    return f"your ssh configuration can't be read: {stderr.strip().splitlines()[0]}"
-
-
-def _cut(target: Target, _: str) -> str:
-    return f"the connection to {target.address} broke: run the same command again, and it continues where it stopped"
-
-
-def _jump(target: Target, _: str) -> str:
-    # With a shared connection, ssh does not pass on the jump host's own message.
-    single = target.settings.single
-    jump = single.get("proxyjump")
-    if jump is None:
-        return (
-            f"its ProxyCommand made no connection: {single.get('proxycommand', 'none')}. Try it by hand: {target.login}"
+    kind, text = next((kind, text) for kind, pattern, text in _KINDS if re.search(pattern, stderr, re.IGNORECASE))
+    if kind == _DENIED:
+        text = _denied(target, stderr)
+    elif kind == _JUMP:
+        text = _jump(target)
+    else:
+        name, port = target.settings.get("hostname", target.host), target.settings.get("port", "22")
+        lines = stderr.strip().splitlines() or ["ssh printed no reason"]
+        text = text.format(
+            address=target.address,
+            name=name,
+            known_as=shlex.quote(name if port == "22" else f"[{name}]:{port}"),
+            login=target.login,
+            first_line=lines[0],
+            last_line=lines[-1],
         )
+    return SshError(kind, f"ssh to {target.host}: {text}", reached=kind in ("cut", "other"))
+
+
+def _jump(target: Target) -> str:
+    # With a shared connection, ssh does not pass on the jump host's own message.
+    jump = target.settings.get("proxyjump")
+    if jump is None:
+        program = target.settings.get("proxycommand", "none")
+        return f"its ProxyCommand made no connection: {program}. Try it by hand: {target.login}"
     first = jump.split(",")[0]
     return (
         f"its jump host {first} can't be reached, or does not let you through. Try it by hand: ssh {shlex.quote(first)}"
@@ -119,49 +111,27 @@ def _jump(target: Target, _: str) -> str:
 
 
 def _denied(target: Target, stderr: str) -> str:
-    locked = [path for path in target.settings.identity_files if _has_passphrase(path) and not _agent_has(path)]
-    if locked:
-        return (
-            f"key {locked[0]} has a passphrase, no agent holds it, and {target.host} accepts no other key of yours. "
-            f'Run: eval "$(ssh-agent)"; ssh-add {shlex.quote(locked[0])}'
-        )
-    opening = connection.opening_command(target.host, target.user, target.settings)
+    present = [path for path in target.identity_files if os.path.isfile(path)]
+    for path in present:
+        opened = process.run(["ssh-keygen", "-y", "-P", "", "-f", path], check=False)
+        if opened.code != 0 and "passphrase" in opened.stderr and not _agent_has(path):
+            return (
+                f"key {path} has a passphrase, no agent holds it, and {target.host} accepts no other key of yours. "
+                f'Run: eval "$(ssh-agent)"; ssh-add {shlex.quote(path)}'
+            )
     if re.search(r"password|keyboard-interactive", stderr):
         return (
             f"{target.host} asks for a password or one-time code, which only you can type. Open a connection, which "
-            f"trainjob then shares: {opening}"
+            f"trainjob then shares: {target.opening_command}"
         )
-    present = [path for path in target.settings.identity_files if os.path.isfile(path)]
     return (
         f"{target.host} accepts none of your keys ({', '.join(present) or 'you have none'}) for user "
-        f"{target.settings.single.get('user', 'of your configuration')}: install your public key there, or name the "
+        f"{target.settings.get('user', 'of your configuration')}: install your public key there, or name the "
         "right one (IdentityFile in ~/.ssh/config)"
     )
-
-
-def _has_passphrase(path: str) -> bool:
-    if not os.path.isfile(path):
-        return False
-    opened = process.run(["ssh-keygen", "-y", "-P", "", "-f", path], check=False)
-    return opened.code != 0 and "passphrase" in opened.stderr
 
 
 def _agent_has(path: str) -> bool:
     public = process.run(["ssh-keygen", "-l", "-f", path], check=False).text.split()
     held = process.run(["ssh-add", "-l"], check=False).text.split()
     return len(public) > 1 and public[1] in held
-
-
-_Explain = Callable[[Target, str], str]
-_KINDS: tuple[tuple[str, str, _Explain], ...] = (
-    ("host-key-changed", r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
-    ("host-key-unknown", r"Host key verification failed|host key is known for", _unknown_key),
-    ("name", r"Could not resolve hostname|Name or service not known", _not_found),
-    ("refused", r"Connection refused", _refused),
-    ("timeout", r"(Connection|Operation) timed out", timed_out),
-    ("no-route", r"No route to host|Network is unreachable", _no_route),
-    ("configuration", r"Bad configuration option|bad configuration options|Bad owner or permissions", _configuration),
-    ("denied", r"Permission denied \(|Too many authentication failures", _denied),
-    ("jump", r"kex_exchange_identification[^\n]*\s+[^\n]*UNKNOWN port 65535", _jump),
-    ("cut", r"Connection (closed|reset)|Broken pipe|not responding|unexpectedly closed|client_loop|mux_client", _cut),
-)

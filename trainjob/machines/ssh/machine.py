@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -12,9 +11,9 @@ from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.machine import ANSWER_S
 from trainjob.machines.process import Completed, TimedOutError
-from trainjob.machines.ssh import connection, failures, transfer
-from trainjob.machines.ssh.connection import Settings
-from trainjob.machines.ssh.failures import SshError, Target
+from trainjob.machines.ssh import failures, transfer
+from trainjob.machines.ssh.connection import Target
+from trainjob.machines.ssh.failures import SshError
 
 _MARK = "::trainjob::"
 
@@ -24,15 +23,7 @@ class SshMachine:
 
     def __init__(self, host: str, user: str | None = None) -> None:
         self.name = host
-        self._user = user
-
-    @functools.cached_property
-    def _settings(self) -> Settings:
-        return connection.settings(self.name, self._user)
-
-    @property
-    def _target(self) -> Target:
-        return Target(self.name, self._user, self._settings)
+        self._target = Target(host, user)
 
     def run(
         self,
@@ -45,7 +36,8 @@ class SshMachine:
         check: bool = True,
     ) -> Completed:
         """Return the command's result. Raises SshError when the machine can't be reached or the connection is cut."""
-        words = connection.command(self.name, self._user, self._settings, self._text(arguments, folder, stdout))
+        remote = remote_text(arguments, folder)
+        words = self._target.command(f"printf '{_MARK}\\n'; {remote}" if stdout is None else remote)
         try:
             ended = process.run(words, timeout_s=timeout_s, check=False, stdin=stdin, stdout=stdout)
         except TimedOutError:
@@ -63,13 +55,7 @@ class SshMachine:
 
     def interactive(self, arguments: Sequence[str], *, terminal: bool) -> list[str]:
         """Return the ssh command that runs `arguments`."""
-        words = connection.command(self.name, self._user, self._settings, remote_text(arguments, None))
-        return ["ssh", "-t", *words[2:]] if terminal else words
-
-    @staticmethod
-    def _text(arguments: Sequence[str], folder: str | None, stdout: IO[bytes] | None) -> str:
-        text = remote_text(arguments, folder)
-        return f"printf '{_MARK}\\n'; {text}" if stdout is None else text
+        return self._target.command(remote_text(arguments, None), terminal=terminal)
 
     def send(self, source: Path, target: str) -> None:
         """Copy a folder to the machine by rsync, or by tar if one end lacks rsync."""
@@ -81,7 +67,7 @@ class SshMachine:
 
     def rsync(self, arguments: Sequence[str], *, timeout_s: float) -> Completed:
         """Return rsync's result, over the connection of `run`; the caller reads its exit code."""
-        command = ["rsync", "-e", connection.for_rsync(self._user, self._settings), *arguments]
+        command = ["rsync", "-e", self._target.for_rsync, *arguments]
         return process.run(command, timeout_s=timeout_s, check=False)
 
     def failure(self, ended: Completed) -> SshError:
@@ -90,7 +76,7 @@ class SshMachine:
 
     def disconnect(self) -> None:
         """Close the shared connection, if trainjob has opened one."""
-        process.run(connection.closing_command(self.name, self._user, self._settings), check=False)
+        process.run(self._target.closing_command, check=False)
 
 
 def remote_text(arguments: Sequence[str], folder: str | None) -> str:

@@ -45,7 +45,15 @@ def send(machine: OverSsh, source: Path, target: str) -> None:
     part = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.part")
     rsync, *present = _sh(machine, "begin_sending", part, target).text.splitlines()
     if rsync == "none" or not _by_rsync(machine, f"{source}/", f"{machine.name}:{part}/"):
-        _send_tar(machine, source, part, frozenset(line.strip() for line in present))
+        there = frozenset(line.strip() for line in present)
+        with tempfile.TemporaryFile() as stream:
+            with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+                # The folder itself keeps its mode, as with rsync.
+                for name in (".", *_missing(source, there)):
+                    archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
+            stream.seek(0)
+            words = ["tar", "-xf", "-", "-C", part]
+            _sound(machine, machine.run(words, stdin=stream, timeout_s=TRANSFER_S, check=False))
     _sh(machine, "finish_sending", part, target)
 
 
@@ -56,7 +64,15 @@ def receive(machine: OverSsh, source: str, target: Path) -> None:
     staging = target.with_name(f".{target.name}.part")
     staging.mkdir(parents=True, exist_ok=True)
     if not _by_rsync(machine, f"{machine.name}:{source}/", f"{staging}/"):
-        _receive_tar(machine, source, staging)
+        with tempfile.TemporaryFile() as stream:
+            words = ["tar", "-cf", "-", "-C", source, "."]
+            _sound(machine, machine.run(words, stdout=stream, timeout_s=TRANSFER_S, check=False))
+            stream.seek(0)
+            try:
+                with tarfile.open(fileobj=stream, mode="r:") as archive:
+                    archive.extractall(staging, filter="data")
+            except tarfile.ReadError:
+                raise _greeting(machine) from None
     staging.replace(target)
 
 
@@ -68,6 +84,7 @@ def _sh(machine: Machine, program: str, *words: str) -> Completed:
 
 
 def _sound(machine: Machine, ended: Completed) -> Completed:
+    """Return what has ended well. Raises UserError otherwise."""
     if ended.code == 0:
         return ended
     if "is your shell clean" in ended.stderr:
@@ -101,17 +118,6 @@ def _by_rsync(machine: OverSsh, source: str, target: str) -> bool:
     return True
 
 
-def _send_tar(machine: Machine, source: Path, part: str, present: frozenset[str]) -> None:
-    with tempfile.TemporaryFile() as stream:
-        with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
-            # The folder itself keeps its mode, as with rsync.
-            for name in (".", *_missing(source, present)):
-                archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
-        stream.seek(0)
-        words = ["tar", "-xf", "-", "-C", part]
-        _sound(machine, machine.run(words, stdin=stream, timeout_s=TRANSFER_S, check=False))
-
-
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
@@ -127,18 +133,6 @@ def _missing(source: Path, present: frozenset[str]) -> Iterator[str]:
             is_present = f"{path.lstat().st_size} ./{relative}" in present and os.sep in relative
             if path.is_symlink() or path.is_dir() or not is_present:
                 yield relative
-
-
-def _receive_tar(machine: Machine, source: str, staging: Path) -> None:
-    with tempfile.TemporaryFile() as stream:
-        words = ["tar", "-cf", "-", "-C", source, "."]
-        _sound(machine, machine.run(words, stdout=stream, timeout_s=TRANSFER_S, check=False))
-        stream.seek(0)
-        try:
-            with tarfile.open(fileobj=stream, mode="r:") as archive:
-                archive.extractall(staging, filter="data")
-        except tarfile.ReadError:
-            raise _greeting(machine) from None
 
 
 def _greeting(machine: Machine) -> UserError:

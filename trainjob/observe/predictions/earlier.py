@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 
-from trainjob.cluster.times import seconds
+from trainjob.cluster.slurm_text import seconds
 from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.paths import RunPaths
@@ -57,7 +57,7 @@ def target_of(request: Request) -> model.Target | None:
         return None
     limit = request.cluster.time_limit_of(request.job)
     # Only this machine's cores are known; all instances share them.
-    is_here = request.cluster.trains_here and topology.device_word == "CPU"
+    is_here = request.cluster.trains_here and topology.device == "CPU"
     return model.Target(
         instances=topology.instances,
         accumulation=batch.accumulation,

@@ -28,7 +28,7 @@ _LEAST_SCATTER, _LEAST_SCATTER_OF_BYTES = 0.01, 0.0005
 # For a number of instances that no run has had.
 _SCATTER_OF_MODEL = 0.25
 _SCATTER_OF_MEMORY, _SCATTER_OF_CHECKPOINT = 0.03, 0.005
-_Z = 1.6449  # 95 % of a normal distribution lie below
+_Z = 1.6449  # 95 % of a normal distribution are below
 # Machines change: of each number of instances only this many of the newest runs count.
 _NEWEST = 12
 
@@ -44,7 +44,7 @@ class Target:
     checkpoint_every: int = 0
     cores: int | None = None  # that the instances share; None: each has its own, or a device
     time_limit_s: float | None = None
-    margin_s: float = 0.0  # before the time limit, when the run is told to stop
+    margin_s: float = 0.0  # before the time limit, when the run is asked to stop
 
     def update_s(self, one: Observation) -> float:
         """Return the seconds of an update of this job, at the pace of an earlier run; the same for those below."""
@@ -95,7 +95,7 @@ class Scaling:
 def predict(observations: Sequence[Observation], target: Target, basis: str) -> Prediction | None:
     """Return the prediction, `observations` being in order of time; None if they can't tell of this job.
 
-    Runs on one instance alone don't: nobody has measured what reducing takes.
+    Runs on one instance alone don't: they have not measured the time of reducing.
     """
     same = [one for one in observations if one.instances == target.instances][-_NEWEST:]
     if not same and (not observations or (target.instances > 1 and all(one.instances == 1 for one in observations))):

@@ -17,7 +17,7 @@ from trainjob.records.usage import UsageRecord
 
 # matplotlib writes each color as it is; this one becomes the page's own text color.
 _INK = "#010203"
-# Told apart by people who are color-blind too (Okabe and Ito, without yellow and black).
+# Distinguishable for color-blind people too (Okabe and Ito, without yellow and black).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _WIDTH_IN, _HEIGHT_IN = 6.0, 3.2
 _STYLE: Any = {
@@ -30,7 +30,7 @@ _STYLE: Any = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """An SVG that fits any width, with the title that stands above it."""
+    """An SVG that fits any width, with the title above it."""
 
     title: str
     svg: str
@@ -127,7 +127,7 @@ def _is_drawn(line: Line) -> bool:
 
 
 def draw(name: str, lines: Sequence[Line], starts: Sequence[float] = (), across: str = "weight updates") -> str:
-    """Return curves as SVG, over updates or `across`; a dotted line stands where an attempt began, at `starts`."""
+    """Return curves as SVG, over updates or `across`; a dotted line marks where an attempt began, at `starts`."""
     lines = [line for line in lines if line.points]
 
     def content(axes: Any) -> None:
@@ -184,10 +184,10 @@ def _svg(
 
 
 def _inline(name: str, svg: str) -> str:
-    """Return an SVG file as part of a page: as wide as its place, in the page's color, with ids of its own."""
+    """Return an SVG file as part of a page: as wide as its place, in the page's color, with unique ids."""
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    # A page without requests: the metadata and namespaces name addresses that nobody needs.
+    # A page without requests: the metadata and namespaces name addresses that are not needed.
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)

@@ -17,12 +17,12 @@ _LEAST_WAIT_S = 2.0  # a submission is recorded in whole seconds, and itself tak
 
 @dataclass(frozen=True)
 class Goodput:
-    """Where the wall-clock time of all attempts went, in seconds. The seven parts add up to `allocated_s`.
+    """The wall-clock time of all attempts by use, in seconds. The seven parts add up to `allocated_s`.
 
     Waiting is no part of it: nothing was allocated.
     """
 
-    share: float | None  # of allocated_s in the final weights; None: nobody recorded the updates (a user's command)
+    share: float | None  # of allocated_s in the final weights; None: the updates were not recorded (a user's command)
     allocated_s: float
     final_weights_s: float
     lost_updates_s: float  # trained, then trained again by a later attempt, or in no checkpoint at the end
@@ -32,11 +32,11 @@ class Goodput:
     ending_s: float  # after the last update: the last evaluation's barrier, processes that end, a checkpoint on request
     unrecorded_s: float  # of attempts that recorded no updates
     queue_s: float | None  # waiting for the scheduler; None: not known when it was submitted
-    stopped_s: float  # between an attempt that nobody continued by itself and the next one
+    stopped_s: float  # between an attempt that was not continued automatically and the next one
 
     @property
     def parts(self) -> list[tuple[str, float]]:
-        """What the allocated time went into, in words, with the seconds of each part that took any."""
+        """The uses of the allocated time, in words, with the seconds of each part that took any."""
         named = (
             ("training in the final weights", self.final_weights_s),
             ("updates lost", self.lost_updates_s),
@@ -57,7 +57,7 @@ class Goodput:
 
 @dataclass(frozen=True)
 class Trained:
-    """What one attempt recorded: its intervals by their last update, and their seconds without checkpoints."""
+    """The record of one attempt: its intervals by their last update, and their seconds without checkpoints."""
 
     attempt: int
     began_at: float
@@ -69,7 +69,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the folder of a run says about its time."""
+    """The facts in a run's folder about its time."""
 
     attempts: Sequence[Attempt]
     trained: Sequence[Trained]
@@ -171,7 +171,7 @@ def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:
 
 
 def _between(facts: Facts) -> tuple[float | None, float]:
-    """Return the seconds in a queue, and those during which nobody had asked for a further attempt."""
+    """Return the seconds in a queue, and those before a further attempt was requested."""
     queue, stopped = 0.0, 0.0
     for before, after in pairwise(facts.attempts):
         gap = max(0.0, after.began_at - _end(before, facts))
@@ -182,6 +182,6 @@ def _between(facts: Facts) -> tuple[float | None, float]:
             stopped += gap
     try:
         first = facts.attempts[0].began_at - datetime.fromisoformat(facts.submitted_at or "").timestamp()
-    except (TypeError, ValueError, OverflowError):  # whatever a damaged record holds
+    except (TypeError, ValueError, OverflowError):  # anything in a damaged record
         return queue or None, stopped
     return queue + max(0.0, first), stopped

@@ -9,15 +9,16 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from trainjob.backends.base import read_submission
 from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report import drawings, placement, timeline
+from trainjob.observe.report import drawings, placement, rows, timeline
 from trainjob.observe.report.predicted import measure
 from trainjob.observe.report.ranks import ranks
 from trainjob.observe.report.report import Report
 from trainjob.observe.report.series import Series
-from trainjob.records import checkpoints, usage
+from trainjob.records import checkpoints, events, usage
 from trainjob.records import job as jobs
 from trainjob.records.files import DamagedError, read_json
 from trainjob.records.measures import PHASES
@@ -38,6 +39,20 @@ class Described:
     figures: Rows
     facts: Rows  # cluster, commit, times: what only the submission knows
     curves: Series
+
+
+def described(paths: RunPaths, report: Report, curves: Series) -> Described:
+    """Return a run as the page needs it."""
+    submission = read_submission(paths)
+    facts = [("cluster", jobs.read(paths.job).plan.cluster)]
+    if submission is not None:
+        facts.append(("submitted", submission.submitted_at))
+        facts.append(("commit", submission.project.get("commit") or "none: the project is not under git, or has none"))
+        image = events.image(paths) or submission.image_digest
+        if image:
+            facts.append(("image", image))
+    facts += [("attempts", str(report.attempts)), ("run directory", report.folder)]
+    return Described(paths, report, list(rows.figures(report)), facts, curves)
 
 
 def of_run(run: Described) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from trainjob.cluster import hostlist
+from trainjob.cluster import slurm_text
 from trainjob.contract.batch import share
-from trainjob.records.job import PlanRecord
+from trainjob.records.job import Plan
 
 # A drawing of more than these would be longer than anybody reads.
 MOST_HOSTS, MOST_INSTANCES, _MOST_REPLICAS = 16, 16, 4
@@ -34,20 +34,20 @@ class Host:
     further: int
 
 
-def hosts(plan: PlanRecord) -> list[Host]:
+def hosts(plan: Plan) -> list[Host]:
     """Return the first hosts of a plan."""
-    names = hostlist.expand(plan.topology.hosts)[:MOST_HOSTS]
+    names = slurm_text.expand(plan.topology.hosts)[:MOST_HOSTS]
     each = plan.topology.instances_of_hosts
     firsts = list(accumulate(each, initial=0))
     return [_host(plan, name, firsts[number], each[number]) for number, name in enumerate(names)]
 
 
-def _host(plan: PlanRecord, name: str, first: int, instances: int) -> Host:
+def _host(plan: Plan, name: str, first: int, instances: int) -> Host:
     drawn = min(instances, MOST_INSTANCES)
     return Host(name, [_instance(plan, first + local, local) for local in range(drawn)], instances - drawn)
 
 
-def _instance(plan: PlanRecord, index: int, local: int) -> Instance:
+def _instance(plan: Plan, index: int, local: int) -> Instance:
     name, replicas = f"instance {index}", list(_replicas(plan, index, local))
     if plan.batch is None:
         return Instance(name, "", None, None, replicas)
@@ -56,7 +56,7 @@ def _instance(plan: PlanRecord, index: int, local: int) -> Instance:
     return Instance(name, f"D[{first}:{end}]", 100 * first / whole, 100 * (end - first) / whole, replicas)
 
 
-def _replicas(plan: PlanRecord, index: int, local: int) -> Iterator[str]:
+def _replicas(plan: Plan, index: int, local: int) -> Iterator[str]:
     """Yield each replica of an instance with its devices; many replicas are one line."""
     topology = plan.topology
     count, each = topology.replicas_per_instance, topology.devices_per_replica

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob.rehearse.slurm import root
-from trainjob.rehearse.slurm.description import SCHEDULER, Description, NodeGroup, Partition
+from trainjob.rehearse.slurm.description import SCHEDULER, Description
 
 FIRST_PORT = 17001
 # In the folder of a private Slurm: a file system in memory that ends with it.
@@ -24,8 +24,10 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
 
     `release_root` is None for the Slurm of this machine, whose release is `installed`.
     """
+    # A node's accelerators, which all nodes here share.
+    devices = [f"{description.gres}{number}" for number in range(description.gres_count)] if description.gres else []
     settings = {
-        "devices": " ".join(_device_names(description)),
+        "devices": " ".join(devices),
         "root": release_root or "",
         "accounting": "1" if description.accounting else "",
         "slurmd": slurmd(release_root),
@@ -34,15 +36,17 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "slurm.conf": slurm_conf(description, folder),
         "gres.conf": gres_conf(description, folder),
         "hosts": f"127.0.0.1 localhost login {' '.join(description.node_names)}\n",
-        "settings": _assignments(settings),
+        "settings": "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()),
         JOB_ENVIRONMENT: "",
     }
+    user = root.our_user()
     if description.accounting:
-        found |= {"accounting.conf": slurmdbd_conf(folder), "associations": _associations(description)}
-    if _takes_cgroup_plugins(description.release or installed):
+        found["accounting.conf"] = slurmdbd_conf(folder)
+        found["associations"] = _associations(description, user.pw_name)
+    release = description.release or installed
+    if tuple(int(word) for word in release.split(".")) >= _FIRST_WITH_CGROUP_PLUGINS:
         found["cgroup.conf"] = "CgroupPlugin=disabled\n"
     if release_root is not None:
-        user = root.our_user()
         ours = f"{user.pw_name}:x:{user.pw_uid}:{user.pw_gid}::{user.pw_dir}:/bin/sh\n"
         found["passwd"] = ours if user.pw_uid else ""
     return found
@@ -56,30 +60,10 @@ def slurmd(release_root: Path | None) -> str:
     return f"{programs}/slurmd -d {programs}/slurmstepd"
 
 
-def _assignments(values: Mapping[str, object]) -> str:
-    return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
-
-
-def _takes_cgroup_plugins(release: str) -> bool:
-    return tuple(int(word) for word in release.split(".")) >= _FIRST_WITH_CGROUP_PLUGINS
-
-
 def slurm_conf(description: Description, folder: Path) -> str:
-    """Return slurm.conf. Every path lies below `folder`, every port in a network namespace of its own."""
-    ours = {**_settings(folder), **_site(description, folder)}
-    lines = [f"{name}={value}" for name, value in {**ours, **description.settings}.items()]
-    if description.gres:
-        lines.append(f"GresTypes={description.gres}")
-    if description.licenses:
-        lines.append(f"Licenses={description.licenses}")
-    lines += _nodes(description)
-    lines += [_partition(one, is_default=index == 0) for index, one in enumerate(description.partitions)]
-    return "\n".join(lines) + "\n"
-
-
-def _settings(folder: Path) -> dict[str, str]:
+    """Return slurm.conf. Every path is below `folder`, every port in a network namespace of its own."""
     private = folder / PRIVATE
-    return {
+    settings = {
         "ClusterName": "trainjob",
         "SlurmctldHost": "localhost(127.0.0.1)",
         "SlurmUser": "root",
@@ -113,34 +97,55 @@ def _settings(folder: Path) -> dict[str, str]:
         "PreemptMode": "REQUEUE",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": SCHEDULER,
+        "TaskPlugin": f"task/{description.task_plugin}",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
     }
-
-
-_ACCOUNT = "rehearsal"
-
-
-def _site(description: Description, folder: Path) -> dict[str, str]:
-    """Return the settings that differ between sites."""
-    settings = {"TaskPlugin": f"task/{description.task_plugin}"}
     if description.release:
         settings["PluginDir"] = f"{folder}/plugins"
     if description.default_mb_per_cpu is not None:
         settings["DefMemPerCPU"] = str(description.default_mb_per_cpu)
-    if not description.accounting:
-        return {
-            **settings,
-            "JobAcctGatherType": "jobacct_gather/none",
-            "AccountingStorageType": "accounting_storage/none",
+    if description.accounting:
+        settings |= {
+            "JobAcctGatherType": "jobacct_gather/linux",
+            "AccountingStorageType": "accounting_storage/slurmdbd",
+            "AccountingStorageHost": "localhost",
+            # With munge this is the socket of a munged that is not the host's.
+            "AccountingStoragePass": f"{private}/munge/socket",
+            "AccountingStorageEnforce": "associations,limits,qos",
         }
-    return {
-        **settings,
-        "JobAcctGatherType": "jobacct_gather/linux",
-        "AccountingStorageType": "accounting_storage/slurmdbd",
-        "AccountingStorageHost": "localhost",
-        # With munge this is the socket of a munged that is not the host's.
-        "AccountingStoragePass": f"{folder / PRIVATE}/munge/socket",
-        "AccountingStorageEnforce": "associations,limits,qos",
-    }
+    if description.gres:
+        settings["GresTypes"] = description.gres
+    if description.licenses:
+        settings["Licenses"] = description.licenses
+    lines = [f"{name}={value}" for name, value in {**settings, **description.settings}.items()]
+    lines += _nodes(description)
+    for index, partition in enumerate(description.partitions):
+        lines.append(
+            f"PartitionName={partition.name} Nodes=ALL Default={'NO' if index else 'YES'} State=UP "
+            f"MaxNodes={partition.max_nodes or 'UNLIMITED'} MaxTime={partition.max_time or 'UNLIMITED'} "
+            f"PriorityTier={partition.priority_tier} PreemptMode={partition.preempt_mode} "
+            f"GraceTime={partition.grace_s}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _nodes(description: Description) -> Iterator[str]:
+    port = FIRST_PORT
+    for group, names in description.node_groups:
+        threads = group.threads_per_core
+        resources = f"CPUs={group.cpus} RealMemory={group.memory_mb}"
+        if threads > 1:
+            resources += f" Sockets=1 CoresPerSocket={group.cpus // threads} ThreadsPerCore={threads}"
+        if description.gres:
+            kind = f"{group.gres_type}:" if group.gres_type else ""
+            resources += f" Gres={description.gres}:{kind}{group.gres_count}"
+        if group.features:
+            resources += f" Features={','.join(group.features)}"
+        for name in names:
+            state = "UNKNOWN" if name in description.nodes_at_work else "DOWN"
+            yield f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} State={state} {resources}"
+            port += 1
 
 
 def slurmdbd_conf(folder: Path) -> str:
@@ -161,65 +166,22 @@ def slurmdbd_conf(folder: Path) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _nodes(description: Description) -> Iterator[str]:
-    port = FIRST_PORT
-    for group, names in description.node_groups:
-        resources = _resources(group, description.gres)
-        for name in names:
-            state = "UNKNOWN" if name in description.nodes_at_work else "DOWN"
-            where = f"NodeHostname={name} NodeAddr=127.0.0.1 Port={port}"
-            yield f"NodeName={name} {where} State={state} {resources}"
-            port += 1
-
-
-def _resources(group: NodeGroup, gres: str | None) -> str:
-    threads = group.threads_per_core
-    words = [f"CPUs={group.cpus} RealMemory={group.memory_mb}"]
-    if threads > 1:
-        words.append(f"Sockets=1 CoresPerSocket={group.cpus // threads} ThreadsPerCore={threads}")
-    if gres:
-        kind = f"{group.gres_type}:" if group.gres_type else ""
-        words.append(f"Gres={gres}:{kind}{group.gres_count}")
-    if group.features:
-        words.append(f"Features={','.join(group.features)}")
-    return " ".join(words)
-
-
-def _partition(partition: Partition, *, is_default: bool) -> str:
-    words = [
-        f"PartitionName={partition.name} Nodes=ALL Default={'YES' if is_default else 'NO'} State=UP",
-        f"MaxNodes={partition.max_nodes or 'UNLIMITED'} MaxTime={partition.max_time or 'UNLIMITED'}",
-        f"PriorityTier={partition.priority_tier} PreemptMode={partition.preempt_mode} GraceTime={partition.grace_s}",
-    ]
-    return " ".join(words)
-
-
 def gres_conf(description: Description, folder: Path) -> str:
     """Return gres.conf, with device files: a bare count would make the nodes invalid."""
-    if not description.gres:
-        return ""
-    return "".join(_devices_of(description, folder, *group) for group in description.node_groups)
+    lines = []
+    for group, names in description.node_groups if description.gres else ():
+        where = f"NodeName={','.join(names)} " if len(description.node_groups) > 1 else ""
+        kind = f" Type={group.gres_type}" if group.gres_type else ""
+        devices = f"{folder / PRIVATE}/{description.gres}[0-{group.gres_count - 1}]"
+        lines.append(f"{where}Name={description.gres}{kind} File={devices}\n")
+    return "".join(lines)
 
 
-def _devices_of(description: Description, folder: Path, group: NodeGroup, names: tuple[str, ...]) -> str:
-    where = f"NodeName={','.join(names)} " if description.groups else ""
-    kind = f" Type={group.gres_type}" if group.gres_type else ""
-    files = f"{folder / PRIVATE}/{description.gres}[0-{group.gres_count - 1}]"
-    return f"{where}Name={description.gres}{kind} File={files}\n"
-
-
-def _device_names(description: Description) -> list[str]:
-    """Return the names of the device files: a node's accelerators, which all nodes here share."""
-    return [f"{description.gres}{number}" for number in range(description.gres_count)] if description.gres else []
-
-
-def _associations(description: Description) -> str:
+def _associations(description: Description, user: str) -> str:
     """Return sacctmgr's words, a line each, that let the user submit with the cluster file's account and QOS."""
-    account, user = description.account or _ACCOUNT, root.our_user().pw_name
-    lines = [f"add account {account} cluster=trainjob"]
-    lines += [f"add qos {description.qos}"] if description.qos else []
-    qos = f" qos=normal,{description.qos}" if description.qos else ""
-    lines += [
-        f"add user {name} account={account} defaultaccount={account}{qos}" for name in dict.fromkeys(("root", user))
-    ]
+    account, qos = description.account or "rehearsal", description.qos
+    lines = [f"add account {account} cluster=trainjob", *([f"add qos {qos}"] if qos else [])]
+    for name in dict.fromkeys(("root", user)):
+        of_qos = f" qos=normal,{qos}" if qos else ""
+        lines.append(f"add user {name} account={account} defaultaccount={account}{of_qos}")
     return "".join(f"{line}\n" for line in lines)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from trainjob.cluster.nodes import Nodes
 from trainjob.kinds.slurm.model import SlurmCluster
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
@@ -25,7 +24,7 @@ _PREEMPTION = {"requeue": ("REQUEUE", False), "cancel": ("CANCEL", False), "user
 
 
 @dataclass(frozen=True)
-class Partition:
+class SlurmPartition:
     """One partition over all nodes."""
 
     name: str
@@ -42,27 +41,24 @@ class NodeGroup:
 
     count: int
     cpus: int
-    threads_per_core: int
     memory_mb: int
-    gres_type: str | None
-    gres_count: int
-    features: Sequence[str]
+    threads_per_core: int = 1
+    gres_type: str | None = None
+    gres_count: int = 0
+    features: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Description:
     """Nodes, resources, partitions and limits. CPUs and memory are what jobs may request, not what this machine has."""
 
-    nodes: int = 2
+    nodes: int = 2  # if they are alike; else groups have all of them
     daemons: int | None = None  # nodes that get a daemon; the others are DOWN. None: all
     cpus: int = 4
-    threads_per_core: int = 1
     memory_mb: int = 16 * _MB_PER_GB
     gres: str | None = None  # gpu, ipu
-    gres_type: str | None = None
-    gres_count: int = 0
-    partitions: Sequence[Partition] = (Partition(DEFAULT_PARTITION),)
-    features: Sequence[str] = ()
+    gres_count: int = 0  # the most of any node
+    partitions: Sequence[SlurmPartition] = (SlurmPartition(DEFAULT_PARTITION),)
     licenses: str | None = None
     release: str | None = None  # of releases.SUITES. None: the installed Slurm
     task_plugin: str = "none"  # none | affinity: who binds tasks to CPUs. affinity: no more CPUs than this machine has
@@ -71,20 +67,12 @@ class Description:
     qos: str | None = None
     default_mb_per_cpu: int | None = None  # of a job that asks for no memory. None: all of a node's
     settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
-    groups: Sequence[NodeGroup] = ()  # if nodes differ: all of them, in order
+    groups: Sequence[NodeGroup] = ()  # all nodes, in order. Without groups they are alike, as given above
 
     @property
     def node_groups(self) -> tuple[tuple[NodeGroup, tuple[str, ...]], ...]:
         """The groups of nodes, each with the names of its nodes: a single group if all are alike."""
-        alike = NodeGroup(
-            self.nodes,
-            self.cpus,
-            self.threads_per_core,
-            self.memory_mb,
-            self.gres_type,
-            self.gres_count,
-            self.features,
-        )
+        alike = NodeGroup(count=self.nodes, cpus=self.cpus, memory_mb=self.memory_mb, gres_count=self.gres_count)
         names = iter(self.node_names)
         return tuple((group, tuple(islice(names, group.count))) for group in self.groups or (alike,))
 
@@ -100,7 +88,8 @@ class Description:
     @property
     def node_names(self) -> tuple[str, ...]:
         """All nodes, in order."""
-        return tuple(f"node{number}" for number in range(1, self.nodes + 1))
+        count = sum(group.count for group in self.groups) or self.nodes
+        return tuple(f"node{number}" for number in range(1, count + 1))
 
     @property
     def nodes_at_work(self) -> tuple[str, ...]:
@@ -116,20 +105,19 @@ def twin_of(
     Of another release than the installed one if given. With `accounting` where this machine can have it.
     """
     groups = tuple(_group(cluster.of_group(one)) for one in cluster.groups)
-    nodes, count = cluster.node, sum(group.count for group in groups)
+    limits, count = cluster.limits, sum(group.count for group in groups)
     mode, user_signal = _PREEMPTION[cluster.preemption]
     has_cpus = max(group.cpus for group in groups) <= (os.cpu_count() or 1)
+    texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
+    partitions = [
+        SlurmPartition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s)
+        for name in dict.fromkeys(name for text in texts for name in text.split(","))
+    ]
     return Description(
-        nodes=count,
         daemons=min(count, nodes_needed + _SPARE_NODES),
-        cpus=nodes.cpus,
-        threads_per_core=nodes.threads_per_core,
-        memory_mb=_memory_mb(nodes),
-        gres=None if nodes.accelerator == "cpu" else nodes.accelerator,
-        gres_type=nodes.type,
+        gres=None if cluster.node.accelerator == "cpu" else cluster.node.accelerator,
         gres_count=max(group.gres_count for group in groups),
-        partitions=_partitions(cluster, mode, grace_s),
-        features=_words(cluster, "constraint"),
+        partitions=(*partitions, SlurmPartition(PREEMPTING_PARTITION, priority_tier=10)),
         licenses=_text(cluster, "licenses"),
         release=release,
         task_plugin="affinity" if binds(cluster) and has_cpus else "none",
@@ -137,25 +125,8 @@ def twin_of(
         account=_text(cluster, "account"),
         qos=_text(cluster, "qos"),
         settings={"SlurmctldParameters": "preempt_send_user_signal"} if user_signal else {},
-        groups=groups if cluster.has_groups else (),
+        groups=groups,
     )
-
-
-def _group(cluster: SlurmCluster) -> NodeGroup:
-    nodes = cluster.node
-    return NodeGroup(
-        count=nodes.count,
-        cpus=nodes.cpus,
-        threads_per_core=nodes.threads_per_core,
-        memory_mb=_memory_mb(nodes),
-        gres_type=nodes.type,
-        gres_count=nodes.accelerators,
-        features=_words(cluster, "constraint"),
-    )
-
-
-def _memory_mb(nodes: Nodes) -> int:
-    return _PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB
 
 
 def binds(cluster: SlurmCluster) -> bool:
@@ -163,16 +134,17 @@ def binds(cluster: SlurmCluster) -> bool:
     return cluster.slurm.task_plugin != "none"
 
 
-def _partitions(cluster: SlurmCluster, mode: str, grace_s: int) -> tuple[Partition, ...]:
-    limits = cluster.limits
-    texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
-    names = dict.fromkeys(name for text in texts for name in text.split(","))
-    theirs = [Partition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s) for name in names]
-    return (*theirs, Partition(PREEMPTING_PARTITION, priority_tier=10))
-
-
-def _words(cluster: SlurmCluster, option: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_WORDS.findall(_text(cluster, option) or "")))
+def _group(cluster: SlurmCluster) -> NodeGroup:
+    nodes = cluster.node
+    return NodeGroup(
+        count=nodes.count,
+        cpus=nodes.cpus,
+        memory_mb=_PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB,
+        threads_per_core=nodes.threads_per_core,
+        gres_type=nodes.type,
+        gres_count=nodes.accelerators,
+        features=tuple(dict.fromkeys(_WORDS.findall(_text(cluster, "constraint") or ""))),
+    )
 
 
 def _text(cluster: SlurmCluster, option: str) -> str | None:

@@ -1,20 +1,28 @@
-"""Injects the faults of real clusters into a private Slurm."""
+"""The faults of real clusters: injected into a private Slurm, and for --inject what must follow from each."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.cluster import times
+from trainjob.cluster import slurm_text
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import processes
 from trainjob.rehearse.slurm import configuration
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
+from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm
 
 _NODE = Path(__file__).with_name("node.sh")
+# Slurm checks time limits every 30 s, less often on a busy machine.
+_SIGNAL_WITHIN_S = 300.0
 
 
 def kill_daemon(slurm: PrivateSlurm, node: str) -> None:
@@ -37,17 +45,13 @@ def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
     """Make a running job's time limit end in one to two minutes; the limit in the script stays."""
     reply = slurm.run(["squeue", "--noheader", f"--jobs={job}", "--format=%M"])
     # A job on groups of nodes has a line for each.
-    ran_s = times.seconds(reply.text.split()[0]) or 0
+    ran_s = slurm_text.seconds(reply.text.split()[0]) or 0
     # Limits are whole minutes, and one that is over already would end the job without a signal.
-    _set_limit(slurm, job, str(ran_s // 60 + 2))
+    set_limit(slurm, job, str(ran_s // 60 + 2))
 
 
-def set_limit_back(slurm: PrivateSlurm, job: str, limit: str) -> None:
-    """Restore the time limit of a waiting job; ignore a job that has ended."""
-    _set_limit(slurm, job, limit)
-
-
-def _set_limit(slurm: PrivateSlurm, job: str, limit: str) -> None:
+def set_limit(slurm: PrivateSlurm, job: str, limit: str) -> None:
+    """Set the time limit of a job; ignore a job that has ended."""
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"], check=False)
 
 
@@ -69,32 +73,123 @@ def start_soon(slurm: PrivateSlurm, job: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "StartTime=now+4"], check=False)
 
 
-def wake_backfill(slurm: PrivateSlurm, job: str) -> None:
+def trigger_backfill(slurm: PrivateSlurm, job: str) -> None:
     """Have Slurm look at a job on groups of nodes that waits: only its backfill starts one, and it looks at changes."""
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "Comment=waits"], check=False)
 
 
 def kill_rank(paths: RunPaths, rank: int) -> None:
     """Kill one rank. Raises UserError if it is not running."""
-    leaders = [pid for pid, its_rank in _rank_leaders(paths).items() if its_rank == rank]
+    leaders = [pid for pid, its_rank in ranks_of(paths).items() if its_rank == rank]
     if not leaders:
         raise UserError(f"run {paths.id}: rank {rank} does not run here", "rehearse again: it ended before the fault")
     for pid in leaders:
         os.kill(pid, signal.SIGKILL)
 
 
-def ranks_of(paths: RunPaths) -> list[int]:
-    """Return the processes of all ranks of a run, on whichever node."""
-    return sorted(_rank_leaders(paths))
+def ranks_of(paths: RunPaths) -> dict[int, int]:
+    """Return the processes of all ranks of a run, on whichever node, with the rank of each."""
+    found = {}
+    for pid, rank in processes.ranks_of(str(paths.folder)).items():
+        # The launcher starts each rank as the first process of a session; what it starts has its environment, too.
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(pid) == pid:
+                found[pid] = rank
+    return found
 
 
-def _rank_leaders(paths: RunPaths) -> dict[int, int]:
-    # The launcher starts each rank as the first process of a session; what the rank starts has its environment, too.
-    return {pid: rank for pid, rank in processes.ranks_of(str(paths.folder)).items() if _leads(pid)}
+# -- for --inject: how a fault is injected into a job, and what must follow ---------------------
 
 
-def _leads(pid: int) -> bool:
+@dataclass(frozen=True)
+class InjectedFault:
+    """One fault: how it is injected, what is expected, and what differs from that afterwards (None: nothing)."""
+
+    inject: Callable[[RehearsedJob], object]
+    expected: Callable[[SlurmCluster], str]
+    problem: Callable[[RehearsedJob], str | None]
+    comes_back: Callable[[SlurmCluster], bool] = lambda _: False
+
+
+def _let_time_run_out(job: RehearsedJob) -> None:
+    ranks = sorted(ranks_of(job.paths))
+    # A short job would end before Slurm checks its limit: pause the ranks until they have been signalled.
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
     try:
-        return os.getsid(pid) == pid
-    except ProcessLookupError:
-        return False
+        let_time_run_out(job.slurm, job.id)
+        job.wait_for(lambda: any(map(_has_been_signalled, ranks)), "the time-limit signal came", _SIGNAL_WITHIN_S)
+    finally:
+        for pid in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def _has_been_signalled(pid: int) -> bool:
+    """Return whether a paused rank has a pending USR1, or runs again: some sites' Slurm continues what it signals."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    words = dict(line.split(None, 2)[:2] for line in lines if line.startswith(("State:", "SigPnd:", "ShdPnd:")))
+    pending = int(words["SigPnd:"], 16) | int(words["ShdPnd:"], 16)
+    return words["State:"] != "T" or bool(pending & 1 << (signal.SIGUSR1 - 1))
+
+
+def _fail_a_node(job: RehearsedJob) -> None:
+    # The last node: rank 0 and the job script survive, and see the loss of a node.
+    node = job.nodes()[-1]
+    kill_daemon(job.slurm, node)
+    give_up(job.slurm, node)
+
+
+def _came_back(job: RehearsedJob) -> str | None:
+    if job.attempt < 2:
+        return f"the job was not restarted: it is {job.state} after attempt {job.attempt}"
+    if job.state not in (states.COMPLETED, states.STOPPED):
+        return f"the job was restarted, and attempt {job.attempt} is {job.state}"
+    return None
+
+
+def _named_the_rank(job: RehearsedJob) -> str | None:
+    failed, rank = job.failure, job.instances - 1
+    if job.state != states.FAILED or failed is None:
+        return f"the job is {job.state}, and {'no rank' if failed is None else f'rank {failed.rank}'} is named"
+    return None if failed.rank == rank else f"rank {failed.rank} is named, and rank {rank} was killed"
+
+
+def _ended_with_checkpoint(job: RehearsedJob, *ends: str) -> str | None:
+    if job.state not in ends:
+        return f"the job is {job.state}"
+    return None if job.checkpoint() or not job.trains else "the job left no checkpoint"
+
+
+def _was_preempted(job: RehearsedJob) -> str | None:
+    if job.cluster.preemption != "cancel":
+        return _came_back(job)
+    return _ended_with_checkpoint(job, states.STOPPED, states.CANCELLED)
+
+
+_BACK = "the job checkpoints, is restarted, and continues as attempt 2"
+FAULTS: dict[str, InjectedFault] = {
+    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
+    "preempt": InjectedFault(
+        lambda job: preempt(job.slurm),
+        lambda cluster: "the job ends and leaves a checkpoint" if cluster.preemption == "cancel" else _BACK,
+        _was_preempted,
+        lambda cluster: cluster.preemption != "cancel",
+    ),
+    "node-failure": InjectedFault(
+        _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back, lambda _: True
+    ),
+    "rank-death": InjectedFault(
+        lambda job: kill_rank(job.paths, job.instances - 1),
+        lambda _: "the job is FAILED, and the rank that died is named",
+        _named_the_rank,
+    ),
+    "cancel": InjectedFault(
+        lambda job: job.slurm.run(["scancel", job.id]),
+        lambda _: "the job is CANCELLED, leaves a checkpoint, and is not restarted",
+        lambda job: _ended_with_checkpoint(job, states.CANCELLED),
+    ),
+}

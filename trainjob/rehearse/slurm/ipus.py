@@ -12,7 +12,7 @@ from trainjob.contract.environment import STANDIN_HOSTS, STANDIN_USER, STANDIN_V
 from trainjob.contract.errors import UserError
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
-from trainjob.rehearse import pod_environment
+from trainjob.rehearse import pod
 from trainjob.rehearse.slurm import root
 
 # Open MPI ignores the loopback interface, and the network of a private Slurm has no other.
@@ -27,7 +27,7 @@ _JOB_PARTITION_NAMES = {"Prolog": "prolog", "Epilog": "epilog"}
 def environment(place: Path, cluster: SlurmCluster, redirects: Mapping[str, str]) -> dict[str, str]:
     """Return what sbatch must pass on to the job for the stand-ins, which are written to the folder `place`."""
     ipus = cluster.node.count * cluster.node.accelerators
-    made = pod_environment.environment(place, cluster, ipus, redirects)
+    made = pod.environment(place, cluster, ipus, redirects)
     # Real mpirun reaches the nodes of a private Slurm: they have names and daemons of their own.
     own = {name: made[name] for name in ("PATH", "PYTHONPATH", STANDIN_VIPU)}
     return {**own, STANDIN_HOSTS: "real", **LOOPBACK}
@@ -38,27 +38,27 @@ def settings(place: Path, cluster: SlurmCluster, job_ipus: int, release: str | N
 
     Raises UserError if a C compiler is needed and missing.
     """
-    option = _option(place, release) if cluster.request == "ipus" else {}
-    return {**option, **_partition_of_each_job(place, cluster, job_ipus)}
-
-
-def _partition_of_each_job(place: Path, cluster: SlurmCluster, job_ipus: int) -> dict[str, str]:
+    found = {}
+    if cluster.request == "ipus":
+        _compile_option(place / "ipus.so", release)
+        (place / "plugstack.conf").write_text(f"required {place / 'ipus.so'}\n")
+        found["PlugStackConfig"] = str(place / "plugstack.conf")
     partition = cluster.vipu.partition
-    if partition is None or "%j" not in partition or cluster.vipu.allocation:
-        return {}
-    exports = {STANDIN_VIPU: str(place / "vipu"), STANDIN_USER: getpass.getuser()}
-    values = {"programs": str(place / "bin"), "name": quoting.with_job_id(partition), "ipus": job_ipus}
-    lines = [f"export {name}={quoting.word(value)}\n" for name, value in exports.items()]
-    lines += [f"{name}={quoting.word(value)}\n" for name, value in values.items()]
-    (place / "job-partition").write_text("".join(lines))
-    for script in _JOB_PARTITION_NAMES.values():
-        shutil.copyfile(_JOB_PARTITION, place / script)
-        (place / script).chmod(0o755)
-    return {setting: str(place / script) for setting, script in _JOB_PARTITION_NAMES.items()}
+    if partition is not None and "%j" in partition and not cluster.vipu.allocation:
+        exports = {STANDIN_VIPU: str(place / "vipu"), STANDIN_USER: getpass.getuser()}
+        values = {"programs": str(place / "bin"), "name": quoting.with_job_id(partition), "ipus": job_ipus}
+        lines = [f"export {name}={quoting.word(value)}\n" for name, value in exports.items()]
+        lines += [f"{name}={quoting.word(value)}\n" for name, value in values.items()]
+        (place / "job-partition").write_text("".join(lines))
+        for setting, script in _JOB_PARTITION_NAMES.items():
+            shutil.copyfile(_JOB_PARTITION, place / script)
+            (place / script).chmod(0o755)
+            found[setting] = str(place / script)
+    return found
 
 
-def _option(place: Path, release: str | None) -> dict[str, str]:
-    """Return the setting that loads the plugin, compiled into `place`. Raises UserError without a compiler."""
+def _compile_option(plugin: Path, release: str | None) -> None:
+    """Compile the plugin that makes sbatch accept --ipus. Raises UserError without a compiler."""
     compiler = shutil.which("cc", path=process.search_path())
     if compiler is None:
         raise UserError(
@@ -67,22 +67,8 @@ def _option(place: Path, release: str | None) -> dict[str, str]:
             "On Debian or Ubuntu: sudo apt-get install gcc libc6-dev; or rehearse with request: gres, which requests "
             "the same number",
         )
-    plugin, table = place / "ipus.so", place / "plugstack.conf"
-    words = [
-        compiler,
-        "-shared",
-        "-fPIC",
-        f"-DSLURM_VERSION={_version(release)}",
-        "-o",
-        str(plugin),
-        str(_OPTION_SOURCE),
-    ]
-    process.run(words)
-    table.write_text(f"required {plugin}\n")
-    return {"PlugStackConfig": str(table)}
-
-
-def _version(release: str | None) -> str:
-    """Return Slurm's version as its plugins write it: 22.05.8 is 0x160508. Slurm compares only the release."""
-    numbers = f"{release}.0" if release else root.installed_version()
-    return "0x" + "".join(f"{int(number):02x}" for number in numbers.split(".")) if numbers else "0"
+    # Plugins have the version as a number: 22.05.8 is 0x160508. Slurm compares only the release.
+    version = f"{release}.0" if release else root.installed_version() or "0"
+    number = "0x" + "".join(f"{int(part):02x}" for part in version.split("."))
+    options = ["-shared", "-fPIC", f"-DSLURM_VERSION={number}"]
+    process.run([compiler, *options, "-o", str(plugin), str(_OPTION_SOURCE)])

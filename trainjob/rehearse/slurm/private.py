@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +16,16 @@ from pathlib import Path
 
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
-from trainjob.machines.process import Completed, Kept
-from trainjob.rehearse.slurm import configuration, folders, releases, root
+from trainjob.machines.process import Completed
+from trainjob.rehearse.slurm import configuration, releases, root
 from trainjob.rehearse.slurm.description import Description
 
 _INSIDE = Path(__file__).with_name("inside.sh")
 _READY_WITHIN_S = 60.0
 _READY_PER_NODE_S = 0.5
 _POLL_S = 0.02
+_PREFIX = "trainjob-slurm-"
+_LOCK = "lock"
 _CURE = "Correct what the log names, take fewer nodes, or rehearse on a machine that is less busy"
 
 
@@ -46,38 +50,38 @@ class PrivateSlurm:
 
         Of the environment it has what `sudo` leaves and `environment`. Raises CommandError.
         """
-        ours = root.as_ourselves(self._placed(arguments, folder, {**root.our_environment(), **(environment or {})}))
-        return self._run(ours, arguments, timeout_s, check=check)
+        environ = {**root.our_environment(), **(environment or {})}
+        return self._run(arguments, folder, environ, timeout_s, check=check, is_root=False)
 
     def run_as_root(self, arguments: Sequence[str], *, check: bool = True) -> Completed:
         """Return the result of a command run as root: the administrator's commands, and those that inject faults."""
-        return self._run(self._placed(arguments, None, {}), arguments, 60.0, check=check)
+        return self._run(arguments, None, {}, 60.0, check=check, is_root=True)
 
-    def _run(self, whole: Sequence[str], arguments: Sequence[str], timeout_s: float, *, check: bool) -> Completed:
-        ended = process.run(self._entered(whole), timeout_s=timeout_s, check=False)
+    def _run(
+        self,
+        arguments: Sequence[str],
+        folder: Path | None,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        *,
+        check: bool,
+        is_root: bool,
+    ) -> Completed:
+        # As arguments: sudo drops the environment, and entering a mount namespace changes the folder.
+        chosen = {"SLURM_CONF": str(self.folder / "slurm.conf"), **environment}
+        pairs = [f"{name}={value}" for name, value in chosen.items()]
+        placed = ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
+        whole = root.in_namespaces_of(self.first_process, placed if is_root else root.as_ourselves(placed))
         # An error shows the command, not how it got into the namespaces.
-        ended = dataclasses.replace(ended, arguments=tuple(arguments))
+        ended = dataclasses.replace(process.run(whole, timeout_s=timeout_s, check=False), arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
 
-    def _entered(self, arguments: Sequence[str]) -> list[str]:
-        return root.in_namespaces_of(self.first_process, arguments)
-
-    def _placed(self, arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str]) -> list[str]:
-        # As arguments: sudo drops the environment, and entering a mount namespace changes the folder.
-        chosen = {"SLURM_CONF": str(self.folder / "slurm.conf"), **environment}
-        pairs = [f"{name}={value}" for name, value in chosen.items()]
-        return ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
-
-    @contextmanager
-    def beside(self, script: Path, *arguments: str, log: Path) -> Iterator[Kept]:
-        """Run a shell script as root while this lasts; it ends when its input does."""
-        kept = process.keep(self._entered(["sh", str(script), *arguments]), log=log)
-        try:
-            yield kept
-        finally:
-            kept.end()
+    def idle_nodes(self) -> set[str]:
+        """Return the nodes that are ready for jobs."""
+        reply = self.run(["sinfo", "--noheader", "--Node", "--format=%N %T"], check=False)
+        return {line.split()[0] for line in reply.text.splitlines() if line.endswith(" idle")}
 
     def set_job_environment(self, environment: Mapping[str, str]) -> None:
         """Make Slurm's TaskProlog set variables for the scripts and steps of all jobs that start from now on.
@@ -109,83 +113,96 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     root.refuse_where_it_cannot_run(description)
     release = description.release
     release_root = releases.root_of(release, accounting=description.accounting, say=say) if release else None
-    folders.remove_leftovers()
-    with folders.new_folder() as folder:
+    nodes = len(description.nodes_at_work)
+    limit_s = _READY_WITHIN_S + nodes * _READY_PER_NODE_S
+    remove_leftovers()
+    with new_folder() as folder:
         _write(description, folder, release_root)
         words = ["sh", str(_INSIDE), str(folder), *description.nodes_at_work]
         kept = process.keep(root.in_new_namespaces(words), log=folder / "log")
         try:
-            slurm = PrivateSlurm(description, folder, _first_process(kept, folder, len(description.nodes_at_work)))
-            _wait_until_idle(slurm)
+            deadline = time.monotonic() + limit_s
+            while not (folder / "started").exists():
+                if kept.has_ended or time.monotonic() > deadline:
+                    log = (folder / "log").read_text(errors="replace").strip()
+                    raise UserError(f"the private Slurm can't be started. Its log:\n{log}\n", _CURE)
+                time.sleep(_POLL_S)
+            slurm = PrivateSlurm(description, folder, _first_inside(kept.pid))
+            deadline = time.monotonic() + limit_s
+            while (idle := len(slurm.idle_nodes())) < nodes:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"{idle} of {nodes} nodes of the private Slurm came up within {limit_s:g} s. "
+                        f"The last lines of its logs:\n{slurm.logs()}\n",
+                        _CURE,
+                    )
+                # Looking takes CPU time that the daemons of many nodes need.
+                time.sleep(_POLL_S * max(1, nodes // 8))
             yield slurm
         finally:
             kept.end()
 
 
 def _write(description: Description, folder: Path, release_root: Path | None) -> None:
+    """Write the files of a private Slurm into its folder."""
     for name in (configuration.PRIVATE, *configuration.MOUNTED):
         (folder / name).mkdir()
     installed = root.installed_release() or "0"
     for name, text in configuration.files(description, folder, release_root, installed).items():
         (folder / name).write_text(text)
     for name, source in configuration.PROGRAMS.items():
-        _write_program(folder / name, source)
+        shutil.copyfile(_INSIDE.with_name(source), folder / name)
+        (folder / name).chmod(0o755)
     key = folder / "key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
 
 
-def _write_program(path: Path, source: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    shutil.copyfile(_INSIDE.with_name(source), path)
-    path.chmod(0o755)
-
-
-def _first_process(kept: Kept, folder: Path, nodes: int) -> int:
-    """Return the first process of the new namespaces, when all daemons have been started."""
-    deadline = time.monotonic() + _READY_WITHIN_S + nodes * _READY_PER_NODE_S
-    while not (folder / "started").exists():
-        if kept.has_ended or time.monotonic() > deadline:
-            log = (folder / "log").read_text(errors="replace").strip()
-            raise UserError(f"the private Slurm can't be started. Its log:\n{log}\n", _CURE)
-        time.sleep(_POLL_S)
-    return _first_inside(kept.pid)
-
-
 def _first_inside(pid: int) -> int:
-    # Below sudo and unshare: the process that is number 1 in its own namespace.
-    while len(_numbers(pid)) == len(_numbers(os.getpid())) or _numbers(pid)[-1] != 1:
-        pid = _child(pid)
-    return pid
+    """Return the process, below sudo and unshare, that is number 1 in its own namespace."""
+    levels = 0
+    while True:
+        status = Path(f"/proc/{pid}/status").read_text()
+        numbers = next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:"))
+        if levels and len(numbers) > levels and numbers[-1] == "1":
+            return pid
+        levels = levels or len(numbers)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if not children:
+            raise UserError("the private Slurm ended while it was starting", _CURE)
+        pid = int(children[0])
 
 
-def _numbers(pid: int) -> list[int]:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return [int(word) for line in lines if line.startswith("NSpid:") for word in line.split()[1:]]
+# -- its folder, which is locked while its owner lives, so that the next call recognizes leftovers
 
 
-def _child(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    if not children:
-        raise UserError("the private Slurm ended while it was starting", _CURE)
-    return int(children[0])
+@contextmanager
+def new_folder() -> Iterator[Path]:
+    """Yield a new folder that others may read and only we write; it is gone afterwards."""
+    # Not in the user's cache: a socket's path may have 107 bytes, and the user munge must be able to enter.
+    made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
+    folder = made.with_name(made.name[1:])
+    try:
+        made.chmod(0o755)
+        with (made / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # It gets its name only once it is locked.
+            made.rename(folder)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_until_idle(slurm: PrivateSlurm) -> None:
-    expected = len(slurm.description.nodes_at_work)
-    limit_s = _READY_WITHIN_S + expected * _READY_PER_NODE_S
-    deadline = time.monotonic() + limit_s
-    while (idle := _idle_nodes(slurm)) < expected:
-        if time.monotonic() > deadline:
-            raise UserError(
-                f"{idle} of {expected} nodes of the private Slurm came up within {limit_s:g} s. "
-                f"The last lines of its logs:\n{slurm.logs()}\n",
-                _CURE,
-            )
-        # Looking takes CPU time that the daemons of many nodes need.
-        time.sleep(_POLL_S * max(1, expected // 8))
-
-
-def _idle_nodes(slurm: PrivateSlurm) -> int:
-    reply = slurm.run(["sinfo", "--noheader", "--Node", "--format=%N %T"], check=False)
-    return len({line.split()[0] for line in reply.text.splitlines() if line.endswith(" idle")})
+def remove_leftovers() -> list[Path]:
+    """Remove the folders whose owners were killed, and return them. Their processes ended with the owners."""
+    left = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            with (folder / _LOCK).open("r") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # locked by its owner, or another user's
+            continue
+        if folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)
+            left.append(folder)
+    return left

@@ -8,8 +8,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
@@ -59,25 +58,6 @@ def root_of(release: str, *, accounting: bool, say: Callable[[str], None] = lamb
     folder = cache() / (release + ("-accounting" if accounting else ""))
     if folder.is_dir():
         return folder
-    _refuse_where_none_can_be_made(accounting=accounting)
-    with _locked(folder):
-        if not folder.is_dir():
-            say(
-                f"making a root file system with Slurm {release}, from Debian's {SUITES[release]}: about a minute, once"
-            )
-            _make(release, folder, (*_PACKAGES, *(_ACCOUNTING if accounting else ())))
-    return folder
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _refuse_where_none_can_be_made(*, accounting: bool) -> None:
     if not shutil.which("mmdebstrap", path=process.search_path()):
         raise UserError(
             "another release of Slurm is made with mmdebstrap, which can't be found here",
@@ -91,6 +71,14 @@ def _refuse_where_none_can_be_made(*, accounting: bool) -> None:
             f"a root file system takes {needed_mb} MB while it is made, and {cache()} has {free_mb} MB left",
             "Make room there, or name another folder with XDG_CACHE_HOME",
         )
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            say(
+                f"making a root file system with Slurm {release}, from Debian's {SUITES[release]}: about a minute, once"
+            )
+            _make(release, folder, (*_PACKAGES, *(_ACCOUNTING if accounting else ())))
+    return folder
 
 
 def _make(release: str, folder: Path, packages: tuple[str, ...]) -> None:
@@ -102,10 +90,17 @@ def _make(release: str, folder: Path, packages: tuple[str, ...]) -> None:
     suite = [f"--customize-hook={hook}", SUITES[release]]
     try:
         if root.rights() is root.Rights.USER_NAMESPACE:
-            _make_in_user_namespace(partial, options, [*suite, "-", *([source] if source else [])])
+            # Through an archive: mmdebstrap's namespace has other ids than a rehearsal's.
+            partial.mkdir()
+            unpack = root.as_root(["tar", "--extract", "--exclude=./dev/*", "--directory", str(partial)])
+            with tempfile.TemporaryFile(dir=partial.parent) as archive:
+                words = ["mmdebstrap", "--mode=unshare", *options, *suite, "-", *([source] if source else [])]
+                process.run(words, timeout_s=_MADE_WITHIN_S, stdout=archive)
+                archive.seek(0)
+                process.run(unpack, timeout_s=_MADE_WITHIN_S, stdin=archive)
         else:
-            whole = ["mmdebstrap", *options, *suite, str(partial), *([source] if source else [])]
-            process.run(root.as_root(whole), timeout_s=_MADE_WITHIN_S)
+            words = ["mmdebstrap", *options, *suite, str(partial), *([source] if source else [])]
+            process.run(root.as_root(words), timeout_s=_MADE_WITHIN_S)
     except process.CommandError as failure:
         _remove(partial)
         printed = failure.completed.stderr if failure.completed else str(failure)
@@ -116,16 +111,6 @@ def _make(release: str, folder: Path, packages: tuple[str, ...]) -> None:
             f"Look whether this machine reaches that mirror, or name another with {_MIRROR_NAMED}=URL",
         ) from None
     process.run(root.as_root(["mv", "--no-target-directory", str(partial), str(folder)]))
-
-
-def _make_in_user_namespace(partial: Path, options: Sequence[str], words: Sequence[str]) -> None:
-    """Make the root through an archive: mmdebstrap's namespace has other ids than a rehearsal's."""
-    partial.mkdir()
-    with tempfile.TemporaryFile(dir=partial.parent) as archive:
-        process.run(["mmdebstrap", "--mode=unshare", *options, *words], timeout_s=_MADE_WITHIN_S, stdout=archive)
-        archive.seek(0)
-        unpack = ["tar", "--extract", "--exclude=./dev/*", "--directory", str(partial)]
-        process.run(root.as_root(unpack), timeout_s=_MADE_WITHIN_S, stdin=archive)
 
 
 def _remove(folder: Path) -> None:

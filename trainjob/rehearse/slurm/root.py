@@ -1,4 +1,4 @@
-"""What a private Slurm needs from the machine: programs, and root's rights or a user namespace."""
+"""The needs of a private Slurm on this machine: programs, and root's rights or a user namespace."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Dict, Mapping
 
 from trainjob.contract.errors import UserError
 from trainjob.train.engines.base import Engine, Parts
-from trainjob.train.world import Place, World
+from trainjob.train.world import RankPlace, World
 
 # A new engine is a module with `build(parts) -> Engine`, and a row here.
 MODULES: Dict[str, str] = {
@@ -26,11 +26,11 @@ FIXED_ORDER = "trainjob.train.engines.fixed_order"
 # Modules with a `join` of their own, for engines whose ranks don't meet through torch.distributed.
 WORLDS: Dict[str, str] = {
     "horovod": "trainjob.train.engines.horovod_world",
-    "ipu": "trainjob.train.engines.ipu.world",
+    "ipu": "trainjob.train.engines.ipu.options",
 }
 
 
-def join(engine: str, place: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:
+def join(engine: str, place: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:
     """Return the world in which instances of `engine` train, once all ranks have joined. Raises UserError."""
     module = importlib.import_module(WORLDS.get(engine, "trainjob.train.world"))
     world: World = module.join(place, environ, timeout_seconds)

@@ -6,8 +6,7 @@ from typing import Dict, List
 
 import torch
 
-from trainjob.train.recording.sharded import local
-from trainjob.train.recording.state import Tensors, copy_into, model_tensors
+from trainjob.train.recording.state import Tensors, copy_into, local, model_tensors
 
 
 class Average:

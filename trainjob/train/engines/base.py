@@ -1,4 +1,4 @@
-"""The Protocol of engines: they consume blocks of updates and return the loss and the metrics of each."""
+"""The Protocol of engines: they take blocks of updates and return the loss and the metrics of each."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import torch
 
 from trainjob.records.job import TrainSettings
 from trainjob.train.recording.state import State
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.nested import Nested
 from trainjob.train.samples.sources import Source
+from trainjob.train.stopping import Flags
 from trainjob.train.tasks.base import Task
-from trainjob.train.world import Later, World
+from trainjob.train.world import World
 
 
 class Parts(NamedTuple):
@@ -28,14 +29,7 @@ class Parts(NamedTuple):
     world: World
     learning_rate: Callable[[int], float]  # of an update
     trial: Tuple[Nested, Nested]  # inputs and targets of one micro batch, the same on all ranks in all attempts
-    trace: Optional[Trace] = None  # records every update, if the run is to be compared
-
-
-class Flags(NamedTuple):
-    """What a rank signals to the others with its next block: stop, and that a newer attempt has started."""
-
-    stop: bool = False
-    stale: bool = False
+    trace: Optional[TraceWriter] = None  # records every update, if the run is to be compared
 
 
 class Outcome(NamedTuple):
@@ -46,11 +40,8 @@ class Outcome(NamedTuple):
     flags: Flags  # set if any rank set them
 
 
-class Pending(Protocol):
-    """A trained block whose outcome is still being reduced over the instances."""
-
-    def read(self) -> Outcome:
-        """Return the outcome, waiting for it if necessary."""
+# Returns the outcome of a trained block, waiting for it if it is still being reduced over the instances.
+Pending = Callable[[], Outcome]
 
 
 class Engine(Protocol):
@@ -97,46 +88,8 @@ class Engine(Protocol):
 Number = Union[float, torch.Tensor]
 
 
-class Reporter(Protocol):
-    """The engine, as far as an outcome needs it."""
-
-    parts: Parts
-    metric_names: List[str]
-    communication_seconds: float
-
-
 def as_vector(values: Sequence[Number], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return numbers as one vector."""
     if device.type == "cpu":
         return torch.tensor([float(value) for value in values], dtype=dtype)
     return torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in values])
-
-
-class Known:
-    """An outcome in which no other instance takes part."""
-
-    def __init__(self, engine: Reporter, sums: Sequence[Number], flags: Flags) -> None:
-        self._engine, self._sums, self._flags = engine, sums, flags
-
-    def read(self) -> Outcome:
-        """Return the means over all micro batches of the update."""
-        count = self._engine.parts.counts.micro_batches
-        return outcome(self._engine, [float(value) / count for value in self._sums], self._flags)
-
-
-class Shared:
-    """An outcome that is still being reduced: `sums` ÷ `parts` are the means over the global batch."""
-
-    def __init__(self, engine: Reporter, sums: Later, parts: int) -> None:
-        self._engine, self._sums, self._parts = engine, sums, parts
-
-    def read(self) -> Outcome:
-        """Return the means over all micro batches of the update, and the flags that any rank set."""
-        *sums, stop, stale = self._sums.read()
-        self._engine.communication_seconds += self._sums.waited
-        return outcome(self._engine, [value / self._parts for value in sums], Flags(stop > 0, stale > 0))
-
-
-def outcome(engine: Reporter, means: List[float], flags: Flags) -> Outcome:
-    """Return the outcome of one update from the means of its loss and metrics."""
-    return Outcome([means[0]], [dict(zip(engine.metric_names, means[1:]))], flags)

@@ -8,14 +8,12 @@ import importlib
 import os
 import tempfile
 import time
-from typing import Any, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.records.software import OLDEST_FOR_COMPILE, is_older
-from trainjob.train.samples import nested
-from trainjob.train.samples.nested import Nested
 from trainjob.train.world import World
 
 # A rank that holds the lock may wait for another one, if the user's model communicates in its forward pass.
@@ -33,19 +31,25 @@ def compile_modules(modules: Iterable[torch.nn.Module], world: World) -> None:
             "--compile needs torch %s or newer, and this is torch %s" % (OLDEST_FOR_COMPILE, torch.__version__),
             "Use a newer torch, or leave out --compile",
         )
-    _configure()
+    # The same numbers for dropout: compiled code would draw otherwise than torch's layers do from the same generator.
+    inductor: Any = importlib.import_module("torch._inductor.config")
+    inductor.fallback_random = True
+    functorch: Any = importlib.import_module("torch._functorch.config")
+    if hasattr(functorch, "force_non_lazy_backward_lowering"):
+        # Otherwise the backward pass is compiled later, by all ranks at once.
+        functorch.force_non_lazy_backward_lowering = True
     for module in modules:
         # In place of the method, so that names of parameters and hooks stay as they are.
-        module.forward = _Compiled(module, compiler, world)
+        module.forward = _Compiled(module, compiler(module.forward), world)
 
 
 class _Compiled:
     """The forward pass of a module: compiled while it trains, and as it was while it is evaluated."""
 
-    def __init__(self, module: torch.nn.Module, compiler: Any, world: World) -> None:
+    def __init__(self, module: torch.nn.Module, compiled: Callable[..., Any], world: World) -> None:
         self._module = module
         self._plain = module.forward
-        self._compiled = compiler(module.forward)
+        self._compiled = compiled
         self._world = world
         self._is_first = True
 
@@ -58,17 +62,6 @@ class _Compiled:
         together = any(isinstance(one, torch.nn.SyncBatchNorm) for one in self._module.modules())
         with contextlib.nullcontext() if together else _alone_on_this_host(self._world):
             return self._compiled(*inputs, **named)
-
-
-def _configure() -> None:
-    """Keep to what training promises: the same numbers for dropout, and a compiler that runs while no other does."""
-    inductor: Any = importlib.import_module("torch._inductor.config")
-    functorch: Any = importlib.import_module("torch._functorch.config")
-    # Compiled code would draw otherwise than torch's layers do from the same generator.
-    inductor.fallback_random = True
-    if hasattr(functorch, "force_non_lazy_backward_lowering"):
-        # Otherwise the backward pass is compiled later, by all ranks at once.
-        functorch.force_non_lazy_backward_lowering = True
 
 
 @contextlib.contextmanager
@@ -84,8 +77,12 @@ def _alone_on_this_host(world: World) -> Iterator[None]:
         return
     world.waits = True
     end = time.monotonic() + _LONGEST_WAIT_S
-    while not _locked(lock) and time.monotonic() < end:
-        time.sleep(0.05)
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            time.sleep(0.05)
     world.waits = False
     try:
         yield
@@ -93,23 +90,10 @@ def _alone_on_this_host(world: World) -> Iterator[None]:
         os.close(lock)
 
 
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def store_channels_last(model: torch.nn.Module) -> None:
     """Store the weights of convolutions channels last."""
     for weight in model.parameters():
         weight.data = channels_last(weight.data)
-
-
-def inputs_channels_last(inputs: Nested) -> Nested:
-    """Return inputs with images stored channels last."""
-    return nested.convert(channels_last, inputs)
 
 
 def channels_last(tensor: torch.Tensor) -> torch.Tensor:

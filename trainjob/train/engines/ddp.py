@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, ContextManager, List, Optional, Tuple
+from typing import Any, ContextManager, List, Tuple
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainjob.train.engines.base import Engine, Flags, Number, Parts, Pending, Shared, as_vector
+from trainjob.train.engines.base import Engine, Number, Parts, Pending, as_vector
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.trial import kept_buffers, restore_buffers
 from trainjob.train.samples.nested import Nested
+from trainjob.train.stopping import Flags
 from trainjob.train.world import Later
 
 
@@ -67,7 +68,7 @@ class DdpEngine(TorchEngine):
         outputs, self._message = self._ddp(inputs)
         return outputs
 
-    def holding_back(self) -> Optional[ContextManager[Any]]:
+    def holding_back(self) -> ContextManager[Any]:
         """Return the context in which nothing is reduced, for all micro batches of an update but the last."""
         return self._ddp.no_sync()
 
@@ -79,23 +80,19 @@ class DdpEngine(TorchEngine):
         self._last_gradient_at = 0.0
         # No optimizer holds this parameter, so nothing else clears the message of the previous update.
         self._with_message.message.grad = None
-        torch.autograd.backward([loss, self._message], [None, self._message_gradient()])
+        values = [*self._sums, float(self._flags.stop), float(self._flags.stale)]
+        torch.autograd.backward([loss, self._message], [None, as_vector(values, self.dtype, self.device)])
         if self._last_gradient_at:
             # After the last gradient, all that remains is waiting for the other instances.
             self.communication_seconds += time.perf_counter() - self._last_gradient_at
         self.world.waits = False
-
-    def _message_gradient(self) -> torch.Tensor:
-        """Return this instance's message: sums of loss and metrics, and the flags."""
-        values = [*self._sums, float(self._flags.stop), float(self._flags.stale)]
-        return as_vector(values, self.dtype, self.device)
 
     def share(self, sums: List[Number], flags: Flags) -> Pending:  # noqa: ARG002 - sent with the gradients
         """Return the outcome, which arrived with the gradients."""
         reduced = self._with_message.message.grad
         assert reduced is not None  # noqa: S101 - the backward pass has set it
         # A copy, because the next backward pass overwrites the bucket.
-        return Shared(self, Later(self.world, reduced.clone()), self.micro_batches_of_message)
+        return self.outcome_of(Later(self.world, reduced.clone()), self.micro_batches_of_message)
 
     def settle_buckets(self) -> None:
         """Let DDP put its buckets into their final order before the first update.
@@ -105,9 +102,8 @@ class DdpEngine(TorchEngine):
         """
         buffers = kept_buffers(self.model)
         arrived: List[torch.Tensor] = []
-        hooks = [
-            weight.register_hook(_note(arrived, weight)) for weight in self.model.parameters() if weight.requires_grad
-        ]
+        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+        hooks = [weight.register_hook(lambda _gradient, weight=weight: arrived.append(weight)) for weight in trained]
         inputs, targets = self.trial_batch()
         loss = self.parts.task.loss(self.forward(inputs), targets)
         torch.autograd.backward([loss, self._message], [None, torch.zeros_like(self._message)])
@@ -120,7 +116,3 @@ class DdpEngine(TorchEngine):
     def _note_last_gradient(self, gradient: torch.Tensor) -> None:  # noqa: ARG002 - torch passes it to every hook
         self._last_gradient_at = time.perf_counter()
         self.world.waits = True
-
-
-def _note(arrived: List[torch.Tensor], weight: torch.Tensor) -> Callable[[torch.Tensor], None]:
-    return lambda _gradient: arrived.append(weight)

@@ -9,7 +9,7 @@ the tree for its slice, and gives it to the others. That is the traffic of an al
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -17,6 +17,9 @@ from trainjob.contract.errors import UserError
 from trainjob.train.engines.base import Engine, Parts
 from trainjob.train.engines.ddp import DdpEngine
 from trainjob.train.engines.step import TorchEngine
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import GradBucket
 
 
 def build(parts: Parts) -> Engine:
@@ -144,7 +147,7 @@ class SharedFixedOrderEngine(FixedOrderEngine, DdpEngine):
         """Do nothing more: the last backward pass has left the sums."""
         self.begin_tree()
 
-    def _reduce(self, bucket: Any) -> Any:
+    def _reduce(self, bucket: GradBucket) -> Any:
         """Start to complete the tree of one bucket of gradients, and return its future.
 
         Every instance gets its buckets in the same order, in which all collectives are therefore called.
@@ -162,9 +165,10 @@ class SharedFixedOrderEngine(FixedOrderEngine, DdpEngine):
             self._started = []
         return made.future
 
-    def _of_bucket(self, bucket: Any, buffer: torch.Tensor) -> List[torch.Tensor]:
+    def _of_bucket(self, bucket: GradBucket, buffer: torch.Tensor) -> List[torch.Tensor]:
         """Return the vectors of this instance's nodes, of which the last is `buffer`, with what it was joined with."""
-        views, places = bucket.gradients(), {weight: number for number, weight in enumerate(self._trained)}
+        views = bucket.gradients()
+        places: Dict[torch.Tensor, int] = {weight: number for number, weight in enumerate(self._trained)}
         # The message of this instance is none of the weights, and travels with the last node alone.
         held = [(view, places[one]) for view, one in zip(views, bucket.parameters()) if one in places]
         nodes = [Node(node.start, node.size, [node.tensors[place] for _, place in held]) for node in self._nodes]
@@ -214,18 +218,15 @@ class _Bucket:
             return
         self._wait()
         mine = self._slices[self._rank]
-        mine.copy_(total(self._joined(self._received, len(mine)))[0])
+        sent = [node for of_one in self._shapes for node in of_one]
+        nodes: List[Node] = []
+        for node, part in zip(sent, self._received.split([len(mine)] * len(sent))):
+            add(nodes, Node(node.start, node.size, [part]))
+        mine.copy_(total(nodes)[0])
         self._received = None
         self._works = [
             torch.distributed.broadcast(one, rank, async_op=True) for rank, one in enumerate(self._slices) if len(one)
         ]
-
-    def _joined(self, received: torch.Tensor, size: int) -> List[Node]:
-        sent = [node for of_one in self._shapes for node in of_one]
-        nodes: List[Node] = []
-        for node, part in zip(sent, received.split([size] * len(sent))):
-            add(nodes, Node(node.start, node.size, [part]))
-        return nodes
 
     def finish(self) -> None:
         """Wait until the whole bucket is summed."""

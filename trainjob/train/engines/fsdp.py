@@ -6,7 +6,7 @@ pass and freed after it; its gradients are reduced and scattered after every mic
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Dict, List, Sequence, Set
+from typing import Any, Callable, ContextManager, Dict, List, Sequence, Set, cast
 
 import torch
 from torch import nn
@@ -17,12 +17,12 @@ from trainjob.contract.optimizers import is_own
 from trainjob.records.software import OLDEST_FOR_FSDP, is_older
 from trainjob.train.engines import precision
 from trainjob.train.engines.base import Engine, Parts
-from trainjob.train.engines.plain import WaitingEngine
+from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
-from trainjob.train.recording.sharded import is_sharded, local
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.state import is_sharded, local
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples.nested import Nested
 
 
@@ -43,7 +43,7 @@ def build(parts: Parts) -> Engine:
     return FsdpEngine(parts)
 
 
-class FsdpEngine(WaitingEngine):
+class FsdpEngine(TorchEngine):
     """Instances hold parts of one model, of which no device ever holds a whole copy."""
 
     evaluates_together = True
@@ -60,7 +60,12 @@ class FsdpEngine(WaitingEngine):
         """Return the model with its units, and whatever lies outside them, sharded."""
         from torch.distributed.fsdp import fully_shard
 
-        _refuse_scalars(model)
+        scalars = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
+        if scalars:
+            raise UserError(
+                "engine fsdp shards parameters by their first dimension, and %s has none" % scalars[0],
+                "Give it the shape (1,), or use --engine ddp",
+            )
         model = model.to(self.dtype)
         names = units_of(self.parts.task, model)
         if self.settings.recompute:
@@ -74,10 +79,16 @@ class FsdpEngine(WaitingEngine):
                 module.register_forward_pre_hook(self._watch_use)
         if self.settings.allow_unused_parameters:
             # Instances may differ in which parameters they use, and all must reduce the same ones.
-            _reduce_unused(model)
+            if not hasattr(model, "set_reduce_scatter_unused_params"):
+                raise UserError(
+                    "torch %s can't shard a model whose instances may differ in which parameters they use"
+                    % torch.__version__,
+                    "Leave out --allow-unused-parameters, use a newer torch, or --engine ddp",
+                )
+            cast(Any, model).set_reduce_scatter_unused_params(True)
         return model
 
-    def _count_waits(self, unit: Any) -> None:
+    def _count_waits(self, unit: nn.Module) -> None:
         """Have the collectives of a unit counted as communication on CPUs, where the rank does nothing else meanwhile.
 
         Older torch can't be told which collectives to call.
@@ -85,15 +96,16 @@ class FsdpEngine(WaitingEngine):
         if self.device.type != "cpu" or not hasattr(unit, "set_custom_reduce_scatter"):
             return
         distributed: Any = torch.distributed
+        sharded: Any = unit
         for names, give in (
-            (("all_gather_single", "all_gather_into_tensor"), unit.set_custom_all_gather),
-            (("reduce_scatter_single", "reduce_scatter_tensor"), unit.set_custom_reduce_scatter),
+            (("all_gather_single", "all_gather_into_tensor"), sharded.set_custom_all_gather),
+            (("reduce_scatter_single", "reduce_scatter_tensor"), sharded.set_custom_reduce_scatter),
         ):
             # The first of the names is that of newer releases.
             collective = next(getattr(distributed, name) for name in names if hasattr(distributed, name))
             give(Awaited(collective, self.waiting))
 
-    def _watch_use(self, _module: nn.Module, _inputs: Any) -> None:
+    def _watch_use(self, _module: nn.Module, _inputs: object) -> None:
         """Have each parameter that is gathered for the first time note when it gets a gradient."""
         for name, parameter in self.model.named_parameters():
             if name not in self._watched and not is_sharded(parameter):
@@ -178,7 +190,7 @@ class FsdpEngine(WaitingEngine):
         self._free()
         return values
 
-    def _note_model(self, trace: Trace) -> None:
+    def _note_model(self, trace: TraceWriter) -> None:
         super()._note_model(trace)
         self._free()
 
@@ -211,7 +223,7 @@ class Awaited:
             return self._collective(output_tensor, input_tensor, **how)
 
 
-def refuse_unsharded_state(name: str, optimizer: Any, model: nn.Module) -> None:
+def refuse_unsharded_state(name: str, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
     """Raise UserError for state that is not sharded as its parameter: no other number of instances could continue."""
     for of, parameter in model.named_parameters():
         for what, value in optimizer.state.get(parameter, {}).items():
@@ -227,21 +239,3 @@ def _unsharded(name: str, why: str) -> UserError:
         % (name, why),
         "Choose one whose state has its weights' shapes, such as adamw or lamb, or take --engine ddp",
     )
-
-
-def _reduce_unused(model: Any) -> None:
-    if not hasattr(model, "set_reduce_scatter_unused_params"):
-        raise UserError(
-            "torch %s can't shard a model whose instances may differ in which parameters they use" % torch.__version__,
-            "Leave out --allow-unused-parameters, use a newer torch, or --engine ddp",
-        )
-    model.set_reduce_scatter_unused_params(True)
-
-
-def _refuse_scalars(model: nn.Module) -> None:
-    names = [name for name, parameter in model.named_parameters() if parameter.dim() == 0]
-    if names:
-        raise UserError(
-            "engine fsdp shards parameters by their first dimension, and %s has none" % names[0],
-            "Give it the shape (1,), or use --engine ddp",
-        )

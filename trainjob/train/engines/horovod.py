@@ -6,7 +6,7 @@ sum. A resumed run therefore equals an uninterrupted one within the float64 tole
 
 from __future__ import annotations
 
-import time
+from types import ModuleType
 from typing import Any
 
 from trainjob.train.engines.base import Engine, Parts
@@ -25,7 +25,7 @@ def build(parts: Parts) -> Engine:
 class HorovodEngine(TorchEngine):
     """Every instance ends each update with the same gradients, and so with the same weights."""
 
-    def __init__(self, parts: Parts, horovod: Any) -> None:
+    def __init__(self, parts: Parts, horovod: ModuleType) -> None:
         self._horovod = horovod
         super().__init__(parts)
         self._take_the_first_ranks_state()
@@ -45,19 +45,13 @@ class HorovodEngine(TorchEngine):
 
     def reduce_gradients(self) -> None:
         """Wait for the gradients still being reduced."""
-        start = time.perf_counter()
-        self.world.waits = True
-        self.optimizer.synchronize()
-        self.world.waits = False
-        self.communication_seconds += time.perf_counter() - start
+        with self.waiting():
+            self.optimizer.synchronize()
         if self.settings.allow_unused_parameters:
-            self._leave_out_unused()
-
-    def _leave_out_unused(self) -> None:
-        # Horovod gives an unused parameter a gradient of zeros, with which weight decay would change it.
-        for weight in self.model.parameters():
-            if weight.grad is not None and not bool(weight.grad.any()):
-                weight.grad = None
+            # Horovod gives an unused parameter a gradient of zeros, with which weight decay would change it.
+            for weight in self.model.parameters():
+                if weight.grad is not None and not bool(weight.grad.any()):
+                    weight.grad = None
 
     def step(self) -> None:
         """Update the weights with the reduced gradients, which may have been clipped."""

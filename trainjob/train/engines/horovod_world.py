@@ -7,45 +7,36 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from types import ModuleType
 from typing import Any, List, Mapping
 
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.world import Later, Place, World
+from trainjob.train.world import Later, RankPlace, World
 
 # Sums that may be in progress at once, each with its own name: an outcome is read one update later.
 _UNDER_WAY = 4
 _CARRIED_AS = {torch.bool: torch.uint8, torch.bfloat16: torch.int16}
 
 
-def join(place: Place, environ: Mapping[str, str], timeout_seconds: float) -> World:  # noqa: ARG001 - the signature of every world
+def join(place: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:  # noqa: ARG001 - the signature of every world
     """Return the world of the ranks that mpirun started, joined by Horovod. Raises UserError.
 
     A world of one needs no Horovod.
     """
     if place.size == 1:
         return World(place)
-    horovod = imported()
-    if place.device.type == "cuda":
-        torch.cuda.set_device(place.device)
-    horovod.init()
-    _refuse_other_ranks(place, horovod)
-    return HorovodWorld(place, horovod)
-
-
-def imported() -> Any:
-    """Return the module horovod.torch. Raises UserError if it is not installed for this torch."""
     try:
-        return importlib.import_module("horovod.torch")
+        horovod = importlib.import_module("horovod.torch")
     except ImportError as error:
         raise UserError(
             "Horovod can't be imported for torch %s (%s)" % (torch.__version__, error),
             "install it into the job's Python, built against its torch, or use --engine ddp",
         ) from None
-
-
-def _refuse_other_ranks(place: Place, horovod: Any) -> None:
+    if place.device.type == "cuda":
+        torch.cuda.set_device(place.device)
+    horovod.init()
     actual = (horovod.rank(), horovod.size())
     if actual != (place.rank, place.size):
         horovod.shutdown()
@@ -54,12 +45,13 @@ def _refuse_other_ranks(place: Place, horovod: Any) -> None:
             % (*actual, place.rank, place.size),
             "start the ranks with mpirun, and use a Horovod that was built with MPI",
         )
+    return HorovodWorld(place, horovod)
 
 
 class HorovodWorld(World):
     """A world of several processes, on Horovod."""
 
-    def __init__(self, place: Place, horovod: Any) -> None:
+    def __init__(self, place: RankPlace, horovod: ModuleType) -> None:
         super().__init__(place)
         self.horovod = horovod
         self._numbers = itertools.cycle(range(_UNDER_WAY))
@@ -67,9 +59,8 @@ class HorovodWorld(World):
     def sum_later(self, values: torch.Tensor) -> Later:
         """Start summing `values` over all ranks, beside any collective in progress."""
         name = "trainjob.sum.%d.%d" % (values.numel(), next(self._numbers))
-        return Later(
-            self, values, Work(self.horovod, self.horovod.allreduce_async_(values, op=self.horovod.Sum, name=name))
-        )
+        handle = self.horovod.allreduce_async_(values, op=self.horovod.Sum, name=name)
+        return Later(self, values, HorovodSum(self.horovod, handle))
 
     def from_first(self, number: int) -> int:
         """Return the number that rank 0 passed."""
@@ -86,7 +77,8 @@ class HorovodWorld(World):
     def synchronise(self, tensors: List[torch.Tensor]) -> None:
         """Set `tensors` to their values on rank 0."""
         # All at once, because Horovod fuses collectives that are in progress together.
-        sent = [_as_carried(tensor.contiguous()) for tensor in tensors]
+        # As a type that Horovod supports; it has neither bool nor bfloat16.
+        sent = [tensor.contiguous().view(_CARRIED_AS.get(tensor.dtype, tensor.dtype)) for tensor in tensors]
         begun = [
             self.horovod.broadcast_async_(tensor, 0, name="trainjob.tensor.%d" % number)
             for number, tensor in enumerate(sent)
@@ -96,7 +88,7 @@ class HorovodWorld(World):
             if tensor.data_ptr() != values.data_ptr():
                 tensor.copy_(values.view(tensor.dtype))
 
-    def _wait(self, handle: Any) -> Any:
+    def _wait(self, handle: object) -> Any:
         self.waits = True
         result = self.horovod.synchronize(handle)
         self.waits = False
@@ -107,15 +99,10 @@ class HorovodWorld(World):
         self.horovod.shutdown()
 
 
-def _as_carried(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's memory as a type that Horovod supports; it has neither bool nor bfloat16."""
-    return tensor.view(_CARRIED_AS[tensor.dtype]) if tensor.dtype in _CARRIED_AS else tensor
+class HorovodSum:
+    """A sum in progress, with the interface of torch.distributed's collectives."""
 
-
-class Work:
-    """A collective of Horovod's in progress, with the interface of torch.distributed's."""
-
-    def __init__(self, horovod: Any, handle: Any) -> None:
+    def __init__(self, horovod: ModuleType, handle: object) -> None:
         self._horovod, self._handle = horovod, handle
 
     def wait(self) -> None:

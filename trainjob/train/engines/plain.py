@@ -7,10 +7,6 @@ to one instance training on the global batch. It is here so that `trainjob verif
 
 from __future__ import annotations
 
-import contextlib
-import time
-from typing import Iterator
-
 import torch
 
 from trainjob.contract.errors import UserError
@@ -31,20 +27,7 @@ def build(parts: Parts) -> Engine:
     return TorchEngine(parts)
 
 
-class WaitingEngine(TorchEngine):
-    """An engine whose collectives do nothing else meanwhile."""
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the time of the collectives inside, and let the watch know that this rank waits for the others."""
-        start = time.perf_counter()
-        self.world.waits = True
-        yield
-        self.world.waits = False
-        self.communication_seconds += time.perf_counter() - start
-
-
-class NaiveEngine(WaitingEngine):
+class NaiveEngine(TorchEngine):
     """Sums every parameter's gradient over all instances."""
 
     def reduce_gradients(self) -> None:
@@ -59,7 +42,7 @@ class NaiveEngine(WaitingEngine):
                         weight.grad /= self.world.size
 
 
-class ParameterAveragingEngine(WaitingEngine):
+class ParameterAveragingEngine(TorchEngine):
     """Every instance steps by its own gradients, and from time to time all take the mean of their weights."""
 
     def after_step(self, update: int) -> None:

@@ -70,11 +70,6 @@ class Numerics:
     def __init__(self, kinds: Types) -> None:
         self.kinds = kinds
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether nothing is rounded or scaled, so that an engine needs only `step`."""
-        return self.kinds.inputs == self.kinds.layers == self.kinds.weights
-
     def inputs(self, value: Nested) -> Nested:
         """Return the normalised inputs of a micro batch, with floating tensors rounded."""
         return rounded(value, self.kinds.inputs, self.kinds.weights)
@@ -91,7 +86,7 @@ class Numerics:
         """Return the loss from which the backward pass starts."""
         return loss
 
-    def step(self, optimizer: Any, clip: Optional[Callable[[], Any]] = None) -> None:
+    def step(self, optimizer: torch.optim.Optimizer, clip: Optional[Callable[[], None]] = None) -> None:
         """Update the weights with their gradients, after `clip` if one is given."""
         if clip is not None:
             clip()
@@ -105,6 +100,10 @@ class Numerics:
         """Continue with `state`; start over if it holds nothing of this precision."""
 
 
+# The gradient scaler's state: name in a checkpoint → its own key.
+_SCALER_STATE = {"scale": "scale", "updates_at_scale": "_growth_tracker"}
+
+
 class Autocast(Numerics):
     """16 bits on a GPU: torch chooses per operation, and float16's gradients are scaled into its range.
 
@@ -115,7 +114,10 @@ class Autocast(Numerics):
     def __init__(self, kinds: Types, device: torch.device) -> None:
         super().__init__(kinds)
         self._device = device.type
-        self._scaler: Any = _gradient_scaler(device) if kinds.layers is torch.float16 else None
+        self._scaler: Any = None
+        if kinds.layers is torch.float16:
+            is_new = hasattr(torch.amp, "GradScaler")  # since torch 2.3
+            self._scaler = torch.amp.GradScaler(device.type) if is_new else torch.cuda.amp.GradScaler()
 
     def during_forward(self) -> ContextManager[Any]:
         """Return torch's autocast."""
@@ -125,7 +127,7 @@ class Autocast(Numerics):
         """Return the loss times the scale."""
         return loss if self._scaler is None else self._scaler.scale(loss)
 
-    def step(self, optimizer: Any, clip: Optional[Callable[[], Any]] = None) -> None:
+    def step(self, optimizer: torch.optim.Optimizer, clip: Optional[Callable[[], None]] = None) -> None:
         """Update the weights with their gradients, unless one of them overflowed."""
         if self._scaler is None:
             super().step(optimizer, clip)
@@ -149,15 +151,6 @@ class Autocast(Numerics):
             kept = self._scaler.state_dict()
             kept.update(scale=float(state["scale"]), _growth_tracker=int(state["updates_at_scale"]))
             self._scaler.load_state_dict(kept)
-
-
-_SCALER_STATE = {"scale": "scale", "updates_at_scale": "_growth_tracker"}
-
-
-def _gradient_scaler(device: torch.device) -> Any:
-    if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler(device.type)
-    return torch.cuda.amp.GradScaler()  # torch < 2.3
 
 
 class Rounding(Numerics):
@@ -199,11 +192,11 @@ def rounded(value: Nested, to: torch.dtype, kept_in: torch.dtype) -> Nested:
 
 class _Round(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, to: torch.dtype) -> torch.Tensor:  # noqa: ARG004
+    def forward(ctx: object, tensor: torch.Tensor, to: torch.dtype) -> torch.Tensor:  # noqa: ARG004
         """Return the rounded tensor, with its type unchanged."""
         return tensor.to(to).to(tensor.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:  # noqa: ARG004
+    def backward(ctx: object, gradient: torch.Tensor) -> Tuple[torch.Tensor, None]:  # noqa: ARG004
         """Return the gradient unchanged."""
         return gradient, None

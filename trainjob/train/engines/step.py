@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Generator, List, Optional, Tuple
+import contextlib
+import time
+from typing import Any, Callable, ContextManager, Generator, Iterator, List, Optional, Tuple
 
 import torch
 
 from trainjob.train.engines import precision
 from trainjob.train.engines.average import Average
-from trainjob.train.engines.base import Flags, Known, Number, Parts, Pending, Shared, as_vector
-from trainjob.train.engines.compiling import compile_modules, inputs_channels_last, store_channels_last
+from trainjob.train.engines.base import Number, Outcome, Parts, Pending, as_vector
+from trainjob.train.engines.compiling import channels_last, compile_modules, store_channels_last
 from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, refuse_unused, try_out
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
 from trainjob.train.optimizers import parameter_groups
 from trainjob.train.recording.state import State, load_model, load_optimizer, model_tensors, optimizer_tensors
-from trainjob.train.recording.trace import Trace
+from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples import nested
 from trainjob.train.samples.batches import Block
 from trainjob.train.samples.batches import blocks as gathered
 from trainjob.train.samples.draws import micro_batch_seed
 from trainjob.train.samples.nested import Nested
 from trainjob.train.samples.sources import Source
+from trainjob.train.stopping import Flags
+from trainjob.train.world import Later
 
 # Without a backward pass no activations are kept, so eight micro batches fit where one does.
 _EVALUATED_AT_ONCE = 8
@@ -44,10 +48,13 @@ class TorchEngine:
         self.numerics = self.build_numerics()
         self.communication_seconds = 0.0
         self.metric_names: List[str] = []
-        self._seed_device = _seeder(self.device)
+        # On the CPU the generator itself, because torch.manual_seed also visits every other kind of device.
+        on_gpu = self.device.type == "cuda"
+        self._seed_device: Callable[[int], object] = (
+            torch.manual_seed if on_gpu else torch.default_generator.manual_seed
+        )
         self._sums: List[Number] = []
         self._flags = Flags()
-        self._channels_last = parts.settings.memory_format == "channels-last"
         self._on_cpu = self.device.type == "cpu"
         self.model.train()
         tried = self._try_out()
@@ -89,9 +96,9 @@ class TorchEngine:
         """Return the model's outputs for one micro batch."""
         return self.model(inputs)
 
-    def holding_back(self) -> Optional[ContextManager[Any]]:
-        """Return the context for all micro batches of an update but the last; None if none is needed."""
-        return None
+    def holding_back(self) -> ContextManager[Any]:
+        """Return the context for all micro batches of an update but the last."""
+        return contextlib.nullcontext()
 
     def backward(self, loss: torch.Tensor, last: bool) -> None:  # noqa: ARG002 - for engines that reduce meanwhile
         """Add the gradients of one micro batch; `last` says that it is the last one of its update."""
@@ -112,11 +119,34 @@ class TorchEngine:
         """Do what follows the step of `update`, counted from 0."""
 
     def share(self, sums: List[Number], flags: Flags) -> Pending:
-        """Return the outcome of an update, given the `sums` over this instance's micro batches."""
+        """Start to reduce the outcome of an update, given the `sums` over this instance's micro batches."""
         if self.world.size == 1:
-            return Known(self, sums, flags)
+            count = self.parts.counts.micro_batches
+            return lambda: self._outcome([float(value) / count for value in sums], flags)
         vector = as_vector([*sums, float(flags.stop), float(flags.stale)], torch.float64, self.device)
-        return Shared(self, self.world.sum_later(vector), self.parts.counts.micro_batches)
+        return self.outcome_of(self.world.sum_later(vector), self.parts.counts.micro_batches)
+
+    def outcome_of(self, reduced: Later, parts: int) -> Pending:
+        """Return the outcome whose sums, ÷ `parts` the means over the global batch, are still being `reduced`."""
+
+        def read() -> Outcome:
+            *sums, stop, stale = reduced.read()
+            self.communication_seconds += reduced.waited
+            return self._outcome([value / parts for value in sums], Flags(stop > 0, stale > 0))
+
+        return read
+
+    def _outcome(self, means: List[float], flags: Flags) -> Outcome:
+        return Outcome([means[0]], [dict(zip(self.metric_names, means[1:]))], flags)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time of collectives with nothing to do meanwhile, and let the watch know that this rank waits."""
+        start = time.perf_counter()
+        self.world.waits = True
+        yield
+        self.world.waits = False
+        self.communication_seconds += time.perf_counter() - start
 
     # -- training ------------------------------------------------------------------------------
 
@@ -128,7 +158,9 @@ class TorchEngine:
     def train(self, block: Block, flags: Flags) -> Pending:
         """Make the one update of `block`."""
         update = block.first_update
-        self._set_learning_rate(update)
+        rate = self.parts.learning_rate(update)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
         for weight in self._weights:  # like the optimizer's zero_grad, in a tenth of the time
             weight.grad = None
         self._sums, self._flags = [], flags
@@ -161,15 +193,9 @@ class TorchEngine:
                 rows = nested.rows(rows, number * size, (number + 1) * size)
             if self.trace is not None:
                 self.trace.micro_batch(self._first_micro_batch + number, *rows)
-            self._one_micro_batch(*rows, last=number == count - 1)
-
-    def _one_micro_batch(self, inputs: Nested, targets: Nested, last: bool) -> None:
-        context = None if last else self.holding_back()
-        if context is None:
-            self._forward_and_backward(inputs, targets, last)
-        else:
-            with context:
-                self._forward_and_backward(inputs, targets, last)
+            last = number == count - 1
+            with contextlib.nullcontext() if last else self.holding_back():
+                self._forward_and_backward(*rows, last)
 
     def _forward_and_backward(self, inputs: Nested, targets: Nested, last: bool) -> None:
         with self.numerics.during_forward():
@@ -192,11 +218,6 @@ class TorchEngine:
             values += [metrics[name] for name in self.metric_names]
         return [float(value) for value in values] if self._on_cpu else values
 
-    def _set_learning_rate(self, update: int) -> None:
-        rate = self.parts.learning_rate(update)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-
     def _to_device(self, value: Nested) -> Nested:
         if self._on_cpu:
             return value
@@ -206,13 +227,11 @@ class TorchEngine:
         if self.parts.normalise is not None:
             inputs = self.parts.normalise(inputs, self.dtype)
         elif self.dtype is not torch.float32:
-            inputs = nested.convert(self._as_weights, inputs)
-        if self._channels_last:
-            inputs = inputs_channels_last(inputs)
+            dtype = self.dtype
+            inputs = nested.convert(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, inputs)
+        if self.settings.memory_format == "channels-last":
+            inputs = nested.convert(channels_last, inputs)
         return self.numerics.inputs(inputs)
-
-    def _as_weights(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     # -- evaluation ----------------------------------------------------------------------------
 
@@ -283,14 +302,8 @@ class TorchEngine:
             raise refuse_unused(tried.unused)
         return tried
 
-    def _note_model(self, trace: Trace) -> None:
+    def _note_model(self, trace: TraceWriter) -> None:
         def inputs() -> Nested:
             return self.trial_batch()[0]
 
         trace.model(self.model, is_repeatable(self.model, inputs), reads_buffers(self.model, inputs))
-
-
-def _seeder(device: torch.device) -> Callable[[int], Any]:
-    """Return the function that seeds the generator of layers on `device`."""
-    # On the CPU the generator itself, because torch.manual_seed also visits every other kind of device.
-    return torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed

@@ -7,16 +7,18 @@ from typing import Any, Callable, Dict, List, NamedTuple
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.blame import add_hint
 from trainjob.train.engines.base import Number
 from trainjob.train.recording.state import Tensors
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 from trainjob.train.tasks.base import Task
 
+# The attribute of an error that passes through with what its description is to add.
+HINT = "_trainjob_hint"
+
 
 class Tried(NamedTuple):
-    """What the trial showed."""
+    """The findings of a trial."""
 
     metric_names: List[str]
     unused: List[str]  # parameters without a gradient
@@ -32,7 +34,15 @@ def try_out(task: Task, model: torch.nn.Module, inputs: Nested, targets: Nested)
     outputs = model(inputs)
     loss = checked_loss(task, outputs, targets)
     with torch.no_grad():
-        metrics = _checked_metrics(task.metrics(outputs, targets), outputs, targets)
+        metrics: Dict[str, Number] = {**task.metrics(outputs, targets)}
+    wrong = [name for name, value in metrics.items() if torch.as_tensor(value).dim() != 0]
+    if wrong:
+        raise UserError(
+            "the task's metrics must be means over the micro batch, one number each, and %s is %s (outputs: %s; "
+            "targets: %s)"
+            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets)),
+            "take the mean of each",
+        )
     loss.backward()
     unused = [name for name, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
     sparse = any(weight.grad is not None and weight.grad.is_sparse for weight in model.parameters())
@@ -47,7 +57,8 @@ def checked_loss(task: Task, outputs: Nested, targets: Nested) -> torch.Tensor:
         loss: Any = task.loss(outputs, targets)  # a user's task may return anything
     except Exception as error:
         # Most often the model and the loss don't fit, which the shapes show.
-        add_hint(error, "outputs: %s; targets: %s" % (nested.describe(outputs), nested.describe(targets)))
+        shapes = nested.describe(outputs), nested.describe(targets)
+        setattr(error, HINT, " (outputs: %s; targets: %s)" % shapes)
         raise
     if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
         raise UserError(
@@ -56,19 +67,6 @@ def checked_loss(task: Task, outputs: Nested, targets: Nested) -> torch.Tensor:
             "return the mean over the micro batch, computed from the outputs by torch",
         )
     return loss
-
-
-def _checked_metrics(metrics: Any, outputs: Nested, targets: Nested) -> Dict[str, Number]:
-    wrong = [name for name, value in metrics.items() if torch.as_tensor(value).dim() != 0]
-    if wrong:
-        raise UserError(
-            "the task's metrics must be means over the micro batch, one number each, and %s is %s (outputs: %s; "
-            "targets: %s)"
-            % (wrong[0], nested.describe(metrics[wrong[0]]), nested.describe(outputs), nested.describe(targets)),
-            "take the mean of each",
-        )
-    checked: Dict[str, Number] = metrics
-    return checked
 
 
 def is_repeatable(model: torch.nn.Module, inputs: Callable[[], Nested]) -> bool:

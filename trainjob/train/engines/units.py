@@ -80,7 +80,7 @@ def _has_weights(module: nn.Module) -> bool:
 
 
 def recompute(model: nn.Module, names: List[str]) -> None:
-    """Let each unit keep only its inputs, and compute again during the backward pass what lies between."""
+    """Let each unit keep only its inputs, and compute the rest again during the backward pass."""
     if not hasattr(torch.autograd.graph, "saved_tensors_hooks"):
         raise UserError(
             "--recompute needs torch 2.0 or newer, and this is torch %s" % torch.__version__, "leave it out"

@@ -2,7 +2,7 @@
 
     python -m trainjob.train.measure.all_reduce '[[[0, 8]]]'
 
-Started by the launcher (nodecheck/gpu_sums.py) before the ranks are. Prints an object a line: that it is ready, and,
+Started by the launcher (nodecheck/all_reduce.py) before the ranks are. Prints an object a line: that it is ready, and,
 after a line on standard input, what it has seen. The argument holds rounds of pairs of ranks.
 """
 
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -95,7 +95,7 @@ def _wait(world: World) -> None:
         torch.cuda.synchronize(world.device)
 
 
-def _print(seen: Any) -> None:
+def _print(seen: Dict[str, object]) -> None:
     sys.stdout.write(json.dumps(seen) + "\n")
     sys.stdout.flush()
 

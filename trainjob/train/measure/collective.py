@@ -9,12 +9,14 @@ size of bucket.
 from __future__ import annotations
 
 import argparse
+import functools
+import math
 import os
 import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -23,7 +25,6 @@ from trainjob.records.files import write_json
 from trainjob.records.measures import MEASUREMENT
 from trainjob.train import stopping
 from trainjob.train import world as worlds
-from trainjob.train.world import World
 
 _BUCKET_MB = 25.0  # torch DDP's own default
 _WARM_UP, _LEAST_REPEATS = 3, 7
@@ -32,75 +33,45 @@ _BUDGET_S = 2.0  # for one size and way
 
 def main(arguments: Sequence[str]) -> int:
     """Measure every size and way; return 0."""
-    options = _parse(arguments)
+    parser = argparse.ArgumentParser(prog="collective")
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.004, 0.064, 1.0, 16.0, 64.0])
+    parser.add_argument("--tensors", type=int, default=32)
+    parser.add_argument("--bucket-mb", type=float, nargs="+", default=[_BUCKET_MB])
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    options = parser.parse_args(arguments)
     world = worlds.join(worlds.place(os.environ), os.environ, 600.0)
-    buckets = [("bucketed", size) for size in options.bucket_mb]
-    ways = [("one by one", None), ("flat", None), *buckets]
-    rows = [
-        _row(world, way, bucket_mb, size_mb, options.tensors)
-        for size_mb in options.megabytes
-        for way, bucket_mb in ways
-    ]
+    ways: List[Tuple[str, Optional[float]]] = [("one by one", None), ("flat", None)]
+    ways += [("bucketed", size) for size in options.bucket_mb]
+    rows: List[Dict[str, object]] = []
+    for size_mb in options.megabytes:
+        elements = max(1, int(size_mb * 1e6 / 4 / options.tensors))
+        for way, bucket_mb in ways:
+            gradients = [torch.zeros(elements, device=world.device) for _ in range(options.tensors)]
+            total = sum(gradient.numel() * gradient.element_size() for gradient in gradients)
+            limit = math.inf if bucket_mb is None else int(bucket_mb * 1024 * 1024)
+            reduce_all = _one_by_one if way == "one by one" else functools.partial(_bucketed, limit_bytes=limit)
+            seconds = _median_seconds(functools.partial(reduce_all, gradients))
+            facts = {"way": way, "bytes": total, "tensors": options.tensors, "seconds": seconds}
+            rows.append({**facts, "bytes_per_s": total / seconds, "bucket_mb": bucket_mb})
     if world.rank == 0:
         write_json(Path(options.run_dir) / MEASUREMENT, {"world_size": world.size, "rows": rows})
     world.close()
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="collective")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.004, 0.064, 1.0, 16.0, 64.0])
-    parser.add_argument("--tensors", type=int, default=32)
-    parser.add_argument("--bucket-mb", type=float, nargs="+", default=[_BUCKET_MB])
-    parser.add_argument("run_dir", metavar="RUN_DIR")
-    return parser.parse_args(arguments)
-
-
-def _row(world: World, way: str, bucket_mb: Optional[float], size_mb: float, tensors: int) -> Dict[str, Any]:
-    gradients = _gradients(size_mb, tensors, world.device)
-    if bucket_mb is None:
-        seconds = _median_seconds(lambda: WAYS[way](gradients))
-    else:
-        limit = int(bucket_mb * 1024 * 1024)
-        seconds = _median_seconds(lambda: _bucketed(gradients, limit))
-    total = sum(gradient.numel() * gradient.element_size() for gradient in gradients)
-    return {
-        "way": way,
-        "bytes": total,
-        "tensors": tensors,
-        "seconds": seconds,
-        "bytes_per_s": total / seconds,
-        "bucket_mb": bucket_mb,
-    }
-
-
-def _gradients(size_mb: float, tensors: int, device: torch.device) -> List[torch.Tensor]:
-    elements = max(1, int(size_mb * 1e6 / 4 / tensors))
-    return [torch.zeros(elements, device=device) for _ in range(tensors)]
-
-
 def _median_seconds(reduce_all: Callable[[], None]) -> float:
+    def seconds() -> float:
+        dist.barrier()
+        start = time.perf_counter()
+        reduce_all()
+        return time.perf_counter() - start
+
     for _ in range(_WARM_UP):
         reduce_all()
-    taken: List[float] = []
     # Every rank must make the same number of calls, so rank 0's first measurement decides how many fit.
-    repeats = _agreed(max(_LEAST_REPEATS, int(_BUDGET_S / max(1e-6, _seconds(reduce_all)))))
-    for _ in range(min(repeats, 1000)):
-        taken.append(_seconds(reduce_all))
-    return statistics.median(taken)
-
-
-def _seconds(reduce_all: Callable[[], None]) -> float:
-    dist.barrier()
-    start = time.perf_counter()
-    reduce_all()
-    return time.perf_counter() - start
-
-
-def _agreed(repeats: int) -> int:
-    number = torch.tensor([repeats])
-    dist.broadcast(number, 0)
-    return int(number)
+    repeats = torch.tensor([max(_LEAST_REPEATS, int(_BUDGET_S / max(1e-6, seconds())))])
+    dist.broadcast(repeats, 0)
+    return statistics.median([seconds() for _ in range(min(int(repeats), 1000))])
 
 
 def _one_by_one(gradients: List[torch.Tensor]) -> None:
@@ -108,32 +79,8 @@ def _one_by_one(gradients: List[torch.Tensor]) -> None:
         dist.all_reduce(gradient)
 
 
-def _bucketed(gradients: List[torch.Tensor], limit_bytes: int) -> None:
-    under_way = [(bucket, *_begin(bucket)) for bucket in _buckets(gradients, limit_bytes)]
-    for bucket, joined, work in under_way:
-        work.wait()
-        _scatter(bucket, joined)
-
-
-def _reduce_joined(gradients: List[torch.Tensor]) -> None:
-    joined, work = _begin(gradients)
-    work.wait()
-    _scatter(gradients, joined)
-
-
-def _begin(gradients: List[torch.Tensor]) -> Any:
-    joined = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    return joined, dist.all_reduce(joined, async_op=True)
-
-
-def _scatter(gradients: List[torch.Tensor], joined: torch.Tensor) -> None:
-    offset = 0
-    for gradient in gradients:
-        gradient.copy_(joined[offset : offset + gradient.numel()].view_as(gradient))
-        offset += gradient.numel()
-
-
-def _buckets(gradients: List[torch.Tensor], limit_bytes: int) -> List[List[torch.Tensor]]:
+def _bucketed(gradients: List[torch.Tensor], limit_bytes: float) -> None:
+    """Reduce all gradients in buckets of at most `limit_bytes`, which are in progress together."""
     buckets: List[List[torch.Tensor]] = [[]]
     size = 0
     for gradient in gradients:
@@ -143,10 +90,17 @@ def _buckets(gradients: List[torch.Tensor], limit_bytes: int) -> List[List[torch
             size = 0
         buckets[-1].append(gradient)
         size += length
-    return buckets
+    under_way = []
+    for bucket in buckets:
+        joined = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        under_way.append((bucket, joined, dist.all_reduce(joined, async_op=True)))
+    for bucket, joined, work in under_way:
+        work.wait()
+        offset = 0
+        for gradient in bucket:
+            gradient.copy_(joined[offset : offset + gradient.numel()].view_as(gradient))
+            offset += gradient.numel()
 
-
-WAYS: Dict[str, Callable[[List[Any]], None]] = {"one by one": _one_by_one, "flat": _reduce_joined}
 
 if __name__ == "__main__":
     stopping.leave(main(sys.argv[1:]))

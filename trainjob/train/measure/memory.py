@@ -12,7 +12,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from trainjob.contract.errors import UserError
 from trainjob.records import typed
 from trainjob.records.job import TrainSettings
 from trainjob.records.measures import MemoryFigures
-from trainjob.train import optimizers, setup
+from trainjob.train import opening, optimizers
 from trainjob.train.engines import precision
 from trainjob.train.engines.units import units_of
 from trainjob.train.samples import nested
@@ -50,7 +50,7 @@ def measure(task: Task, settings: TrainSettings, environ: Mapping[str, str]) -> 
     """Return what an instance that holds the whole model would hold, and what its units are. Raises UserError."""
     kinds = precision.types(settings.precision)
     with _META:
-        model = setup.build_model(task, settings.seed).to(_META, kinds.weights)
+        model = opening.build_model(task, settings.seed).to(_META, kinds.weights)
     try:
         units = units_of(task, model)
     except UserError:
@@ -66,7 +66,7 @@ def measure(task: Task, settings: TrainSettings, environ: Mapping[str, str]) -> 
         weights=_bytes(weights),
         gradients=_bytes(trained),
         optimizer=_optimizer_bytes(trained, settings) + (_bytes(weights) if settings.average_decay else 0),
-        gathered=largest * _size_of(kinds.layers) // _size_of(kinds.weights),
+        gathered=largest * torch.finfo(kinds.layers).bits // torch.finfo(kinds.weights).bits,
         units=units,
     )
     saved, why = _saved(task, model.to(kinds.layers), settings, environ, units)
@@ -75,11 +75,7 @@ def measure(task: Task, settings: TrainSettings, environ: Mapping[str, str]) -> 
     return replace(figures, activations=saved.all(), recomputed=saved.recomputed())
 
 
-def _size_of(dtype: torch.dtype) -> int:
-    return torch.empty(0, dtype=dtype).element_size()
-
-
-def _bytes(tensors: Any) -> int:
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(one.numel() * one.element_size() for one in tensors)
 
 
@@ -148,26 +144,23 @@ def _saved(
 ) -> Tuple[Optional[Saved], str]:
     """Return what the forward pass of one micro batch keeps; None, and why not, if it can't be tried."""
     saved = Saved(model.train(), units)
+    kind = precision.types(settings.precision).layers
+
+    def described(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(_META, kind if tensor.is_floating_point() else tensor.dtype)
+
     try:
-        inputs, targets = _micro_batch(task, settings, environ)
+        data = opening.open_data(task, settings, environ, local_rank=1)  # which reads no more than it needs
+        train = as_source(data.train, settings.samples)
+        inputs, targets = trial_inputs(train, opening.count(settings, train))
+        if data.normalise is not None:
+            inputs = data.normalise(inputs, torch.float32)
+        inputs, targets = nested.convert(described, (inputs, targets))
         with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
             task.loss(model(inputs), targets)
     except Exception as error:  # noqa: BLE001 - a user's task may look at values, which meta tensors lack
         return None, str(error).splitlines()[0] if str(error) else type(error).__name__
     return saved, ""
-
-
-def _micro_batch(task: Task, settings: TrainSettings, environ: Mapping[str, str]) -> Tuple[Nested, Nested]:
-    data = setup.open_data(task, settings, environ, local_rank=1)  # which reads no more than it needs
-    train, kind = as_source(data.train, settings.samples), precision.types(settings.precision).layers
-    inputs, targets = trial_inputs(train, setup.count(settings, train))
-    if data.normalise is not None:
-        inputs = data.normalise(inputs, torch.float32)
-
-    def described(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(_META, kind if tensor.is_floating_point() else tensor.dtype)
-
-    return nested.convert(described, inputs), nested.convert(described, targets)
 
 
 if __name__ == "__main__":

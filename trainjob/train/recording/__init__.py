@@ -1,1 +1,1 @@
-"""What a run writes while it trains: checkpoints, metrics, progress and traces."""
+"""The writers of a run: checkpoints, metrics, progress, profiles and traces."""

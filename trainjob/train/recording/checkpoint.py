@@ -9,7 +9,7 @@ import shutil
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -19,8 +19,7 @@ from trainjob.records import checkpoints
 from trainjob.records.files import sync_folder, write_atomically, write_json
 from trainjob.records.safetensors import ROWS
 from trainjob.train.recording import safetensors
-from trainjob.train.recording.sharded import is_sharded, local, rows_of
-from trainjob.train.recording.state import State
+from trainjob.train.recording.state import State, is_sharded, local, rows_of
 
 # Prefix of the precision's tensors in training.safetensors; all other tensors there are the optimizer's.
 PRECISION = "precision/"
@@ -29,43 +28,43 @@ PRECISION = "precision/"
 class CheckpointWriter:
     """Writes in the background: `save` copies the state at once, and training continues while it is written.
 
-    `before_it_lasts` is called right before a checkpoint appears, and raises if this attempt may no longer write;
-    `done` is given the update of each checkpoint that is durable, for how many seconds training stood still and after
-    how many it was durable; `warn` a line about each that is not. With a `crew`, every instance writes its part.
+    `before_commit` is called right before a checkpoint appears, and raises if this attempt may no longer write; `done`
+    is given the update of each checkpoint that is durable, how long training was paused and how long it took until the
+    checkpoint was durable; `warn` a line about each that is not. With a `group`, every instance writes its part.
     """
 
     def __init__(
         self,
         paths: RunPaths,
         keep: int,
-        before_it_lasts: Callable[[], None],
+        before_commit: Callable[[], None],
         warn: Callable[[str], None],
         done: Callable[[int, float, float], None] = lambda _update, _stood_still_s, _durable_s: None,
-        crew: Optional[Crew] = None,
+        group: Optional[ShardGroup] = None,
     ) -> None:
         self._paths = paths
         self._keep = keep
-        self._before_it_lasts = before_it_lasts
+        self._before_commit = before_commit
         self._warn = warn
         self._done = done
-        self._crew = crew
+        self._group = group
         self._copies = Copies()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._under_way: Optional["Future[bool]"] = None
         self.durable_s = 0.0  # from the request until the last durable checkpoint was on disk
 
-    def save(self, update: int, state: State, facts: Dict[str, Any]) -> None:
+    def save(self, update: int, state: State, facts: Mapping[str, object]) -> None:
         """Start writing the checkpoint of `update`, once the previous one is finished."""
         began = time.perf_counter()
         self.finish()
-        copy = self._copies.of(state, self._crew is None or self._crew.part == 0)
+        copy = self._copies.of(state, self._group is None or self._group.part == 0)
         stood_still_s = time.perf_counter() - began
         self._under_way = self._writer.submit(self._write, update, copy, facts, began, stood_still_s)
 
     def finish(self) -> bool:
         """Wait for the checkpoint being written; return whether the last one saved is durable.
 
-        Raises whatever `before_it_lasts` raised.
+        Raises whatever `before_commit` raised.
         """
         return self._under_way is None or self._under_way.result()
 
@@ -74,24 +73,28 @@ class CheckpointWriter:
         self._writer.shutdown()
 
     def _write(
-        self, update: int, state: State, facts: Dict[str, Any], began: float = 0.0, stood_still_s: float = 0.0
+        self, update: int, state: State, facts: Mapping[str, object], began: float = 0.0, stood_still_s: float = 0.0
     ) -> bool:
         """Write one checkpoint. If the disk refuses it, warn, leave the older ones alone and return False."""
-        folder = self._paths.checkpoint(update)
-        if self._crew is not None and not self._crew.leads:
-            return self._crew.write(_staging(folder, facts["attempt"]), state, update) is not None
-        staging = _staging(folder, os.getpid() if self._crew is None else facts["attempt"])
+        folder, group = self._paths.checkpoint(update), self._group
+        staging = folder.with_name(".%s.%s.part" % (folder.name, os.getpid() if group is None else facts["attempt"]))
+        if group is not None and not group.leads:
+            return group.follow(staging, state, update)
         try:
-            if self._crew is None:
+            if group is None:
                 facts = dict(facts, run=self._run())
                 staging.mkdir()
-                files = _fill(staging, state, {"update": str(update)})
+                files = _fill(staging, state, update)
             else:
-                files = self._crew.lead(staging, state, update)
-                facts = dict(facts, run=self._run(), parts=self._crew.parts)
+                files = group.lead(staging, state, update)
+                facts = dict(facts, run=self._run(), parts=group.parts)
             write_json(staging / checkpoints.INDEX, dict(facts, files=files))
-            self._before_it_lasts()
-            _move(staging, folder)
+            self._before_commit()
+            if os.path.lexists(str(folder)):
+                # Only a damaged checkpoint is ever written a second time.
+                _remove(folder)
+            os.rename(str(staging), str(folder))
+            sync_folder(folder.parent)
         except OSError as error:
             self._warn(
                 "WARNING: the checkpoint of update %d was NOT written: %s. Training continues, and the previous "
@@ -103,7 +106,14 @@ class CheckpointWriter:
             shutil.rmtree(str(staging), ignore_errors=True)
         self.durable_s = time.perf_counter() - began
         self._done(update, stood_still_s, self.durable_s)
-        self._remove_old(update)
+        # What stays does no harm, and goes with the next checkpoint: also where the folder can't be listed now.
+        with contextlib.suppress(UserError):
+            every = checkpoints.folders(self._paths.checkpoints)
+            # A folder with a later update was skipped as damaged, or the run was set back to before it.
+            mine = [old for old in every if checkpoints.update_of(old) <= update]
+            for old in set(every) - set(mine[: self._keep]):
+                with contextlib.suppress(OSError):
+                    _remove(old)
         return True
 
     def _run(self) -> str:
@@ -114,22 +124,20 @@ class CheckpointWriter:
             write_atomically(record, self._paths.id + "\n")
         return checkpoints.run_of(self._paths.checkpoints)
 
-    def _remove_old(self, newest: int) -> None:
-        # What stays does no harm, and goes with the next checkpoint: also where the folder can't be listed now.
-        with contextlib.suppress(UserError):
-            every = checkpoints.folders(self._paths.checkpoints)
-            # A folder with a later update was skipped as damaged, or the run was set back to before it.
-            mine = [folder for folder in every if checkpoints.update_of(folder) <= newest]
-            for folder in set(every) - set(mine[: self._keep]):
-                with contextlib.suppress(OSError):
-                    _remove(folder)
-
 
 def remove_left_behind(paths: RunPaths) -> None:
     """Remove what earlier attempts were writing or deleting when they were killed."""
     if paths.checkpoints.is_dir():
         for folder in paths.checkpoints.glob(".update-*"):
             _delete(folder)
+
+
+class Part(NamedTuple):
+    """Some rows of a tensor."""
+
+    rows: torch.Tensor
+    first_row: int
+    all_rows: int
 
 
 class Copies:
@@ -144,45 +152,35 @@ class Copies:
 
     def of(self, state: State, has_whole: bool = True) -> State:
         """Return a copy of `state`, valid until the next call; without `has_whole`, of sharded tensors alone."""
-        parts = [
-            {
-                name: self._copy((number, name), tensor)
-                for name, tensor in tensors.items()
-                if has_whole or is_sharded(tensor)
-            }
-            for number, tensors in enumerate(state)
-        ]
+        parts: List[Dict[str, Any]] = [{} for _ in state]
+        for number, tensors in enumerate(state):
+            for name, tensor in tensors.items():
+                if is_sharded(tensor):
+                    rows = rows_of(tensor)
+                    parts[number][name] = Part(self._copy((number, name), tensor), rows.start, tensor.shape[0])
+                elif has_whole:
+                    parts[number][name] = self._copy((number, name), tensor)
         return State(*parts)
 
-    def _copy(self, key: Tuple[int, str], tensor: torch.Tensor) -> Any:
-        if is_sharded(tensor):
-            return Part(self._copy(key, local(tensor)), rows_of(tensor).start, tensor.shape[0])
-        buffer = self._buffers.get(key)
-        if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
-            buffer = self._buffers[key] = torch.empty(tensor.shape, dtype=tensor.dtype)
-        return buffer.copy_(local(tensor.detach()))
+    def _copy(self, key: Tuple[int, str], tensor: torch.Tensor) -> torch.Tensor:
+        held, buffer = local(tensor.detach()), self._buffers.get(key)
+        if buffer is None or (buffer.shape, buffer.dtype) != (held.shape, held.dtype):
+            buffer = self._buffers[key] = torch.empty(held.shape, dtype=held.dtype)
+        return buffer.copy_(held)
 
 
-class Part(NamedTuple):
-    """Some rows of a tensor."""
-
-    rows: torch.Tensor
-    first_row: int
-    all_rows: int
-
-
-class Crew:
-    """The instances that write one checkpoint together, each its part: `part` of `parts`, or None for a replica's.
+class ShardGroup:
+    """The instances that write one checkpoint together: each its `part` of `parts`, or None for a replica's.
 
     Their threads agree through `gather`, which returns what every instance gave, in the order of ranks.
     """
 
-    def __init__(self, rank: int, part: Optional[int], parts: int, gather: Callable[[Any], List[Any]]) -> None:
+    def __init__(self, rank: int, part: Optional[int], parts: int, gather: Callable[[object], List[Any]]) -> None:
         self.leads = rank == 0
         self.part, self.parts = part, parts
         self._gather = gather
 
-    def lead(self, staging: Path, state: State, update: int) -> Dict[str, Any]:
+    def lead(self, staging: Path, state: State, update: int) -> Dict[str, object]:
         """Make the folder, and return the files that all have written there. Raises OSError if one of them can't."""
         trouble = ""
         try:
@@ -194,33 +192,34 @@ class Crew:
         if any(self._gather(trouble)):
             raise OSError(trouble)
         given = self._written(staging, state, update)
-        failed = ["rank %d: %s" % (rank, one) for rank, one in enumerate(given) if isinstance(one, str)]
+        failed = ["rank %d: %s" % (rank, files) for rank, files in enumerate(given) if isinstance(files, str)]
         if failed:
             raise OSError("; ".join(failed))
         return {name: facts for files in given for name, facts in files.items()}
 
-    def write(self, staging: Path, state: State, update: int) -> Optional[List[Any]]:
-        """Write this instance's part, once the folder is there."""
-        return None if any(self._gather("")) else self._written(staging, state, update)
+    def follow(self, staging: Path, state: State, update: int) -> bool:
+        """Write this instance's part once the folder is there; return whether it ever was."""
+        if any(self._gather("")):
+            return False
+        self._written(staging, state, update)
+        return True
 
     def _written(self, staging: Path, state: State, update: int) -> List[Any]:
-        given: Any = {}
+        """Write this instance's part. Return each instance's files, or why it could not write them."""
+        given: object = {}
         if self.part is not None:
             try:
-                given = _fill(staging, state, {"update": str(update)}, self.part, self.parts)
+                given = _fill(staging, state, update, self.part, self.parts)
             except OSError as error:
                 given = str(error)
         return self._gather(given)
 
 
-def _staging(folder: Path, owner: int) -> Path:
-    return folder.with_name(".%s.%d.part" % (folder.name, owner))
-
-
-def _fill(staging: Path, state: State, metadata: Dict[str, str], part: int = 0, parts: int = 1) -> Dict[str, Any]:
+def _fill(staging: Path, state: State, update: int, part: int = 0, parts: int = 1) -> Dict[str, object]:
     """Write the files of a part, and return their sizes and digests by name."""
-    files: Dict[str, Any] = {}
+    files: Dict[str, object] = {}
     # The run is stated by the index alone: equal weights give equal files, whichever run made them.
+    metadata = {"update": str(update)}
     precision = {PRECISION + name: tensor for name, tensor in state.precision.items()}
     contents: Dict[str, Dict[str, Any]] = {
         checkpoints.MODEL: {**state.model},
@@ -233,16 +232,8 @@ def _fill(staging: Path, state: State, metadata: Dict[str, str], part: int = 0, 
         rows = {one: [held.first_row, held.all_rows] for one, held in tensors.items() if isinstance(held, Part)}
         more = {ROWS: json.dumps(rows, sort_keys=True)} if parts > 1 else {}
         plain = {one: held.rows if isinstance(held, Part) else held for one, held in tensors.items()}
-        files[name] = safetensors.save_durably(staging / name, plain, {**metadata, **more})._asdict()
+        files[name] = safetensors.save_durably(staging / name, plain, {**metadata, **more})
     return files
-
-
-def _move(staging: Path, folder: Path) -> None:
-    if os.path.lexists(str(folder)):
-        # Only a damaged checkpoint is ever written a second time.
-        _remove(folder)
-    os.rename(str(staging), str(folder))
-    sync_folder(folder.parent)
 
 
 def _remove(folder: Path) -> None:

@@ -10,7 +10,7 @@ import resource
 import threading
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import append_json_line
@@ -89,7 +89,7 @@ class Lines:
         self._path = path
         self._stream: Optional[BinaryIO] = None
 
-    def append(self, value: Dict[str, Any]) -> None:
+    def append(self, value: Dict[str, object]) -> None:
         """Append one line in one write. Raises OSError; the next call ends a torn line before it writes its own."""
         if self._stream is None:
             append_json_line(self._path, value)
@@ -108,7 +108,7 @@ class Lines:
 
 
 class Times:
-    """Where the time of this rank went, in a file of its own: a line every few seconds, and one at the end."""
+    """The time of this rank by phase, in a separate file: a line every few seconds, and one at the end."""
 
     def __init__(self, path: Path, attempt: int) -> None:
         self._path = path
@@ -222,10 +222,10 @@ class Recorder:
         except OSError as error:
             self._warn("WARNING: a line of this rank's times was not written: %s" % error)
 
-    def _line(self, kind: str, epoch: int, update: int, values: Dict[str, Any]) -> None:
+    def _line(self, kind: str, epoch: int, update: int, values: Mapping[str, object]) -> None:
         if not self._writes:
             return
-        line = dict({"kind": kind, "attempt": self._attempt, "epoch": epoch, "update": update}, **values)
+        line = {"kind": kind, "attempt": self._attempt, "epoch": epoch, "update": update, **values}
         try:
             with self._lock:  # checkpoints are written by another thread
                 self._lines.append(line)

@@ -6,6 +6,7 @@ import time
 from typing import Any, Iterable, List, Optional, Tuple
 
 import torch
+from torch.autograd.profiler_util import FunctionEvent
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import profile as contract
@@ -22,7 +23,9 @@ _COMPUTES = ("aten::", "graph_", "CompiledFunction", "Torch-Compiled Region")
 Span = Tuple[float, float]  # microseconds
 
 
-def profiler(paths: RunPaths, settings: TrainSettings, rank: int, attempt: int, device: torch.device) -> Any:
+def profiler(
+    paths: RunPaths, settings: TrainSettings, rank: int, attempt: int, device: torch.device
+) -> Optional[Profiler]:
     """Return the profiler of this rank; None if the job does not ask for one."""
     if settings.profile is None or rank not in contract.parse_ranks(settings.profile_ranks):
         return None
@@ -71,36 +74,30 @@ class Profiler:
         recording.stop()
         contract.folder_of(self._paths).mkdir(exist_ok=True)
         recording.export_chrome_trace(str(contract.trace_of(self._paths, self._rank)))
-        write_json(contract.summary_of(self._paths, self._rank), typed.to_json(self._summary(recording, seconds)))
-
-    def _synchronise(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-    def _summary(self, recording: Any, seconds: float) -> RankProfile:
         on_gpu = self._device.type == "cuda"
-        communication, exposed = _communication(recording.events(), on_gpu)
-        return RankProfile(
+        names = ("self_device_time_total", "self_cuda_time_total") if on_gpu else ("self_cpu_time_total",)
+        rows = [(next(getattr(row, n) for n in names if hasattr(row, n)), row) for row in recording.key_averages()]
+        rows.sort(key=lambda pair: -pair[0])
+        communication_s, exposed_s = _communication(recording.events(), on_gpu)
+        profile = RankProfile(
             rank=self._rank,
             attempt=self._attempt,
             device=str(self._device),
             first=self._first,
             last=self._last,
             seconds=seconds,
-            operators=_longest(recording.key_averages(), on_gpu),
-            communication_s=communication,
-            exposed_s=exposed,
+            operators=[Operator(row.key, row.count, micro / 1e6) for micro, row in rows[:_TOP] if micro > 0],
+            communication_s=communication_s,
+            exposed_s=exposed_s,
         )
+        write_json(contract.summary_of(self._paths, self._rank), typed.to_json(profile))
+
+    def _synchronise(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
 
-def _longest(averages: Iterable[Any], on_gpu: bool) -> List[Operator]:
-    names = ("self_device_time_total", "self_cuda_time_total") if on_gpu else ("self_cpu_time_total",)
-    rows = [(next(getattr(row, name) for name in names if hasattr(row, name)), row) for row in averages]
-    rows.sort(key=lambda pair: -pair[0])
-    return [Operator(row.key, row.count, micro / 1e6) for micro, row in rows[:_TOP] if micro > 0]
-
-
-def _communication(events: Iterable[Any], on_gpu: bool) -> Tuple[Optional[float], Optional[float]]:
+def _communication(events: Iterable[FunctionEvent], on_gpu: bool) -> Tuple[Optional[float], Optional[float]]:
     """Return the seconds in which collectives ran, and those of them in which nothing was computed meanwhile."""
     collectives: List[Span] = []
     computing: List[Span] = []

@@ -95,23 +95,16 @@ class Progress:
             return
         with self._lock:
             try:
-                self._replace()
+                staging = self._path.with_name(".progress.%d.part" % os.getpid())
+                staging.write_bytes(self._content())
+                os.replace(str(staging), str(self._path))
                 self._unwritten_line = None
             except OSError as error:
                 # Training can outlive a full disk, so it must not end here.
                 self.line_failed("WARNING: progress.json was not replaced: %s" % error)
-                with contextlib.suppress(OSError):
-                    self._overwrite()
+                with contextlib.suppress(OSError), open(str(self._path), "r+b", buffering=0) as stream:
+                    stream.write(self._content())
         self._next_write = time.monotonic() + _EVERY_SECONDS
-
-    def _replace(self) -> None:
-        staging = self._path.with_name(".progress.%d.part" % os.getpid())
-        staging.write_bytes(self._content())
-        os.replace(str(staging), str(self._path))
-
-    def _overwrite(self) -> None:
-        with open(str(self._path), "r+b", buffering=0) as stream:
-            stream.write(self._content())
 
     def _content(self) -> bytes:
         trouble = self._unwritten_checkpoint or self._unwritten_line or self._close_limit

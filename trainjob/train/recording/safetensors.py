@@ -1,23 +1,21 @@
 """Reads and writes the safetensors layout with torch and the standard library. Loading executes nothing.
 
-`contract.safetensors` describes the layout and parses its header.
+`records.safetensors` describes the layout, and parses and writes its header.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
-import struct
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from trainjob.contract.errors import UserError
 from trainjob.records.files import open_regular
-from trainjob.records.safetensors import BrokenFileError, Piece, Place, pieces, read_header, whole_shape
+from trainjob.records.safetensors import BrokenFileError, Piece, Place, header, pieces, read_header, whole_shape
 from trainjob.train.recording.state import Tensors
 
 # Types that an old torch lacks are left out there.
@@ -41,14 +39,6 @@ _NAMES = {
 }
 DTYPES: Dict[str, torch.dtype] = {word: getattr(torch, name) for word, name in _NAMES.items() if hasattr(torch, name)}
 _WORDS = {dtype: word for word, dtype in DTYPES.items()}
-_ALIGNMENT = 8
-
-
-class Written(NamedTuple):
-    """Size and digest of a file as it was written."""
-
-    bytes: int
-    sha256: str
 
 
 def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None) -> None:
@@ -58,8 +48,8 @@ def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None
             stream.write(part)
 
 
-def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Written:
-    """Write `tensors` to `path` and fsync the file, but not its folder. Return its size and digest."""
+def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Dict[str, object]:
+    """Write `tensors` to `path` and fsync the file, but not its folder. Return what an index says of it."""
     # Hashed while writing: reading it again would take CPU time from the training.
     digest = hashlib.sha256()
     with open(str(path), "wb") as stream:
@@ -68,41 +58,26 @@ def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Writ
             stream.write(part)
         stream.flush()
         os.fsync(stream.fileno())
-        return Written(stream.tell(), digest.hexdigest())
+        return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
 
 
 def _parts(tensors: Tensors, metadata: Dict[str, str]) -> Iterator[Union[bytes, memoryview]]:
     """Yield the bytes of a file that holds `tensors`, in order."""
-    # Large types first, so that every tensor starts at a multiple of its own size.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header = _header([(name, tensors[name]) for name in names], metadata)
-    yield struct.pack("<Q", len(header)) + header
-    for name in names:
-        tensor = tensors[name].detach().cpu().contiguous()
-        yield _bytes(tensor)
-
-
-def _header(tensors: List[Tuple[str, torch.Tensor]], metadata: Dict[str, str]) -> bytes:
-    entries: Dict[str, Any] = {"__metadata__": metadata} if metadata else {}
-    start = 0
-    for name, tensor in tensors:
-        end = start + tensor.numel() * tensor.element_size()
-        word = _WORDS.get(tensor.dtype)
-        if word is None:
+    kinds: Dict[str, Tuple[str, Sequence[int]]] = {}
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _WORDS:
             raise UserError(
                 "tensor %s is of type %s, which the safetensors layout does not have" % (name, tensor.dtype),
                 "keep it in the model as another type",
             )
-        entries[name] = {"dtype": word, "shape": list(tensor.shape), "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
-    return text + b" " * (-len(text) % _ALIGNMENT)
-
-
-def _bytes(tensor: torch.Tensor) -> memoryview:
-    # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
-    size = tensor.numel() * tensor.element_size()
-    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"")
+        kinds[name] = _WORDS[tensor.dtype], tensor.shape
+    beginning, names = header(kinds, metadata)
+    yield beginning
+    for name in names:
+        tensor = tensors[name].detach().cpu().contiguous()
+        # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
+        size = tensor.numel() * tensor.element_size()
+        yield memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"")
 
 
 def load(path: Path) -> Tensors:
@@ -121,11 +96,11 @@ class Stored:
         self._pieces = listed
         self.shape = torch.Size(whole_shape(listed))
 
-    def __getitem__(self, which: Any) -> torch.Tensor:
+    def __getitem__(self, which: object) -> torch.Tensor:
         """Return the rows of a slice without a step, or all of the tensor."""
         if not self.shape:
             return self._rows(self._pieces[0], 0, 1)
-        start, end, _ = (slice(None) if which is Ellipsis else which).indices(self.shape[0])
+        start, end, _ = (which if isinstance(which, slice) else slice(None)).indices(self.shape[0])
         parts = []
         for piece in self._pieces:
             first, last = piece.first_row, piece.first_row + piece.place.shape[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, List, Union
 
 import torch
 
@@ -12,15 +12,14 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records.files import append_json_line, write_json
 from trainjob.records.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
 from trainjob.train.recording import safetensors
-from trainjob.train.recording.sharded import whole
-from trainjob.train.recording.state import Tensors
+from trainjob.train.recording.state import Tensors, whole
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 
 _DIGEST_BYTES = 8
 
 
-class Trace:
+class TraceWriter:
     """One rank's part of the trace. The engine calls these methods in the order of an update.
 
     `stream`: the data set is iterable. `full`: gradients and weights are recorded as well, which takes long for a
@@ -55,7 +54,9 @@ class Trace:
 
     def micro_batch(self, number: int, inputs: Nested, targets: Nested) -> None:
         """Record the samples of micro batch `number` of the global batch, as the loader delivers them."""
-        self._samples[number] = list(_sample_digests(inputs, targets))
+        parts = list(nested.tensors((inputs, targets)))
+        samples = nested.count((inputs, targets))
+        self._samples[number] = [_digest([part[sample] for part in parts]) for sample in range(samples)]
 
     def gradients(self, model: torch.nn.Module) -> None:
         """Record the gradients that the optimizer is about to use."""
@@ -70,19 +71,14 @@ class Trace:
         line: Dict[str, Any] = {"attempt": self._attempt, "update": update, "samples": samples}
         parameters = {name: _copy(weight) for name, weight in model.named_parameters()} if self._full else {}
         if self._full:
-            line.update(gradients=_digest(self._gradients), parameters=_digest(parameters))
+            line.update(gradients=_digest_by_name(self._gradients), parameters=_digest_by_name(parameters))
         append_json_line(self._files.rank(self._rank), line)
         if self._full and self._rank == 0:
-            safetensors.save(self._files.update(update), dict(self._tensors(parameters, model)))
+            buffers = {name: _copy(buffer) for name, buffer in model.named_buffers()}
+            kinds = ((GRADIENT, self._gradients), (PARAMETER, parameters), (BUFFER, buffers))
+            tensors = {kind + name: tensor for kind, by_name in kinds for name, tensor in by_name.items()}
+            safetensors.save(self._files.update(update), tensors)
         self._samples = {}
-
-    def _tensors(self, parameters: Tensors, model: torch.nn.Module) -> Iterator[Tuple[str, torch.Tensor]]:
-        for name, gradient in self._gradients.items():
-            yield GRADIENT + name, gradient
-        for name, weight in parameters.items():
-            yield PARAMETER + name, weight
-        for name, buffer in model.named_buffers():
-            yield BUFFER + name, _copy(buffer)
 
 
 def nudge(tensors: Tensors) -> None:
@@ -96,24 +92,17 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return whole(tensor.detach()).to("cpu", copy=True)
 
 
-def _sample_digests(inputs: Nested, targets: Nested) -> Iterator[str]:
-    parts = list(nested.tensors((inputs, targets)))
-    for number in range(nested.count((inputs, targets))):
-        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for part in parts:
-            digest.update(_bytes(part[number]))
-        yield digest.hexdigest()
+def _digest_by_name(tensors: Tensors) -> str:
+    return _digest([part for name in sorted(tensors) for part in (name, tensors[name])])
 
 
-def _digest(tensors: Dict[str, Any]) -> str:
+def _digest(parts: Iterable[Union[str, torch.Tensor]]) -> str:
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(_bytes(tensors[name]))
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            values = part.detach().cpu().contiguous()
+            # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
+            digest.update(ctypes.string_at(values.data_ptr(), values.numel() * values.element_size()))
     return digest.hexdigest()
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    values = tensor.detach().cpu().contiguous()
-    # Straight from the tensor's memory, whatever its type: numpy has no bfloat16.
-    return ctypes.string_at(values.data_ptr(), values.numel() * values.element_size())

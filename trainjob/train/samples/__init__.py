@@ -1,1 +1,1 @@
-"""Which samples an update takes, and how they reach the engine."""
+"""The samples of each update, and their way to the engine."""

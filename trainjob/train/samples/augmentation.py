@@ -39,11 +39,10 @@ class ShiftAndFlip:
         """Return images `indices` (n,) of `images` (samples, channels, height, width) uint8, each changed."""
         size = 2 * self.most + 1
         down, right = draws.integers(0, size), draws.integers(0, size)
-        mirrored = np.flatnonzero(draws.integers(0, 2)) if self.flip else None
         changed = np.empty((len(indices), *images.shape[1:]), np.uint8)
         self._shift(images, indices, down, right, changed)
-        if mirrored is not None:
-            mirror(changed, mirrored)
+        if self.flip:
+            mirror(changed, np.flatnonzero(draws.integers(0, 2)))
         return changed
 
     def _shift(self, images: Images, indices: Indices, down: Indices, right: Indices, changed: Images) -> None:
@@ -52,7 +51,9 @@ class ShiftAndFlip:
         bytes_of_one = images[:1].nbytes
         starts = indices * bytes_of_one + (down - self.most) * width + (right - self.most)
         last = images.nbytes - bytes_of_one
-        within, runs = np.clip(starts, 0, last), _runs(images)
+        within = np.clip(starts, 0, last)
+        # Every run of bytes as long as an image; as_strided takes longer than a small batch.
+        runs: Images = np.ndarray((last + 1, bytes_of_one), np.uint8, images, strides=(1, 1))
         masks, places = self._mask(height, width), down * (2 * self.most + 1) + right
         by_channel = changed.reshape(len(changed), -1, height * width)
         for part in _parts(len(indices), bytes_of_one):
@@ -99,11 +100,3 @@ def mirror(images: Images, chosen: Indices) -> None:
 def _parts(samples: int, bytes_of_one: int) -> Iterator[slice]:
     step = max(1, _CHUNK_BYTES // bytes_of_one)
     return (slice(start, start + step) for start in range(0, samples, step))
-
-
-def _runs(images: Images) -> Images:
-    """Return a view of every run of bytes as long as an image: (places, bytes of an image)."""
-    size = images[:1].nbytes
-    # as_strided takes longer than a small batch.
-    places: Images = np.ndarray((images.nbytes - size + 1, size), np.uint8, images, strides=(1, 1))
-    return places

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator, Iterator, List, NamedTuple, Tuple
+import contextlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generator, Iterator, List, NamedTuple, Tuple, TypeVar
 
 import numpy as np
 from torch.utils.data import DataLoader
 
-from trainjob.train.samples import draws, nested
-from trainjob.train.samples.ahead import Ahead
+from trainjob.train.samples import nested
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.crops import CropSource
 from trainjob.train.samples.draws import Draws
@@ -17,9 +19,6 @@ from trainjob.train.samples.sources import DatasetSource, SeededDataset, Source,
 from trainjob.train.samples.streams import StreamSource, shares
 from trainjob.train.stopping import without_usr1
 
-if TYPE_CHECKING:
-    from trainjob.train.samples.draws import Indices
-
 # Samples are gathered for as many updates at once as fit; in smaller chunks, the cost per numpy call shows.
 _CHUNK_BYTES = 2 * 1024 * 1024
 _CHUNK_UPDATES = 256
@@ -27,6 +26,8 @@ _CHUNK_UPDATES = 256
 _ORDERED_AT_ONCE = 32768
 # A background thread keeps this many chunks ready; only one if chunks are as large as the second figure.
 _AHEAD, _LARGE_BYTES = 2, 16 * 1024 * 1024
+
+Value = TypeVar("Value")
 
 
 class Block(NamedTuple):
@@ -48,88 +49,76 @@ def blocks(
     With `pin`, they are in memory from which a GPU can copy while it computes. Closing the iterator ends its thread.
     """
     if isinstance(source, StreamSource):
-        return _numbered(shares(source, counts, instance, start, end, workers, pin), counts, start, end)
-    if workers and isinstance(source, DatasetSource):
-        return _numbered(_from_workers(source, counts, instance, start, end, workers, pin), counts, start, end)
-    if workers and isinstance(source, CropSource):
-        source.use_threads(workers)
-    return _gathered(source, counts, instance, start, end, pin)
-
-
-def _gathered(
-    source: Source, counts: Arithmetic, instance: int, start: int, end: int, pin: bool
-) -> Generator[Block, None, None]:
-    chunks = _Chunks(source, counts, instance, start, end, pin)
-    if source.sample_bytes is None:  # no thread: a user's Dataset may use the same random generators as training
-        for chunk in chunks:
-            yield from chunk.cut(counts)
+        loaded = shares(source, counts, instance, start, end, workers, pin)
+    elif workers and isinstance(source, DatasetSource):
+        loaded = _from_workers(source, counts, instance, start, end, workers, pin)
+    else:
+        if workers and isinstance(source, CropSource):
+            source.use_threads(workers)
+        yield from _gathered(source, counts, instance, start, end, pin)
         return
-    ahead: Ahead[Chunk] = Ahead(iter(chunks), _AHEAD if chunks.bytes_of_one < _LARGE_BYTES else 1)
+    for number, (inputs, targets) in enumerate(loaded):
+        first = start + number * counts.device_iterations
+        yield Block(first, min(counts.device_iterations, end - first), inputs, targets)
+
+
+def _gathered(source: Source, counts: Arithmetic, instance: int, start: int, end: int, pin: bool) -> Iterator[Block]:
+    """Yield the blocks, cut from larger ones that are gathered at once, a few of them ahead."""
+    step, size = counts.device_iterations, counts.share * counts.device_iterations
+    update_bytes = (source.sample_bytes or _CHUNK_BYTES) * counts.share
+    fitting = max(1, min(_CHUNK_BYTES // update_bytes, _CHUNK_UPDATES))
+    updates = max(1, fitting // step) * step
+    chunks = _chunks(source, counts, instance, start, end, updates, pin)
+    if source.sample_bytes is not None:  # otherwise a user's Dataset, which may use the random generators of training
+        chunks = ahead(chunks, _AHEAD if updates * update_bytes < _LARGE_BYTES else 1)
+    with contextlib.closing(chunks):
+        for chunk in chunks:
+            for number in range(0, chunk.updates, step):
+                begin = number * counts.share
+                inputs = nested.rows(chunk.inputs, begin, begin + size)
+                targets = nested.rows(chunk.targets, begin, begin + size)
+                yield Block(chunk.first_update + number, min(step, chunk.updates - number), inputs, targets)
+
+
+def _chunks(
+    source: Source, counts: Arithmetic, instance: int, start: int, end: int, updates: int, pin: bool
+) -> Generator[Block, None, None]:
+    """Yield the samples of `updates` updates at a time, and of fewer at the end of an epoch."""
+    at_once = max(1, _ORDERED_AT_ONCE // (updates * counts.share)) * updates
+    first = start
+    while first < end:
+        ordered = min(at_once, end - first, counts.updates_per_epoch - counts.place(first)[1])
+        indices = counts.sample_indices(first, ordered, instance)
+        for number in range(0, ordered, updates):
+            chosen = indices[number : number + updates]
+            draws = draws_of(counts, instance, first + number, len(chosen))
+            samples = source.gather(chosen.reshape(-1), draws)
+            if pin:
+                samples = nested.convert(lambda tensor: tensor.pin_memory(), samples)
+            yield Block(first + number, len(chosen), *samples)
+        first += ordered
+
+
+def ahead(values: Iterator[Value], most: int) -> Generator[Value, None, None]:
+    """Yield `values`, of which a background thread keeps `most` ready; closing the iterator ends the thread.
+
+    An error of `values` is raised in place of the value. Because of the thread, `values` must not use random number
+    generators that others use.
+    """
+    # A pool, because Python waits for its thread at the end: one still running C++ code would abort the process.
+    thread = ThreadPoolExecutor(1, "trainjob-ahead")
+    ready = deque(thread.submit(next, values) for _ in range(most))
     try:
-        for chunk in ahead:
-            yield from chunk.cut(counts)
+        while True:
+            value = ready.popleft().result()
+            ready.append(thread.submit(next, values))
+            yield value
+    except StopIteration:
+        return
     finally:
-        ahead.close()
-
-
-class Chunk(NamedTuple):
-    """One instance's samples of some updates of one epoch, gathered at once. Consists of whole blocks."""
-
-    first_update: int
-    updates: int
-    inputs: Nested
-    targets: Nested
-
-    def cut(self, counts: Arithmetic) -> Iterator[Block]:
-        """Yield its blocks, which share its memory."""
-        size = counts.share * counts.device_iterations
-        for number in range(0, self.updates, counts.device_iterations):
-            begin = number * counts.share
-            inputs = nested.rows(self.inputs, begin, begin + size)
-            targets = nested.rows(self.targets, begin, begin + size)
-            updates = min(counts.device_iterations, self.updates - number)
-            yield Block(self.first_update + number, updates, inputs, targets)
-
-
-class _Chunks:
-    """The chunks of one instance for updates `start` to `end`, each gathered on demand."""
-
-    def __init__(self, source: Source, counts: Arithmetic, instance: int, start: int, end: int, pin: bool) -> None:
-        self._source, self._counts, self._instance = source, counts, instance
-        self._start, self._end, self._pin = start, end, pin
-        of_an_update = (source.sample_bytes or _CHUNK_BYTES) * counts.share
-        fitting = max(1, min(_CHUNK_BYTES // of_an_update, _CHUNK_UPDATES))
-        self._step = max(1, fitting // counts.device_iterations) * counts.device_iterations
-        self.bytes_of_one = self._step * of_an_update
-
-    def __iter__(self) -> Iterator[Chunk]:
-        for first, indices in self._ordered():
-            for number in range(0, len(indices), self._step):
-                of_chunk = indices[number : number + self._step]
-                samples = _gather(self._source, self._counts, self._instance, first + number, of_chunk)
-                if self._pin:
-                    samples = nested.convert(lambda tensor: tensor.pin_memory(), samples)
-                yield Chunk(first + number, len(of_chunk), *samples)
-
-    def _ordered(self) -> Iterator[Tuple[int, Indices]]:
-        """Yield stretches of updates within an epoch: the first update, and the samples (updates, share)."""
-        stretch = max(1, _ORDERED_AT_ONCE // (self._step * self._counts.share)) * self._step
-        first = self._start
-        while first < self._end:
-            _, within = self._counts.place(first)
-            updates = min(stretch, self._end - first, self._counts.updates_per_epoch - within)
-            yield first, self._counts.sample_indices(first, updates, self._instance)
-            first += updates
-
-
-def gather(source: Source, counts: Arithmetic, instance: int, first: int, updates: int) -> Tuple[Nested, Nested]:
-    """Return inputs and targets, augmented, of this instance's share of `updates` updates of one epoch."""
-    return _gather(source, counts, instance, first, counts.sample_indices(first, updates, instance))
-
-
-def _gather(source: Source, counts: Arithmetic, instance: int, first: int, indices: Indices) -> Tuple[Nested, Nested]:
-    """Return inputs and targets of samples `indices` (updates, share), augmented for the updates from `first` on."""
-    return source.gather(indices.reshape(-1), draws_of(counts, instance, first, len(indices)))
+        for future in ready:
+            future.cancel()
+        thread.shutdown()
 
 
 def draws_of(counts: Arithmetic, instance: int, first: int, updates: int) -> Draws:
@@ -138,41 +127,25 @@ def draws_of(counts: Arithmetic, instance: int, first: int, updates: int) -> Dra
     return Draws(counts.seed, numbers, np.tile(counts.slots(instance), updates))
 
 
-def _numbered(
-    gathered: Generator[Tuple[Nested, Nested], None, None], counts: Arithmetic, start: int, end: int
-) -> Generator[Block, None, None]:
-    for number, (inputs, targets) in enumerate(gathered):
-        first = start + number * counts.device_iterations
-        yield Block(first, min(counts.device_iterations, end - first), inputs, targets)
+def seeded_indices(counts: Arithmetic, instance: int, first: int, updates: int) -> List[Tuple[int, int]]:
+    """Return a (seed, index) for each of this instance's samples in `updates` updates, as a SeededDataset takes it."""
+    indices = counts.sample_indices(first, updates, instance).reshape(-1)
+    return list(zip(draws_of(counts, instance, first, updates).integers(0, 2**32).tolist(), indices.tolist()))
 
 
 def _from_workers(
     source: DatasetSource, counts: Arithmetic, instance: int, start: int, end: int, workers: int, pin: bool
 ) -> Generator[Tuple[Nested, Nested], None, None]:
-    pairs = _SeededIndices(counts, instance, start, end)
+    step = counts.device_iterations
+    firsts = range(start, end, step)
     loader: DataLoader[Any] = DataLoader(
         SeededDataset(source.dataset),  # type: ignore[arg-type]
-        batch_sampler=pairs,
+        batch_sampler=(seeded_indices(counts, instance, first, min(step, end - first)) for first in firsts),
         num_workers=workers,
         collate_fn=collate,
         pin_memory=pin,
     )
     yield from without_usr1(loader)
-
-
-class _SeededIndices:
-    """The (seed, index) pairs of every block, from which the DataLoader's workers make samples."""
-
-    def __init__(self, counts: Arithmetic, instance: int, start: int, end: int) -> None:
-        self._counts, self._instance, self._start, self._end = counts, instance, start, end
-
-    def __iter__(self) -> Iterator[List[Tuple[int, int]]]:
-        step = self._counts.device_iterations
-        for first in range(self._start, self._end, step):
-            updates = min(step, self._end - first)
-            indices = self._counts.sample_indices(first, updates, self._instance).reshape(-1)
-            seeds = draws_of(self._counts, self._instance, first, updates).integers(0, 2**32)
-            yield list(zip(seeds.tolist(), indices.tolist()))
 
 
 def trial_inputs(source: Source, counts: Arithmetic) -> Tuple[Nested, Nested]:
@@ -181,4 +154,4 @@ def trial_inputs(source: Source, counts: Arithmetic) -> Tuple[Nested, Nested]:
     if isinstance(source, StreamSource):
         return source.gather(slots, None)
     indices = counts.sample_indices(0, 1, 0).reshape(-1)[: counts.micro_batch]
-    return source.gather(indices, draws.Draws(counts.seed, np.zeros_like(slots), slots))
+    return source.gather(indices, Draws(counts.seed, np.zeros_like(slots), slots))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ class ResizedCrop:
 class RawImages:
     """The images of a split of raw uint8, with the interface of EncodedImages."""
 
-    def __init__(self, images: Any) -> None:
+    def __init__(self, images: NDArray[np.uint8]) -> None:
         self.shape: Tuple[int, ...] = images.shape[1:]
         self._images = np.asarray(images)
 
@@ -76,31 +76,32 @@ class RawImages:
         """Return the part `box`, to whole pixels, of image `index` as uint8 (channels, *size)."""
         left, top, right, bottom = (round(edge) for edge in box)
         planes = torch.from_numpy(self._images[index, :, top:bottom, left:right].copy())[None]
-        cut = _resized(planes, size)[0].numpy()
+        if planes.shape[2:] != size:
+            try:
+                planes = functional.interpolate(planes, size, mode="bilinear", align_corners=False)
+            except RuntimeError:  # before torch 2.1, not of bytes
+                planes = functional.interpolate(planes.float(), size, mode="bilinear", align_corners=False)
+                planes = planes.round_().to(torch.uint8)
+        cut = planes[0].numpy()
         return cut[:, :, ::-1] if mirrored else cut
-
-
-def _resized(planes: torch.Tensor, size: Tuple[int, int]) -> torch.Tensor:
-    if planes.shape[2:] == size:
-        return planes
-    try:
-        return functional.interpolate(planes, size, mode="bilinear", align_corners=False)
-    except RuntimeError:  # before torch 2.1, not of bytes
-        whole = functional.interpolate(planes.float(), size, mode="bilinear", align_corners=False)
-        return whole.round_().to(torch.uint8)
 
 
 class CropSource:
     """Samples of one split of images, each cut by `ResizedCrop`; with another augmentation, or none, whole images."""
 
     def __init__(
-        self, images: Union[EncodedImages, RawImages], labels: Any, augment: Union[ResizedCrop, Augment, None]
+        self,
+        images: Union[EncodedImages, RawImages],
+        labels: NDArray[np.generic],
+        augment: Union[ResizedCrop, Augment, None],
     ) -> None:
         self._images, self._labels, self._augment = images, np.asarray(labels), augment
         height, width = images.shape[1:]
         self._size = (augment.size, augment.size) if isinstance(augment, ResizedCrop) else (height, width)
         self.sample_bytes: Optional[int] = images.shape[0] * self._size[0] * self._size[1]
-        self._threads = _cores()
+        # This instance's share of the host's cores: those it is bound to, or an equal part of all.
+        bound, instances = len(os.sched_getaffinity(0)), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self._threads = max(1, bound // instances if bound == os.cpu_count() else bound)
         self._pool: Optional[ThreadPoolExecutor] = None
 
     def __len__(self) -> int:
@@ -125,7 +126,9 @@ class CropSource:
             decode(slice(0, len(indices)))
         else:
             self._pool = self._pool or ThreadPoolExecutor(self._threads, "trainjob-decode")
-            list(self._pool.map(decode, _parts(len(indices), self._threads * _TASKS)))
+            tasks = self._threads * _TASKS
+            edges = [len(indices) * number // tasks for number in range(tasks + 1)]
+            list(self._pool.map(decode, (slice(start, end) for start, end in zip(edges, edges[1:]) if end > start)))
         if draws is not None and self._augment is not None and not isinstance(self._augment, ResizedCrop):
             cut = self._augment(cut, np.arange(len(cut)), draws)
         labels = self._labels.take(indices).astype(np.int64)
@@ -141,16 +144,5 @@ class CropSource:
 
 
 def _resizes_in_one_thread() -> bool:
-    """Whether torch resizes bytes in the thread that asks for it. Otherwise it starts threads of its own for each."""
+    """Return whether torch resizes bytes in the thread that asks for it; otherwise it starts threads of its own."""
     return not is_older(torch.__version__, "2.1") and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-
-
-def _parts(samples: int, parts: int) -> List[slice]:
-    edges = [samples * number // parts for number in range(parts + 1)]
-    return [slice(start, end) for start, end in zip(edges, edges[1:]) if end > start]
-
-
-def _cores() -> int:
-    """Return this instance's share of the host's cores: those it is bound to, or an equal part of all."""
-    bound, instances = len(os.sched_getaffinity(0)), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, bound // instances if bound == os.cpu_count() else bound)

@@ -66,27 +66,21 @@ class Draws:
 
     def __init__(self, seed: int, updates: Indices, slots: Indices) -> None:
         start = np.uint64(key(seed, AUGMENTATION))
-        self._state = mix_array(mix_array(_unsigned(updates) ^ start) ^ _unsigned(slots))
+        self._state = mix_array(mix_array(updates.astype(np.uint64) ^ start) ^ slots.astype(np.uint64))
 
     def integers(self, low: int, high: int) -> Indices:
         """Return whole numbers in [low, high), one per sample."""
         # The top 32 bits times the range; the bias is less than range ÷ 2³².
-        scaled = (self._next() >> np.uint64(32)) * np.uint64(high - low)
+        self._state = mix_array(self._state)
+        scaled = (self._state >> np.uint64(32)) * np.uint64(high - low)
         drawn: Indices = (scaled >> np.uint64(32)).astype(np.int64) + low
         return drawn
 
     def floats(self) -> NDArray[np.float64]:
         """Return numbers in [0, 1), one per sample."""
-        drawn: NDArray[np.float64] = (self._next() >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return drawn
-
-    def _next(self) -> Words:
         self._state = mix_array(self._state)
-        return self._state
-
-
-def _unsigned(values: Indices) -> Words:
-    return np.asarray(values).astype(np.uint64)
+        drawn: NDArray[np.float64] = (self._state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return drawn
 
 
 _ROUNDS = 8

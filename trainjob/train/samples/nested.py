@@ -11,7 +11,7 @@ import torch
 Nested = Any
 
 
-def convert(change: Callable[[torch.Tensor], Any], value: Nested) -> Nested:
+def convert(change: Callable[[torch.Tensor], object], value: Nested) -> Nested:
     """Return `value` with `change` applied to every tensor; what is no tensor stays as it is."""
     if isinstance(value, torch.Tensor):
         return change(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Callable, List, Optional, Protocol, Tuple
 
 import numpy as np
 import torch
@@ -14,12 +14,22 @@ from trainjob.train.samples.draws import HELD_OUT, Draws, key
 from trainjob.train.samples.nested import Nested
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from trainjob.train.samples.augmentation import Images
     from trainjob.train.samples.draws import Indices
 
 # Gathers and augments samples on the host: takes all images (samples, channels, height, width) as a memory map, the
 # numbers of those to gather (n,) and n draws; returns (n, …).
 Augment = Callable[["Images", "Indices", Draws], "Images"]
+
+
+class MapDataset(Protocol):
+    """A user's own map-style Dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> object: ...
 
 
 class Source(Protocol):
@@ -64,7 +74,7 @@ class ShardSource:
 class TokenSource:
     """Stretches of `context` tokens; each sample's targets are its inputs moved on by one token."""
 
-    def __init__(self, tokens: Any, context: int) -> None:
+    def __init__(self, tokens: NDArray[np.generic], context: int) -> None:
         self._tokens = np.asarray(tokens)
         self._places = np.arange(context + 1)
         self.sample_bytes: Optional[int] = 2 * context * 8
@@ -103,7 +113,7 @@ class DatasetSource:
 
     sample_bytes: Optional[int] = None
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: MapDataset) -> None:
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -116,9 +126,10 @@ class DatasetSource:
         Without `draws` the seed is the sample's number, so a random Dataset is evaluated on the same values each time.
         """
         numbers: List[int] = indices.tolist()
-        seeds = (
-            [key(HELD_OUT, index) >> 32 for index in numbers] if draws is None else draws.integers(0, 2**32).tolist()
-        )
+        if draws is None:
+            seeds = [key(HELD_OUT, index) >> 32 for index in numbers]
+        else:
+            seeds = draws.integers(0, 2**32).tolist()
         seeded = SeededDataset(self.dataset)
         return collate([seeded[pair] for pair in zip(seeds, numbers)])
 
@@ -126,10 +137,10 @@ class DatasetSource:
 class SeededDataset:
     """A Dataset indexed by (seed, index): the random numbers for a sample depend on the seed alone."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: MapDataset) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, pair: Tuple[int, int]) -> Any:
+    def __getitem__(self, pair: Tuple[int, int]) -> object:
         """Return the sample, after seeding every generator that it may use."""
         seed, index = pair
         seed_everything(seed)
@@ -143,7 +154,7 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
 
 
-def collate(samples: List[Any]) -> Tuple[Nested, Nested]:
+def collate(samples: List[object]) -> Tuple[Nested, Nested]:
     """Return inputs and targets of `samples`, as torch's own collate function makes them. Raises UserError."""
     batch = torch.utils.data.dataloader.default_collate(samples)
     if not isinstance(batch, (list, tuple)) or len(batch) != 2:

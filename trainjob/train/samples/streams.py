@@ -6,7 +6,7 @@ same micro batches, whatever the number of instances. Resuming within an epoch m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generator, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Generator, Iterable, Iterator, List, Optional, Tuple
 
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -30,10 +30,10 @@ class StreamSource:
 
     sample_bytes: Optional[int] = None
 
-    def __init__(self, dataset: Any, samples: int) -> None:
-        self._dataset = dataset
+    def __init__(self, dataset: Iterable[object], samples: int) -> None:
+        self.dataset = dataset
         self._samples = samples
-        self._reader: Optional[Reader] = None
+        self._reader: Optional[StreamReader] = None
 
     def __len__(self) -> int:
         """Return the number of samples in an epoch."""
@@ -43,18 +43,14 @@ class StreamSource:
         """Return the samples at the places `indices`, which ascend; a smaller one than before restarts the stream."""
         places: List[int] = indices.tolist()
         if self._reader is None or self._reader.place > places[0]:
-            self._reader = self.read(0, _HELD_OUT_EPOCH)
+            self._reader = StreamReader(self.dataset, 0, _HELD_OUT_EPOCH, self._samples)
         return collate([self._reader.at(place) for place in places])
 
-    def read(self, seed: int, epoch: int) -> "Reader":
-        """Return a reader at the beginning of `epoch`, counted from 0."""
-        return Reader(self._dataset, seed, epoch, self._samples)
 
-
-class Reader:
+class StreamReader:
     """One epoch of the stream. Every generator is seeded before each sample, even before one that is skipped."""
 
-    def __init__(self, dataset: Any, seed: int, epoch: int, samples: int) -> None:
+    def __init__(self, dataset: Iterable[object], seed: int, epoch: int, samples: int) -> None:
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(max(0, epoch))
         self._seed, self._epoch, self._samples = seed, epoch, samples
@@ -62,24 +58,21 @@ class Reader:
         self._stream = iter(dataset)
         self.place = 0  # of the next sample
 
-    def at(self, place: int) -> Any:
+    def at(self, place: int) -> object:
         """Return the sample at `place`, reading up to it. Raises UserError if the stream ends before."""
         while True:
             seed_everything(key(self._seed, STREAM, self._epoch, self.place) >> 32)
             try:
                 sample = next(self._stream)
             except StopIteration:
-                raise self._ended() from None
+                raise UserError(
+                    "the iterable Dataset ended after %d samples, and an epoch was planned with %d"
+                    % (self.place, self._samples),
+                    "give --samples %d, or let it yield more" % self.place,
+                ) from None
             self.place += 1
             if self.place > place:
                 return sample
-
-    def _ended(self) -> UserError:
-        return UserError(
-            "the iterable Dataset ended after %d samples, and an epoch was planned with %d"
-            % (self.place, self._samples),
-            "give --samples %d, or let it yield more" % self.place,
-        )
 
 
 class Share(IterableDataset):  # type: ignore[type-arg] # not generic in torch 1.10
@@ -90,12 +83,12 @@ class Share(IterableDataset):  # type: ignore[type-arg] # not generic in torch 1
 
     def __iter__(self) -> Iterator[Tuple[Nested, Nested]]:
         """Yield the blocks in order."""
-        reader: Optional[Reader] = None
+        reader: Optional[StreamReader] = None
         slots = self._counts.slots(self._instance).tolist()
         for first in range(self._start, self._end, self._counts.device_iterations):
             epoch, within = self._counts.place(first)
             if reader is None or within == 0:
-                reader = self._source.read(self._counts.seed, epoch)
+                reader = StreamReader(self._source.dataset, self._counts.seed, epoch, len(self._source))
             updates = range(within, within + min(self._counts.device_iterations, self._end - first))
             places = [update * self._counts.global_batch + slot for update in updates for slot in slots]
             yield collate([reader.at(place) for place in places])
@@ -115,44 +108,39 @@ def shares(
         yield nested.convert(lambda tensor: tensor.pin_memory(), block) if pin else block
 
 
-def as_source(data: Any, samples: Optional[int] = None) -> Source:
+def as_source(data: object, samples: Optional[int] = None) -> Source:
     """Return `data` as a source: one of ours as it is, a user's own Dataset wrapped. Raises UserError.
 
     `samples` is the length of an epoch of an iterable one.
     """
+    given: Any = data
     if hasattr(data, "gather"):
-        source: Source = data
+        source: Source = given
         return source
     if is_stream(data):
-        return as_stream(data, samples)
+        try:
+            return StreamSource(given, len(given) if samples is None else samples)
+        except TypeError:
+            raise UserError(
+                "open_data returned an iterable Dataset (%s) without __len__, so the length of an epoch is unknown"
+                % type(data).__name__,
+                "give --samples",
+            ) from None
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return DatasetSource(data)
+        return DatasetSource(given)
     raise UserError(
-        ("open_data returned %s, which can neither be indexed (__len__ and __getitem__) nor iterated over")
+        "open_data returned %s, which can neither be indexed (__len__ and __getitem__) nor iterated over"
         % type(data).__name__,
         "return a Dataset, a ShardSource or a TensorSource",
     )
 
 
-def as_stream(dataset: Any, samples: Optional[int]) -> StreamSource:
-    """Return the iterable `dataset` as a source of `samples` per epoch, else of its own length. Raises UserError."""
-    try:
-        return StreamSource(dataset, len(dataset) if samples is None else samples)
-    except TypeError:
-        raise UserError(
-            ("open_data returned an iterable Dataset (%s) without __len__, so the length of an epoch is unknown")
-            % type(dataset).__name__,
-            "give --samples",
-        ) from None
-
-
-def length_of(dataset: Any) -> Optional[int]:
+def length_of(dataset: object) -> Optional[int]:
     """Return the length of a held-out Dataset that has none and can only be iterated over, by reading it; else None."""
-    if not is_stream(dataset) or hasattr(dataset, "__len__"):
-        return None
-    return sum(1 for _ in dataset)
+    given: Any = dataset
+    return sum(1 for _ in given) if is_stream(dataset) and not hasattr(dataset, "__len__") else None
 
 
-def is_stream(data: Any) -> bool:
+def is_stream(data: object) -> bool:
     """Return whether `data` can only be iterated over. torch's IterableDataset inherits a __getitem__ that raises."""
     return isinstance(data, IterableDataset) or (hasattr(data, "__iter__") and not hasattr(data, "__getitem__"))

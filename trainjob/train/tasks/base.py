@@ -40,7 +40,7 @@ import torch
 from trainjob.contract.errors import UserError
 from trainjob.data import synthetic
 from trainjob.data.checking import check_at_start
-from trainjob.data.manifest import ENCODED, IMAGES, MADE_UP, PYTHON_DOCS, TOKENS, Manifest, find
+from trainjob.data.manifest import ENCODED, IMAGES, MADE_UP, PYTHON_DOCS, TOKENS, find
 from trainjob.data.shards import DataSet, Shards, TokenSet, open_by_name
 from trainjob.data.sizes import Sizes
 from trainjob.data.tokens import PythonDocs
@@ -52,7 +52,7 @@ Shape = Tuple[Optional[int], ...]
 
 
 class TaskData(NamedTuple):
-    """What a task trains on. `train` and `held_out` are a source of ours or a Dataset."""
+    """The data of a task. `train` and `held_out` are a source of ours or a Dataset."""
 
     train: Any
     held_out: Any = None  # None: no evaluation
@@ -82,7 +82,7 @@ class Task(Protocol):
 
 
 class DataPlace:
-    """Where a task finds its data."""
+    """The data that a job names, and what a task needs to know in order to open it."""
 
     def __init__(
         self,
@@ -116,7 +116,18 @@ class DataPlace:
         if self.name == MADE_UP and find(self.name, self.folder) is None:
             return self._made_up(shape, classes)
         data_set = self._opened(self.name)
-        _check_fit(data_set.require(IMAGES, ENCODED).manifest, shape, classes)
+        manifest = data_set.require(IMAGES, ENCODED).manifest
+        if shape is not None and any(size not in (None, actual) for size, actual in zip(shape, manifest.shape)):
+            raise UserError(
+                "data set %s has images of shape %s (channels, height, width) and the task takes %s"
+                % (manifest.name, _sizes(manifest.shape), _sizes(shape)),
+                "use another data set or another task",
+            )
+        if classes is not None and manifest.classes > classes:
+            raise UserError(
+                "data set %s has %d classes and the task distinguishes %d" % (manifest.name, manifest.classes, classes),
+                "use another data set, or give the task more classes",
+            )
         return data_set
 
     def token_data(self, context: int, vocabulary: int) -> TaskData:
@@ -163,20 +174,6 @@ class DataPlace:
         if self.samples is not None:
             sizes = sizes._replace(samples=self.samples, held_out=max(1, self.samples // 4))
         return synthetic.MadeUp(sizes)
-
-
-def _check_fit(manifest: Manifest, shape: Optional[Shape], classes: Optional[int]) -> None:
-    if shape is not None and any(size not in (None, actual) for size, actual in zip(shape, manifest.shape)):
-        raise UserError(
-            ("data set %s has images of shape %s (channels, height, width) and the task takes %s")
-            % (manifest.name, _sizes(manifest.shape), _sizes(shape)),
-            "use another data set or another task",
-        )
-    if classes is not None and manifest.classes > classes:
-        raise UserError(
-            "data set %s has %d classes and the task distinguishes %d" % (manifest.name, manifest.classes, classes),
-            "use another data set, or give the task more classes",
-        )
 
 
 def _sizes(shape: Shape) -> str:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Dict
-
-import torch
 from torch import nn
-from torch.nn import functional
 
 from trainjob.contract.errors import UserError
 from trainjob.train.samples.augmentation import ShiftAndFlip
 from trainjob.train.tasks.base import DataPlace, TaskData
-from trainjob.train.tasks.images import image_data
+from trainjob.train.tasks.images import ImageClassifier, image_data
 
 _SHAPE = (1, 8, 8)
 _CLASSES = 10
 
 
-class DigitsCnn:
+class DigitsCnn(ImageClassifier):
     """Two convolutions and two linear layers; `width` channels in the first, twice as many in the second."""
 
     def __init__(self, width: int = 24, hidden: int = 64, dropout: float = 0.1, shift: int = 1) -> None:
@@ -47,11 +43,3 @@ class DigitsCnn:
     def open_data(self, place: DataPlace) -> TaskData:
         """Return the digits; training images are shifted by up to `shift` pixels."""
         return image_data(place.data_set(_SHAPE, _CLASSES), ShiftAndFlip(self.shift) if self.shift else None)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross-entropy."""
-        return functional.cross_entropy(outputs, targets)
-
-    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> Dict[str, torch.Tensor]:
-        """Return the share of images that are classified correctly."""
-        return {"accuracy": (outputs.argmax(1) == targets).to(torch.float32).mean()}

@@ -1,8 +1,8 @@
-"""What tasks with images share: normalisation on the device, and the splits of their data set as sources."""
+"""Parts of tasks with images: normalisation on the device, the splits of a data set as sources, loss and metric."""
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Dict, Optional, Union
 
 import torch
 from torch.nn import functional
@@ -12,6 +12,18 @@ from trainjob.data.shards import DataSet
 from trainjob.train.samples.crops import CropSource, RawImages, ResizedCrop
 from trainjob.train.samples.sources import Augment, ShardSource, Source
 from trainjob.train.tasks.base import TaskData
+
+
+class ImageClassifier:
+    """The loss and the metric of a task that classifies images."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the mean cross-entropy."""
+        return functional.cross_entropy(outputs, targets)
+
+    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """Return the share of images that are classified correctly."""
+        return {"accuracy": (outputs.argmax(1) == targets).to(torch.float32).mean()}
 
 
 class Normalise:
@@ -46,18 +58,18 @@ def image_data(
 
     The images of a `ResizedCrop` have its size already.
     """
+
+    def source(name: str) -> Source:
+        split = data_set.split(name)
+        if data_set.manifest.kind == ENCODED:
+            return CropSource(split.images, split.labels, augment)
+        if isinstance(augment, ResizedCrop):
+            return CropSource(RawImages(split.images), split.labels, augment)
+        return ShardSource(split, augment)
+
     return TaskData(
-        train=_source(data_set, "train", augment),
-        held_out=_source(data_set, "test", augment) if "test" in data_set.manifest.splits else None,
+        train=source("train"),
+        held_out=source("test") if "test" in data_set.manifest.splits else None,
         normalise=Normalise(data_set, None if isinstance(augment, ResizedCrop) else size),
         identity=data_set.identity(),
     )
-
-
-def _source(data_set: DataSet, name: str, augment: Union[Augment, ResizedCrop, None]) -> Source:
-    split = data_set.split(name)
-    if data_set.manifest.kind == ENCODED:
-        return CropSource(split.images, split.labels, augment)
-    if isinstance(augment, ResizedCrop):
-        return CropSource(RawImages(split.images), split.labels, augment)
-    return ShardSource(split, augment)

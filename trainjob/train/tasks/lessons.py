@@ -5,21 +5,21 @@ Its time goes into loading single samples, as in the lessons. It is meant for me
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Tuple
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils.data import Dataset
 
 from trainjob.train.samples.draws import DATA, key
 from trainjob.train.tasks.base import DataPlace, TaskData
+from trainjob.train.tasks.images import ImageClassifier
 
 _DIFFERENT = 1000  # images; further ones repeat them
 _CLASSES = 10
 
 
-class Lessons:
+class Lessons(ImageClassifier):
     """Random images of 3 × 32 × 32 bytes; pooling and two linear layers."""
 
     def build_model(self) -> nn.Module:
@@ -29,15 +29,8 @@ class Lessons:
 
     def open_data(self, place: DataPlace) -> TaskData:
         """Return as many images as the job plans, the same on every instance; none are held out."""
-        return TaskData(train=Images(place.samples or _DIFFERENT, place.seed), normalise=_normalise)
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the mean cross-entropy."""
-        return functional.cross_entropy(outputs, targets)
-
-    def metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> Dict[str, torch.Tensor]:
-        """Return the share of images that are classified correctly."""
-        return {"accuracy": (outputs.argmax(1) == targets).to(torch.float32).mean()}
+        train = Images(place.samples or _DIFFERENT, place.seed)
+        return TaskData(train, normalise=lambda images, dtype: images.to(dtype) / 127.5 - 1.0)
 
 
 class Images(Dataset):  # type: ignore[type-arg] # not generic in torch 1.10
@@ -56,7 +49,3 @@ class Images(Dataset):  # type: ignore[type-arg] # not generic in torch 1.10
         """Return image and label."""
         image, label = self._images[number % _DIFFERENT], self._labels[number % _DIFFERENT]
         return (image.flip(2) if torch.rand(()) < 0.5 else image), label
-
-
-def _normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return images.to(dtype) / 127.5 - 1.0

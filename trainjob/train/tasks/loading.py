@@ -7,16 +7,17 @@ import inspect
 import sys
 import typing
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any, Callable, Dict, Mapping, Tuple
 
-from trainjob.contract.errors import UserError
-from trainjob.contract.suggest import did_you_mean, nearest
+from trainjob.contract.errors import UserError, did_you_mean, nearest
 from trainjob.train.tasks.base import Task
 
 _NEEDED = ("build_model", "open_data", "loss")
+_PLAIN = (bool, int, float, str)  # types of options
+_EXAMPLES = {bool: "true", int: "32", float: "0.5", str: "word"}
 
 
-def load(entry: str, options: Dict[str, Any], project: Path) -> Task:
+def load(entry: str, options: Mapping[str, object], project: Path) -> Task:
     """Return the task that `entry` names, built with `options`. Raises UserError if there is no such task.
 
     Errors raised by the user's own module or constructor pass through unchanged.
@@ -47,32 +48,20 @@ def load_attribute(entry: str, project: Path, kind: str) -> Any:
             "a %s is a built-in name or module:attribute, and this is %r" % (kind, entry),
             "write it as module:attribute",
         )
-    return _attribute(_module(module_name, project, kind), attribute, module_name)
-
-
-def _module(name: str, project: Path, kind: str) -> Any:
     if project.is_dir() and str(project) not in sys.path:
         sys.path.append(str(project))
     try:
-        return importlib.import_module(name)
+        found = module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         # If the task's module imports another one that is missing, that error names it already.
-        if error.name is None or not (name + ".").startswith(error.name + "."):
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
-        raise _not_found(name, project, kind) from None
-
-
-def _not_found(name: str, project: Path, kind: str) -> UserError:
-    hint = did_you_mean(name, [path.stem for path in project.glob("*.py")])
-    return UserError(
-        "the %s's module %s is not found: looked in the project %s and among the packages of this Python (%s)."
-        % (kind, name, project, sys.executable),
-        "%sIs the file part of the project (git add it)?" % hint,
-    )
-
-
-def _attribute(module: Any, attribute: str, module_name: str) -> Any:
-    found = module
+        hint = did_you_mean(module_name, [path.stem for path in project.glob("*.py")])
+        raise UserError(
+            "the %s's module %s is not found: looked in the project %s and among the packages of this Python (%s)."
+            % (kind, module_name, project, sys.executable),
+            "%sIs the file part of the project (git add it)?" % hint,
+        ) from None
     for word in attribute.split("."):
         if not hasattr(found, word):
             known = [name for name in vars(found) if not name.startswith("_")]
@@ -83,23 +72,29 @@ def _attribute(module: Any, attribute: str, module_name: str) -> Any:
     return found
 
 
-_PLAIN = (bool, int, float, str)
-
-
-def check(task: str, build: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+def check(task: str, build: Callable[..., object], options: Mapping[str, object]) -> Dict[str, object]:
     """Return `options` as `build` takes them. Raises UserError for an unknown name or a value of the wrong type."""
-    parameters = dict(inspect.signature(build).parameters)
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    parameters = inspect.signature(build).parameters
+    is_open = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    checked = dict(options)
     for name, value in options.items():
         if name in parameters:
-            options = dict(options, **{name: _fitting(task, name, value, _types(build, parameters[name]))})
-        elif not open_ended:
-            raise _unknown(task, name, parameters)
-    _check_required(task, parameters, options)
-    return options
+            checked[name] = _fitting(task, name, value, _types(build, parameters[name]))
+        elif not is_open:
+            known = [parameter for parameter in parameters if parameter not in ("args", "kwargs")]
+            if not known:
+                raise UserError("task %s has no options, and was given %s" % (task, name), "leave --set out")
+            hint = did_you_mean(name, known)
+            cure = "%s has %s" % (hint + "It" if hint else "it", ", ".join(known))
+            raise UserError("task %s has no option %s" % (task, name), cure)
+    for name, parameter in parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_named and parameter.default is parameter.empty and name not in options:
+            raise UserError("task %s needs its option %s" % (task, name), "give --set %s=…" % name)
+    return checked
 
 
-def _types(build: Any, parameter: inspect.Parameter) -> Tuple[type, ...]:
+def _types(build: Callable[..., object], parameter: inspect.Parameter) -> Tuple[type, ...]:
     """Return the plain types that the option may have; none if it has neither a default nor an annotation."""
     if isinstance(parameter.default, _PLAIN):
         return (type(parameter.default),)
@@ -111,7 +106,7 @@ def _types(build: Any, parameter: inspect.Parameter) -> Tuple[type, ...]:
     return tuple(kind for kind in hints if kind in _PLAIN)
 
 
-def _fitting(task: str, name: str, value: Any, types: Tuple[type, ...]) -> Any:
+def _fitting(task: str, name: str, value: object, types: Tuple[type, ...]) -> object:
     if not types or value is None or type(value) in types:
         return value
     if float in types and type(value) is int:
@@ -123,23 +118,3 @@ def _fitting(task: str, name: str, value: Any, types: Tuple[type, ...]) -> Any:
         "option %s of task %s takes %s and was given %r (%s)" % (name, task, expected, value, type(value).__name__),
         "give --set %s=%s" % (name, _EXAMPLES[types[0]]),
     )
-
-
-_EXAMPLES = {bool: "true", int: "32", float: "0.5", str: "word"}
-
-
-def _unknown(task: str, name: str, parameters: Dict[str, inspect.Parameter]) -> UserError:
-    known = [parameter for parameter in parameters if parameter not in ("args", "kwargs")]
-    if not known:
-        return UserError("task %s has no options, and was given %s" % (task, name), "leave --set out")
-    hint = did_you_mean(name, known)
-    return UserError(
-        "task %s has no option %s" % (task, name), "%s has %s" % (hint + "It" if hint else "it", ", ".join(known))
-    )
-
-
-def _check_required(task: str, parameters: Dict[str, inspect.Parameter], options: Dict[str, Any]) -> None:
-    positional = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    for name, parameter in parameters.items():
-        if parameter.kind in positional and parameter.default is parameter.empty and name not in options:
-            raise UserError("task %s needs its option %s" % (task, name), "give --set %s=…" % name)

@@ -15,7 +15,7 @@ from trainjob.train.tasks.base import DataPlace, TaskData
 _FIRST_WEIGHTS = 0.02  # their standard deviation
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Causal self-attention and a perceptron, each behind a norm and beside a shortcut."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
@@ -55,7 +55,7 @@ class Gpt(nn.Module):
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(DecoderBlock(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         for module in self.modules():

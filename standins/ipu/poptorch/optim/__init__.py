@@ -11,7 +11,7 @@ from poptorch.errors import Error
 _Type = Optional[torch.dtype]
 
 
-def _stated(**values: Any) -> Dict[str, Any]:
+def _stated(**values: object) -> Dict[str, Any]:
     """Return the values that are not None: torch's own defaults stand in for the others."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -26,7 +26,7 @@ _ADAPTIVE = (
 
 
 class VariableAttributes:
-    """Which attributes can change after compiling: those given to the constructor, and lr always."""
+    """The attributes that can change after compiling: those given to the constructor, and lr always."""
 
     def __init__(self, variable: List[str], allowed: List[str]) -> None:
         self._variable, self._allowed = set(variable) | {"lr"}, allowed
@@ -52,7 +52,7 @@ class VariableAttributes:
 
 
 class Optimizer:
-    """What only the IPU has. None stands for the default."""
+    """The settings that only the IPU has. None stands for the default."""
 
     loss_scaling: float = 1.0
     accum_type: torch.dtype = torch.float32
@@ -63,7 +63,7 @@ class Optimizer:
     _loaded: Optional[Dict[str, Any]] = None  # state that a model must give its device
     _reader: Any = None  # gives the state that is on a device
 
-    def _begin(self, base: Any, params: Any, arguments: Dict[str, Any], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
+    def _begin(self, base: Any, params: Any, arguments: Dict[str, object], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
         """Begin as torch's `base`, with its own defaults for None; `extras` are the arguments that it doesn't have."""
         apart = {name: arguments.pop(name, None) for name in extras}
         named = [*_stated(**arguments), *_stated(**apart)]
@@ -71,7 +71,7 @@ class Optimizer:
         self._keep(**apart)
         self.variable_attrs = VariableAttributes(named, [*arguments, *extras])
 
-    def _keep(self, **extras: Any) -> None:
+    def _keep(self, **extras: object) -> None:
         for name, value in _stated(**extras).items():
             if name.endswith("accum_type") and value not in (torch.float16, torch.float32):
                 raise AssertionError("%s is torch.float16 or torch.float32, and not %s" % (name, value))
@@ -112,7 +112,7 @@ class Optimizer:
         return dict(kept, _loaded=self.state_dict().get("ipu_state"))
 
 
-def accumulates_in_half(optimizer: Any) -> bool:
+def accumulates_in_half(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether gradients add up in float16; SGD's combined variant takes no notice of accum_type."""
     is_combined = getattr(optimizer, "use_combined_accum", False)
     return not is_combined and getattr(optimizer, "accum_type", None) is torch.float16
@@ -166,7 +166,7 @@ class Adam(Optimizer, torch.optim.Adam):
         eps: Optional[float] = None,
         weight_decay: Optional[float] = None,
         amsgrad: Optional[bool] = None,
-        **more: Any,
+        **more: object,
     ) -> None:
         self._begin(
             torch.optim.Adam,
@@ -186,7 +186,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         eps: Optional[float] = None,
         weight_decay: Optional[float] = None,
         amsgrad: Optional[bool] = None,
-        **more: Any,
+        **more: object,
     ) -> None:
         self._begin(
             torch.optim.AdamW,
@@ -209,7 +209,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         momentum: Optional[float] = None,
         centered: Optional[bool] = None,
         use_tf_variant: bool = False,
-        **more: Any,
+        **more: object,
     ) -> None:
         self.use_tf_variant = use_tf_variant
         self._begin(
@@ -230,13 +230,13 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         max_weight_norm: Optional[float] = None,
-        **more: Any,
+        **more: object,
     ) -> None:
         limit = float("inf") if max_weight_norm is None else max_weight_norm
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "max_weight_norm": limit}
         extras = (*_ADAPTIVE, "bias_correction")
         self._begin(torch.optim.Optimizer, params, dict(more, defaults=settings), extras)
 
-    def step(self, closure: Any = None) -> Any:  # noqa: ARG002 - torch's form
+    def step(self, closure: object = None) -> Any:  # noqa: ARG002 - torch's form
         """Raise: weights are updated by the device."""
         raise RuntimeError("poptorch.optim.LAMB updates weights on the IPU only: hand it to poptorch.trainingModel")

@@ -9,40 +9,30 @@ from __future__ import annotations
 
 import copy
 import time
-from typing import Generator, List, Sequence
+from typing import Dict, Generator, List, Sequence, Tuple
 
 import torch
+from torch.utils.data import Dataset
 
-from trainjob.train.engines.base import Engine, Flags, Outcome, Parts, Pending
+from trainjob.train.engines.base import Engine, Outcome, Parts, Pending
 from trainjob.train.engines.horovod_world import HorovodWorld
-from trainjob.train.engines.ipu import layout as ipu_layout
-from trainjob.train.engines.ipu import loading as ipu_loading
 from trainjob.train.engines.ipu import model as ipu_model
 from trainjob.train.engines.ipu import options as ipu_options
 from trainjob.train.engines.trial import refuse_unused, try_out
 from trainjob.train.optimizers import parameter_groups
 from trainjob.train.recording.state import State, load_model, model_tensors
 from trainjob.train.samples import nested
-from trainjob.train.samples.batches import Block
+from trainjob.train.samples.arithmetic import Arithmetic
+from trainjob.train.samples.batches import Block, seeded_indices
 from trainjob.train.samples.batches import blocks as gathered
 from trainjob.train.samples.nested import Nested
-from trainjob.train.samples.sources import DatasetSource, Source
+from trainjob.train.samples.sources import DatasetSource, MapDataset, SeededDataset, Source, collate
+from trainjob.train.stopping import Flags
 
 
 def build(parts: Parts) -> Engine:
     """Return the engine; all instances must build it together."""
     return IpuEngine(parts)
-
-
-class Read(Pending):
-    """An outcome that is already available."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self._outcome = outcome
-
-    def read(self) -> Outcome:
-        """Return it."""
-        return self._outcome
 
 
 class IpuEngine:
@@ -58,12 +48,18 @@ class IpuEngine:
         self._input_type, weight_type = ipu_model.types(parts.settings.precision)
         # A separate copy, made before the host uses it, because it may cache values in the host's type.
         on_device = copy.deepcopy(parts.normalise) if parts.settings.eight_bit_io else None
-        self.metric_names = self._try_out()
+        # One micro batch on the host in 32 bits.
+        inputs, targets = parts.trial
+        parts.model.train()
+        tried = try_out(parts.task, parts.model, self._normalised(inputs, torch.float32), targets)
+        if tried.unused and not parts.settings.allow_unused_parameters:
+            raise refuse_unused(tried.unused)
+        self.metric_names = tried.metric_names
         self.model = parts.model.to(weight_type)
         poptorch = self.ipus.poptorch
         ipu_model.split(poptorch, self.model, parts.task, parts.settings.ipus_per_replica)
         self.world.synchronise(list(model_tensors(self.model).values()))
-        ipu_layout.check(self.ipus)
+        ipu_model.check_layout(self.ipus)
         self._wrapped = ipu_model.OnDevice(self.model, parts.task, on_device, poptorch.identity_loss)
         self._optimizer = ipu_options.build_optimizer(
             poptorch, parameter_groups(self.model, parts.task), parts.settings
@@ -73,47 +69,60 @@ class IpuEngine:
         self._training = poptorch.trainingModel(self._wrapped.train(), self._options, self._optimizer)
         self._evaluation = ipu_model.Evaluation(self.ipus, self._wrapped, parts)
         if parts.trace is not None:
-            parts.trace.model(self.model, not _draws(self.model), False)
-
-    def _try_out(self) -> List[str]:
-        """Return the metrics' names, after trying one micro batch on the host in 32 bits."""
-        inputs, targets = self.parts.trial
-        self.parts.model.train()
-        tried = try_out(self.parts.task, self.parts.model, self._normalised(inputs, torch.float32), targets)
-        if tried.unused and not self.settings.allow_unused_parameters:
-            raise refuse_unused(tried.unused)
-        return tried.metric_names
+            # An IPU has its own generator for layers that draw random numbers.
+            kinds = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
+            drawing = [layer for layer in self.model.modules() if isinstance(layer, kinds)]
+            is_repeatable = not any(getattr(layer, "p", 1.0) > 0 for layer in drawing)
+            parts.trace.model(self.model, is_repeatable, False)
 
     # -- training ------------------------------------------------------------------------------
 
     def blocks(self, source: Source, start: int, end: int) -> Generator[Block, None, None]:
-        """Return this instance's blocks, prepared ahead."""
-        counts, instance, workers = self.parts.counts, self.world.rank, self.settings.workers
-        if isinstance(source, DatasetSource):
-            poptorch = self.ipus.poptorch
-            return ipu_loading.blocks(poptorch, self._options, source, counts, instance, start, end, workers)
-        return gathered(source, counts, instance, start, end)
+        """Yield this instance's blocks; those of a user's own Dataset come through poptorch's asynchronous loader."""
+        counts, instance = self.parts.counts, self.world.rank
+        if not isinstance(source, DatasetSource):
+            yield from gathered(source, counts, instance, start, end)
+            return
+        poptorch = self.ipus.poptorch
+        loader = poptorch.DataLoader(
+            self._options,
+            Reordered(source.dataset, counts, instance, start, end),
+            batch_size=counts.micro_batch,
+            shuffle=False,
+            num_workers=self.settings.workers,
+            persistent_workers=False,
+            # Every instance already requests its own samples only.
+            auto_distributed_partitioning=False,
+            mode=poptorch.DataLoaderMode.Async,
+            async_options={"load_indefinitely": False},
+            collate_fn=collate,
+        )
+        try:
+            for number, (inputs, targets) in enumerate(loader):
+                yield Block(start + number * counts.device_iterations, counts.device_iterations, inputs, targets)
+        finally:
+            loader.terminate()
 
     def train(self, block: Block, flags: Flags) -> Pending:
         """Make the updates of `block`; they are complete on return."""
-        self._take_device()
-        self._set_learning_rate(block.first_update)
-        results = self._training(self._as_sent(block.inputs), block.targets)
-        if self.parts.trace is not None:
-            self._trace(block)
-        return Read(self._outcome(results, block, flags))
-
-    def _set_learning_rate(self, update: int) -> None:
-        rate = self.parts.learning_rate(update)
+        self._evaluation.let_go()
+        if self._training.isCompiled() and not self._training.isAttachedToDevice():
+            self._training.attachToDevice()
+        rate = self.parts.learning_rate(block.first_update)
         if rate != self._rate:
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
             self._training.setOptimizer(self._optimizer)
             self._rate = rate
+        results = self._training(self._as_sent(block.inputs), block.targets)
+        if self.parts.trace is not None:
+            self._trace(block)
+        outcome = self._outcome(results, block, flags)
+        return lambda: outcome
 
     def _outcome(self, results: Sequence[torch.Tensor], block: Block, flags: Flags) -> Outcome:
         """Return loss and metrics of each update: means over its micro batches and over the instances."""
-        means = [ipu_layout.by_update(result, block.updates).double().mean(1) for result in results]
+        means = [result.reshape(block.updates, -1).double().mean(1) for result in results]
         if self.settings.loss_is_summed:
             means[0] = means[0] / self.settings.micro_batch
         signals = torch.tensor([float(flags.stop), float(flags.stale)], dtype=torch.float64)
@@ -167,11 +176,6 @@ class IpuEngine:
         self._training.compile(self._as_sent(inputs), targets)
         self._evaluation.compile(self._as_sent)
 
-    def _take_device(self) -> None:
-        self._evaluation.let_go()
-        if self._training.isCompiled() and not self._training.isAttachedToDevice():
-            self._training.attachToDevice()
-
     # -- evaluation ----------------------------------------------------------------------------
 
     @property
@@ -220,7 +224,22 @@ class IpuEngine:
             self._training.copyWeightsToHost()
 
 
-def _draws(model: torch.nn.Module) -> bool:
-    """Return whether a layer draws random numbers; an IPU has its own generator for them."""
-    dropping = (torch.nn.modules.dropout._DropoutNd, torch.nn.RReLU)
-    return any(isinstance(layer, dropping) and getattr(layer, "p", 1.0) > 0 for layer in model.modules())
+class Reordered(Dataset):  # type: ignore[type-arg] # not generic in torch 1.10
+    """The samples that one instance takes in updates `start` to `end`, in order and by number."""
+
+    def __init__(self, dataset: MapDataset, counts: Arithmetic, instance: int, start: int, end: int) -> None:
+        self._dataset = SeededDataset(dataset)
+        self._counts, self._instance, self._start, self._end = counts, instance, start, end
+        self._of_update: Dict[int, List[Tuple[int, int]]] = {}
+
+    def __len__(self) -> int:
+        return (self._end - self._start) * self._counts.share
+
+    def __getitem__(self, number: int) -> object:
+        """Return the sample at position `number`, made with the seed of its update and place."""
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        update, place = divmod(number, self._counts.share)
+        if update not in self._of_update:  # only the current one is kept: samples are requested in order
+            self._of_update = {update: seeded_indices(self._counts, self._instance, self._start + update, 1)}
+        return self._dataset[self._of_update[update][place]]

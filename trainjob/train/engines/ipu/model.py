@@ -1,27 +1,39 @@
-"""The task's model as an IPU runs it: with normalisation, loss and metrics on the device, split over IPUs."""
+"""Models as IPUs run them: the task's, with normalisation, loss and metrics on the device, and a test of the layout.
+
+How poptorch lays a combined batch out over device iterations, replicas and accumulation is not documented. The engine
+assumes only this: device iterations are outermost, so that the samples of an update lie together and updates are in
+order; results are laid out like inputs; gradients are summed over all replicas of all instances. Which replica takes
+which micro batch of an update makes no difference to the weights.
+"""
 
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, List, Optional, Tuple
+from types import ModuleType
+from typing import Callable, List, Optional, Tuple
 
 import torch
 from torch import nn
 
 from trainjob.contract.errors import UserError
 from trainjob.train.engines.base import Parts
-from trainjob.train.engines.ipu.options import Ipus, evaluation_options
+from trainjob.train.engines.ipu.options import Ipus, evaluation_options, training_options
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
 from trainjob.train.tasks.base import Task
 
 Normalise = Callable[[Nested, torch.dtype], Nested]
+IdentityLoss = Callable[..., torch.Tensor]  # poptorch.identity_loss
+
+_STEP = 2.0**-10  # of the test of the layout; exact in every type
 
 
 class OnDevice(nn.Module):
     """Maps inputs, as sent to the device, to outputs; with targets, to the loss and the metrics of the micro batch."""
 
-    def __init__(self, model: nn.Module, task: Task, normalise: Optional[Normalise], identity_loss: Any) -> None:
+    def __init__(
+        self, model: nn.Module, task: Task, normalise: Optional[Normalise], identity_loss: IdentityLoss
+    ) -> None:
         super().__init__()
         self.model = model
         # A function instead of the task, so that copying the model does not copy whatever the task holds.
@@ -43,7 +55,7 @@ class OnDevice(nn.Module):
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
 
-def _judge(task: Task, identity_loss: Any) -> Callable[[Nested, Nested], Tuple[torch.Tensor, ...]]:
+def _judge(task: Task, identity_loss: IdentityLoss) -> Callable[[Nested, Nested], Tuple[torch.Tensor, ...]]:
     def judge(outputs: Nested, targets: Nested) -> Tuple[torch.Tensor, ...]:
         loss = identity_loss(task.loss(outputs, targets), reduction="mean")
         metrics = task.metrics(outputs, targets)
@@ -61,7 +73,7 @@ def types(precision: str) -> Tuple[torch.dtype, torch.dtype]:
     return kinds[inputs], kinds[weights]
 
 
-def split(poptorch: Any, model: nn.Module, task: Task, ipus: int) -> None:
+def split(poptorch: ModuleType, model: nn.Module, task: Task, ipus: int) -> None:
     """Split the model over several IPUs at the layers that the task names. Raises UserError for a wrong number."""
     names: List[str] = list(getattr(task, "split_points", ()))
     if ipus == 1:
@@ -83,8 +95,9 @@ class Evaluation:
 
     def __init__(self, ipus: Ipus, wrapped: torch.nn.Module, parts: Parts) -> None:
         self._parts = parts
-        # In evaluation mode, whatever the mode of the training model; the weights are shared.
-        self._wrapped = _sharing_weights(wrapped).eval()
+        # A copy in evaluation mode, whatever the mode of the training model, that shares parameters and buffers.
+        shared = {id(tensor): tensor for tensor in [*wrapped.parameters(), *wrapped.buffers()]}
+        self._wrapped = copy.deepcopy(wrapped, shared).eval()
         options = evaluation_options(ipus)
         self.batch = parts.settings.micro_batch * ipus.replicas * max(1, parts.settings.ipus_per_replica)
         self._inference = ipus.poptorch.inferenceModel(self._wrapped, options)
@@ -120,12 +133,6 @@ class Evaluation:
             self._inference.detachFromDevice()
 
 
-def _sharing_weights(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a module that shares its parameters and buffers."""
-    tensors = [*module.parameters(), *module.buffers()]
-    return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
-
-
 def _padded(inputs: Nested, size: int) -> Nested:
     """Return inputs padded to `size` samples by repeating the first one."""
 
@@ -134,3 +141,51 @@ def _padded(inputs: Nested, size: int) -> Nested:
         return torch.cat([tensor, tensor[:1].expand(missing, *tensor.shape[1:])]) if missing > 0 else tensor
 
     return nested.convert(pad, inputs)
+
+
+class _Probe(nn.Module):
+    """Returns its inputs, each with the weight, which every update moves by the number of micro batches."""
+
+    def __init__(self, poptorch: ModuleType, ipus: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, 1))
+        self._loss = poptorch.identity_loss
+        stages = [poptorch.BeginBlock(nn.Identity(), ipu_id=number) for number in range(1, ipus)]
+        self.stages = nn.ModuleList(stages)
+
+    def forward(self, numbers: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(1, 1) → the same, the weight as (1, 1), and the loss."""
+        for stage in self.stages:
+            numbers = stage(numbers)
+        return numbers + 0.0, self.weight + 0.0 * numbers, self._loss(self.weight.sum(), reduction="sum")
+
+
+def check_layout(ipus: Ipus) -> None:
+    """Train a model of one weight, and raise UserError if the results contradict this module's assumption.
+
+    All instances must call it together. If the job only compiles, so does this.
+    """
+    poptorch, settings = ipus.poptorch, ipus.settings
+    per_update = ipus.replicas * settings.accumulation
+    if settings.device_iterations * per_update * settings.instances == 1:
+        return
+    probe = _Probe(poptorch, settings.ipus_per_replica)
+    optimizer = poptorch.optim.SGD(probe.parameters(), lr=_STEP, momentum=0.0, use_combined_accum=False)
+    options = training_options(ipus, reduction="sum").showCompilationProgressBar(False)
+    program = poptorch.trainingModel(probe, options, optimizer)
+    numbers = torch.arange(float(settings.device_iterations * per_update)).view(-1, 1)
+    if ipus.compile_only:
+        program.compile(numbers)
+        return
+    returned, weights, _ = program(numbers)
+    program.destroy()
+    steps = torch.arange(float(settings.device_iterations)).repeat_interleave(per_update)
+    expected = -steps * _STEP * settings.replicas * settings.accumulation
+    if not torch.equal(returned.float(), numbers) or not torch.allclose(weights.float().flatten(), expected):
+        raise UserError(
+            "this poptorch lays out a combined batch differently from what engine ipu assumes, or does not sum "
+            "gradients over all replicas, so nothing was trained. A test program with numbered micro batches got them "
+            "back as %s, with weights %s where %s were expected."
+            % (returned.flatten().tolist(), weights.flatten().tolist(), expected.tolist()),
+            "Use --device-iterations 1, and report it",
+        )

@@ -1,10 +1,12 @@
-"""poptorch.Options and poptorch's optimizer, made from the job's settings."""
+"""The SDK's modules: how instances meet, and poptorch's options and optimizer made from the job's settings."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from types import ModuleType
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 import torch
 
@@ -12,17 +14,57 @@ from trainjob.contract import environment
 from trainjob.contract.errors import UserError
 from trainjob.contract.optimizers import optimizer_options
 from trainjob.records.job import TrainSettings
-from trainjob.train.engines.ipu.world import under_poprun
+from trainjob.train.engines import horovod_world
 from trainjob.train.optimizers import Groups, with_betas
+from trainjob.train.world import RankPlace, World
 
 _CACHES = ("POPTORCH_CACHE_DIR", "POPDIST_EXECUTABLE_CACHE_PATH")
+# A new optimizer is a new row, and a name in the row of engine ipu in planning/engines.py.
+OPTIMIZERS = {"sgd": "SGD", "adamw": "AdamW", "lamb": "LAMB"}
+# The lessons' factor: without it, float16 gradients of a loss near 1 underflow.
+LOSS_SCALING = 1000.0
+# Where poptorch.optim keeps the IPU's part of a state_dict.
+_STATE_PARTS = ("ipu_state", "ipu_param")
+
+
+def join(place: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> World:
+    """Return the world of the instances that poprun started; without poprun, of this one alone. Raises UserError."""
+    if environ.get(environment.COMPILE_ONLY):
+        return World(place._replace(rank=0, local_rank=0, size=1))
+    popdist = under_poprun()
+    if popdist is None:
+        if place.size == 1:
+            return World(place)
+        raise UserError(
+            "%d instances of engine ipu were started without poprun, and several processes need poprun and popdist"
+            % place.size,
+            "start them with poprun, or drive several replicas by one process (--replicas with --instances 1)",
+        )
+    if hasattr(popdist, "init"):  # since SDK 3.0
+        popdist.init()
+    actual = (popdist.getInstanceIndex(), popdist.getNumInstances())
+    if actual != (place.rank, place.size):
+        raise UserError(
+            "poprun takes this process for instance %d of %d and the launcher for rank %d of %d"
+            % (*actual, place.rank, place.size),
+            "start the instances with the job script only",
+        )
+    return horovod_world.join(place, environ, timeout_seconds)
+
+
+def under_poprun() -> Optional[ModuleType]:
+    """Return the module popdist if poprun started this process, else None."""
+    if importlib.util.find_spec("popdist") is None:
+        return None
+    popdist = importlib.import_module("popdist")
+    return popdist if popdist.isPopdistEnvSet() else None
 
 
 class Ipus(NamedTuple):
     """The SDK's modules, and what all models of this instance share."""
 
-    poptorch: Any
-    popdist: Optional[Any]  # None without poprun
+    poptorch: ModuleType
+    popdist: Optional[ModuleType]  # None without poprun
     settings: TrainSettings
     instance: int
     compile_only: bool
@@ -43,19 +85,13 @@ def open_ipus(settings: TrainSettings, instance: int) -> Ipus:
             "name the SDK and its virtualenv in the cluster file (sdk.path and sdk.venv), or "
             "try the job with trainjob rehearse",
         ) from None
-    compile_only = bool(os.environ.get(environment.COMPILE_ONLY))
-    ipus = Ipus(poptorch, under_poprun(), settings, instance, compile_only)
-    _refuse_other_replicas(ipus)
-    return ipus
-
-
-def _refuse_other_replicas(ipus: Ipus) -> None:
-    if ipus.popdist is not None and ipus.popdist.getNumTotalReplicas() != ipus.settings.replicas:
+    popdist = under_poprun()
+    if popdist is not None and popdist.getNumTotalReplicas() != settings.replicas:
         raise UserError(
-            "job.json plans %d replicas and poprun was given %d"
-            % (ipus.settings.replicas, ipus.popdist.getNumTotalReplicas()),
+            "job.json plans %d replicas and poprun was given %d" % (settings.replicas, popdist.getNumTotalReplicas()),
             "start the instances with the job script only",
         )
+    return Ipus(poptorch, popdist, settings, instance, bool(os.environ.get(environment.COMPILE_ONLY)))
 
 
 def training_options(ipus: Ipus, reduction: Optional[str] = None) -> Any:
@@ -91,27 +127,33 @@ def _options(ipus: Ipus) -> Any:
     return options
 
 
-# The lessons' factor: without it, float16 gradients of a loss near 1 underflow.
-LOSS_SCALING = 1000.0
-# Where poptorch.optim keeps the IPU's part of a state_dict.
-_STATE_PARTS = ("ipu_state", "ipu_param")
-
-
-def build_optimizer(poptorch: Any, groups: Groups, settings: TrainSettings) -> Any:
+def build_optimizer(poptorch: ModuleType, groups: Groups, settings: TrainSettings) -> torch.optim.Optimizer:
     """Return the optimizer that the settings name. Raises UserError for one that PopTorch does not have."""
-    make = OPTIMIZERS.get(settings.optimizer)
-    if make is None:
+    name = settings.optimizer
+    if name not in OPTIMIZERS:
         names = ", ".join(sorted(OPTIMIZERS))
-        raise UserError("PopTorch has no optimizer %s" % settings.optimizer, "choose one of %s" % names)
-    options = optimizer_options(settings.optimizer, settings.optimizer_options, settings.momentum)
-    more: Dict[str, Any] = {} if settings.clip_norm is None else {"max_grad_norm": settings.clip_norm}
+        raise UserError("PopTorch has no optimizer %s" % name, "choose one of %s" % names)
+    options = optimizer_options(name, settings.optimizer_options, settings.momentum)
+    values: Dict[str, object] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    if settings.clip_norm is not None:
+        values["max_grad_norm"] = settings.clip_norm
     if settings.precision.endswith(".16"):
-        more.update(loss_scaling=LOSS_SCALING, accum_type=torch.float16)
-    values = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, **more}
-    return make(poptorch.optim, groups, settings, options, values)
+        values.update(loss_scaling=LOSS_SCALING, accum_type=torch.float16)
+        if name != "sgd":
+            values["first_order_momentum_accum_type"] = torch.float16
+            values["second_order_momentum_accum_type"] = torch.float32
+    if name == "sgd":
+        # What is given can change after compiling, which costs time on the device.
+        values.update({option: value for option, value in options.items() if value})
+        # With separate accumulators the reduction follows the option and is not folded into the velocity.
+        values.update(momentum=settings.momentum, use_combined_accum=False)
+    elif name == "lamb" or settings.optimizer_options:
+        values.update(with_betas(options))
+    optimizer: torch.optim.Optimizer = getattr(poptorch.optim, OPTIMIZERS[name])(groups, **values)
+    return optimizer
 
 
-def optimizer_state(optimizer: Any) -> Dict[str, torch.Tensor]:
+def optimizer_state(optimizer: torch.optim.Optimizer) -> Dict[str, torch.Tensor]:
     """Return the state that poptorch reads from the device, as "ipu_state:name" → tensor.
 
     It is empty before SDK 2.6. A part is None until the model is compiled.
@@ -124,40 +166,10 @@ def optimizer_state(optimizer: Any) -> Dict[str, torch.Tensor]:
     }
 
 
-def load_optimizer(optimizer: Any, tensors: Dict[str, torch.Tensor]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Dict[str, torch.Tensor]) -> None:
     """Give the optimizer a state that `optimizer_state` returned; poptorch writes it to the device."""
     parts: Dict[str, Dict[str, torch.Tensor]] = {part: {} for part in _STATE_PARTS}
     for key, value in tensors.items():
         part, _, name = key.partition(":")
         parts[part][name] = value
     optimizer.load_state_dict({**optimizer.state_dict(), **parts})
-
-
-Values = Dict[str, Any]
-
-
-def _sgd(optimizers: Any, groups: Groups, settings: TrainSettings, options: Values, values: Values) -> Any:
-    # What is given can change after compiling, which costs time on the device.
-    given = {name: value for name, value in options.items() if value}
-    # With separate accumulators the reduction follows the option and is not folded into the velocity.
-    return optimizers.SGD(groups, momentum=settings.momentum, use_combined_accum=False, **given, **values)
-
-
-def _adamw(optimizers: Any, groups: Groups, settings: TrainSettings, options: Values, values: Values) -> Any:
-    given = with_betas(options) if settings.optimizer_options else {}
-    return optimizers.AdamW(groups, **given, **_adaptive(values))
-
-
-def _lamb(optimizers: Any, groups: Groups, _settings: TrainSettings, options: Values, values: Values) -> Any:
-    return optimizers.LAMB(groups, **with_betas(options), **_adaptive(values))
-
-
-def _adaptive(values: Values) -> Values:
-    if "accum_type" not in values:
-        return values
-    types = {"first_order_momentum_accum_type": torch.float16, "second_order_momentum_accum_type": torch.float32}
-    return {**values, **types}
-
-
-# A new optimizer is a new row, and a name in the row of engine ipu in planning/engines.py.
-OPTIMIZERS: Dict[str, Callable[..., Any]] = {"sgd": _sgd, "adamw": _adamw, "lamb": _lamb}

@@ -12,7 +12,7 @@ from horovod.torch.world import world
 
 
 class Op(NamedTuple):
-    """How tensors of several processes become one."""
+    """The operation that makes one tensor of those of several processes."""
 
     name: str
 
@@ -31,27 +31,27 @@ class Compression:
 
 
 def allreduce(
-    tensor: Any,
+    tensor: torch.Tensor,
     average: Optional[bool] = None,
     name: Optional[str] = None,
-    compression: Any = Compression.none,  # noqa: ARG001 - everything goes as it is
+    compression: object = Compression.none,  # noqa: ARG001 - everything goes as it is
     op: Optional[Op] = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,  # noqa: ARG001 - all processes are the only set
+    process_set: object = global_process_set,  # noqa: ARG001 - all processes are the only set
 ) -> Any:
     """Return the mean over all processes, or what `op` says."""
     return allreduce_(tensor.clone(), average, name, op, prescale_factor, postscale_factor)
 
 
 def allreduce_(
-    tensor: Any,
+    tensor: torch.Tensor,
     average: Optional[bool] = None,
     name: Optional[str] = None,  # noqa: ARG001 - Horovod's form
     op: Optional[Op] = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,  # noqa: ARG001
+    process_set: object = global_process_set,  # noqa: ARG001
 ) -> Any:
     """Put the mean over all processes, or what `op` says, into `tensor`, and return it. Raises NotImplementedError."""
     chosen = _chosen(average, op)
@@ -68,31 +68,31 @@ def allreduce_(
 
 
 def grouped_allreduce(
-    tensors: Iterable[Any],
+    tensors: Iterable[torch.Tensor],
     average: Optional[bool] = None,
     name: Optional[str] = None,
-    compression: Any = Compression.none,  # noqa: ARG001
+    compression: object = Compression.none,  # noqa: ARG001
     op: Optional[Op] = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-    process_set: Any = global_process_set,  # noqa: ARG001
+    process_set: object = global_process_set,  # noqa: ARG001
 ) -> List[Any]:
     """Return a list: `allreduce` of each tensor."""
     scales = (prescale_factor, postscale_factor)
     return [allreduce_(tensor.clone(), average, name, op, *scales) for tensor in tensors]
 
 
-def grouped_allreduce_(tensors: Iterable[Any], average: Optional[bool] = None, **more: Any) -> List[Any]:
+def grouped_allreduce_(tensors: Iterable[torch.Tensor], average: Optional[bool] = None, **more: Any) -> List[Any]:
     """Return the tensors, each after `allreduce_`."""
     return [allreduce_(tensor, average, **more) for tensor in tensors]
 
 
-def broadcast(tensor: Any, root_rank: int, name: Optional[str] = None, process_set: Any = None) -> Any:
+def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: object = None) -> Any:
     """Return the tensor that process `root_rank` has."""
     return broadcast_(tensor.clone(), root_rank, name, process_set)
 
 
-def broadcast_(tensor: Any, root_rank: int, name: Optional[str] = None, process_set: Any = None) -> Any:  # noqa: ARG001
+def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: object = None) -> Any:  # noqa: ARG001
     """Give `tensor` the values that it has on process `root_rank`, and return it."""
     with torch.no_grad():
         values = tensor.contiguous().clone()
@@ -101,7 +101,7 @@ def broadcast_(tensor: Any, root_rank: int, name: Optional[str] = None, process_
     return tensor
 
 
-def broadcast_parameters(params: Any, root_rank: int, process_set: Any = None) -> None:
+def broadcast_parameters(params: Any, root_rank: int, process_set: object = None) -> None:
     """Give a model's state_dict, or named parameters, the values that they have on process `root_rank`."""
     named: Iterable[Tuple[str, Any]] = params.items() if isinstance(params, dict) else params
     for name, tensor in sorted(named, key=lambda pair: pair[0]):
@@ -109,7 +109,12 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: Any = None) -
             broadcast_(tensor, root_rank, name, process_set)
 
 
-def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = None, process_set: Any = None) -> Any:  # noqa: ARG001
+def broadcast_object(
+    obj: object = None,
+    root_rank: int = 0,
+    name: Optional[str] = None,  # noqa: ARG001
+    process_set: object = None,  # noqa: ARG001
+) -> Any:
     """Return the object that process `root_rank` has."""
     mine = _pickled(obj) if world().rank == root_rank else torch.empty(0, dtype=torch.uint8)
     length = broadcast(torch.tensor([len(mine)]), root_rank)
@@ -117,14 +122,19 @@ def broadcast_object(obj: Any = None, root_rank: int = 0, name: Optional[str] = 
     return _unpickled(broadcast(received, root_rank))
 
 
-def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None, process_set: Any = None) -> None:  # noqa: ARG001
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: object = None,  # noqa: ARG001
+    process_set: object = None,  # noqa: ARG001
+) -> None:
     """Give an optimizer the state that it has on process `root_rank`."""
     state: Dict[str, Any] = broadcast_object(optimizer.state_dict(), root_rank)
     if world().rank != root_rank:
         optimizer.load_state_dict(state)
 
 
-def allgather(tensor: Any, name: Optional[str] = None, process_set: Any = None) -> Any:  # noqa: ARG001 - as above
+def allgather(tensor: torch.Tensor, name: Optional[str] = None, process_set: object = None) -> Any:  # noqa: ARG001 - as above
     """Return the tensors of all processes joined along the first dimension, which may differ in length."""
     tensor = tensor.contiguous()
     lengths = [int(found.item()) for found in world().group.gather(torch.tensor([tensor.shape[0]]))]
@@ -133,24 +143,24 @@ def allgather(tensor: Any, name: Optional[str] = None, process_set: Any = None) 
     return torch.cat([part[:length] for part, length in zip(world().group.gather(padded), lengths)])
 
 
-def allgather_object(obj: Any, name: Optional[str] = None, process_set: Any = None) -> List[Any]:  # noqa: ARG001
+def allgather_object(obj: object, name: Optional[str] = None, process_set: object = None) -> List[Any]:  # noqa: ARG001
     """Return the objects of all processes, in order."""
     mine = _pickled(obj)
     lengths = allgather(torch.tensor([len(mine)])).tolist()
     return [_unpickled(part) for part in allgather(mine).split(lengths)]
 
 
-def barrier(process_set: Any = None) -> None:  # noqa: ARG001
+def barrier(process_set: object = None) -> None:  # noqa: ARG001
     """Wait until all processes are here."""
     allreduce_(torch.zeros(1), op=Sum)
 
 
-def synchronize(handle: Any) -> Any:
+def synchronize(handle: object) -> Any:
     """Return what an asynchronous collective gave: each is over when it returns its handle."""
     return handle
 
 
-def poll(handle: Any) -> bool:  # noqa: ARG001 - Horovod's form
+def poll(handle: object) -> bool:  # noqa: ARG001 - Horovod's form
     """Return True."""
     return True
 
@@ -170,11 +180,11 @@ def _chosen(average: Optional[bool], op: Optional[Op]) -> Op:
     return chosen
 
 
-def _pickled(value: Any) -> Any:
+def _pickled(value: object) -> Any:
     written = io.BytesIO()
     pickle.dump(value, written)
     return torch.tensor(list(written.getvalue()), dtype=torch.uint8)
 
 
-def _unpickled(data: Any) -> Any:
+def _unpickled(data: torch.Tensor) -> Any:
     return pickle.loads(bytes(data.tolist()))  # noqa: S301 - what another process of this very run has sent

@@ -1,4 +1,4 @@
-"""Which process this is among how many: as Open MPI, poprun or horovodrun say it."""
+"""The rank of this process and the number of processes: as Open MPI, poprun or horovodrun say it."""
 
 from __future__ import annotations
 

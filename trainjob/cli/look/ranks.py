@@ -1,0 +1,119 @@
+"""trainjob usage, stacks and shell: looks at the ranks of one run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from trainjob.cli.command import command, json_option, run_argument
+from trainjob.watch import show
+
+if TYPE_CHECKING:
+    from trainjob.observe.usage import RankUsage
+
+_NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
+
+
+@command("trainjob usage last", "trainjob usage k3xq --json")
+@run_argument
+@json_option
+def usage(run: str, as_json: bool) -> None:
+    """Show how much CPU, memory and devices the ranks of a run use: means and maxima of its newest attempt.
+
+    Samples are taken every usage_every_s seconds (cluster file), the first ones sooner.
+    """
+    from trainjob.observe import arrays, index
+    from trainjob.observe.usage import of_run
+
+    paths = index.find(run)
+    arrays.refuse_whole(paths, "usage")
+    ranks = of_run(paths)
+    if as_json:
+        show.as_json([one.as_json() for one in ranks])
+        return
+    first = ranks[0]
+    click.echo(f"{paths.id} · attempt {first.attempt} · {first.samples} samples in {show.seconds(first.seconds)}")
+    show.table(
+        ("RANK", "HOST", "CPUS", "MEMORY", "DEVICE", "BUSY", "DEVICE MEMORY", "POWER", ""), map(_usage_row, ranks)
+    )
+    if any(one.uses_much_less for one in ranks):
+        click.echo("< uses less than half as much as the median rank: `trainjob stacks` shows where it is")
+
+
+def _usage_row(one: RankUsage) -> list[str]:
+    return [
+        str(one.rank),
+        one.host,
+        "-" if one.cpu_cores is None else f"{one.cpu_cores:.2f} of {one.cpus} (most {one.most_cpu_cores:.2f})",
+        _of(one.most_memory_bytes, one.memory_limit_bytes),
+        ", ".join(one.devices) or "-",
+        "-" if one.device_use is None else f"{one.device_use:.0%}",
+        _of(one.most_device_memory_bytes, one.device_memory_total_bytes),
+        "-" if one.power_w is None else f"{one.power_w:.0f} W",
+        "<" if one.uses_much_less else "",
+    ]
+
+
+def _of(most: int | None, limit: int | None) -> str:
+    if most is None:
+        return "-"
+    return show.size(most) if limit is None else f"{show.size(most)} of {show.size(limit)}"
+
+
+@command("trainjob stacks last", "trainjob stacks k3xq --rank 3")
+@run_argument
+@click.option("--rank", type=int, help="Only this rank.")
+@click.option("--limit-s", type=click.FloatRange(min=1), default=75.0, help="Seconds to wait for answers.")
+@json_option
+def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
+    """Show where the Python code of every rank is right now, in all its threads and processes.
+
+    Works for tasks and for commands of your own, on every kind of cluster. The ranks are not disturbed. For a run that
+    has ended, the stacks that were kept last are shown: for one that hung, those at that time.
+    """
+    from trainjob.observe import arrays, index
+    from trainjob.observe.stacks import of_run
+
+    paths = index.find(run)
+    arrays.refuse_whole(paths, "stacks")
+    answers = of_run(paths, limit_s)
+    shown = [one for one in answers.stacks if rank in (None, one.rank)]
+    if as_json:
+        show.as_json([asdict(one) for one in shown])
+    else:
+        if not answers.are_current:
+            click.echo(f"{paths.id} does not run: these stacks are {show.seconds(time.time() - shown[0].time)} old")
+        for one in shown:
+            click.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
+            for process in one.processes:
+                click.echo(show.visible(f"  process {process.pid} ({process.state}): {process.command}"))
+                for line in (process.stack or _NO_STACK).splitlines():
+                    click.echo(show.visible(f"    {line}"))
+    answers.refuse_silent(paths, rank)
+
+
+@command(
+    "trainjob shell k3xq --rank 3",
+    "trainjob shell last -- nvidia-smi",
+    context_settings={"ignore_unknown_options": True},
+)
+@run_argument
+@click.argument("words", nargs=-1, metavar="[-- COMMAND…]", help="A command instead of a shell, after --.")
+@click.option("--rank", type=int, default=0, help="Next to this rank.")
+def shell(run: str, words: tuple[str, ...], rank: int) -> None:
+    """Open a shell next to a rank of a running run: on its host, in its folder, with its environment.
+
+    Under Slurm it is a step of the job that takes nothing from the ranks; in containers it runs inside the rank's.
+    The exit code is that of the shell.
+    """
+    from trainjob.machines import process
+    from trainjob.observe import arrays, index
+    from trainjob.observe.shell import command as next_to_rank
+
+    paths = index.find(run)
+    arrays.refuse_whole(paths, "shell")
+    raise click.exceptions.Exit(process.show(next_to_rank(paths, rank, words, terminal=sys.stdin.isatty())))

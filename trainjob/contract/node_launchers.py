@@ -1,0 +1,227 @@
+"""Launchers that start the ranks of their node themselves: torchrun, accelerate, deepspeed, composer, tune.
+
+A job starts such a command once per node. Each launcher learns where its node stands through what it reads: variables,
+else options behind its own words. What the user states wins, and is refused where it contradicts the plan. Sources: the
+launchers' own code (torch 2.13, accelerate 1.15, deepspeed 0.19, composer 0.32, torchtune 0.6, JAX 0.10).
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from trainjob.contract.errors import UserError
+
+# The file that a launcher reads the nodes from, in the run directory.
+HOST_FILE = "hostfile"
+
+
+class Node(NamedTuple):
+    """A node, and what a launcher on it must know of the others."""
+
+    nodes: int
+    node_rank: int
+    ranks: int  # that its launcher starts
+    address: str  # where the ranks of all nodes meet
+    port: int
+    run_id: str
+    host_file: str  # a path for HOST_FILE
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks on all nodes."""
+        return self.nodes * self.ranks
+
+
+class NodeLauncher(NamedTuple):
+    """A launcher: the words that start it, and how it is told about its node."""
+
+    name: str
+    words: Tuple[str, ...]  # a program and its sub-command, or a module of `python -m`
+    nodes_options: Tuple[str, ...]  # how a user states the number of nodes
+    ranks_options: Tuple[str, ...]  # the number of ranks per node
+    world_options: Tuple[str, ...] = ()  # or the number of all ranks
+    alone_options: Tuple[str, ...] = ()  # that its node is the only one
+    starts_cpu_ranks: bool = True
+    options: Callable[[Node, Sequence[str]], List[str]] = lambda _node, _own: []
+
+
+def _accelerate(node: Node, own: Sequence[str]) -> List[str]:
+    modes = ("--multi_gpu", "--multi-gpu", "--cpu", "--use_fsdp", "--use_deepspeed", "--use_megatron_lm", "--tpu")
+    has_mode = any(stated(own, option) is not None for option in (*modes, "--config_file", "--config-file"))
+    return [
+        *([] if has_mode or node.world_size == 1 else ["--multi_gpu"]),
+        *("--num_machines", str(node.nodes), "--machine_rank", str(node.node_rank)),
+        *("--num_processes", str(node.world_size)),
+        *("--main_process_ip", node.address, "--main_process_port", str(node.port)),
+    ]
+
+
+def _deepspeed(node: Node, _own: Sequence[str]) -> List[str]:
+    # It compares names with nothing under --no_ssh: each node finds itself by its number.
+    return [
+        *("--hostfile", node.host_file, "--no_ssh", "--node_rank", str(node.node_rank)),
+        *("--master_addr", node.address, "--master_port", str(node.port)),
+    ]
+
+
+def _tune(node: Node, _own: Sequence[str]) -> List[str]:
+    # Without an option of torchrun's it starts one process, and without this one it takes its node for the only one.
+    return ["--rdzv_endpoint", "%s:%d" % (node.address, node.port)]
+
+
+_TORCHRUN_NODES, _TORCHRUN_RANKS = ("--nnodes",), ("--nproc-per-node", "--nproc_per_node")
+_ALONE = ("--standalone",)
+
+LAUNCHERS = (
+    NodeLauncher("torchrun", ("torchrun",), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+    NodeLauncher("torchrun", ("torch.distributed.run",), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+    NodeLauncher("torchrun", ("torch.distributed.launch",), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+    NodeLauncher("tune run", ("tune", "run"), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, options=_tune),
+    NodeLauncher(
+        *("accelerate launch", ("accelerate", "launch"), ("--num_machines", "--num-machines"), ()),
+        world_options=("--num_processes", "--num-processes"),
+        options=_accelerate,
+        starts_cpu_ranks=False,  # except through mpirun
+    ),
+    NodeLauncher(
+        *("accelerate launch", ("accelerate.commands.launch",), ("--num_machines", "--num-machines"), ()),
+        world_options=("--num_processes", "--num-processes"),
+        options=_accelerate,
+        starts_cpu_ranks=False,  # except through mpirun
+    ),
+    NodeLauncher(
+        "deepspeed", ("deepspeed",), ("--num_nodes",), ("--num_gpus", "--num_accelerators"), options=_deepspeed
+    ),
+    NodeLauncher("composer", ("composer",), (), ("-n", "--nproc"), world_options=("--world_size",)),
+)
+# Programs that start another one, whose words follow their own options.
+_WRAPPERS = ("uv", "poetry", "pixi", "conda", "mamba", "micromamba", "env", "exec", "time")
+
+
+class Found(NamedTuple):
+    """A launcher in a command."""
+
+    launcher: NodeLauncher
+    end: int  # where its own words end, and its options begin
+
+    def own_options(self, command: Sequence[str]) -> List[str]:
+        """Return the words behind the launcher's own, up to the script: its options are among them."""
+        return list(command[self.end :])
+
+
+def find(command: Sequence[str]) -> Optional[Found]:
+    """Return the launcher that a command begins with, behind `python -m` and `uv run` too; None if there is none."""
+    words = [PurePath(word).name if index == 0 else word for index, word in enumerate(command)]
+    for start, word in enumerate(words):
+        if word == "-m":
+            return _at(words, start + 1)
+        found = _at(words, start)
+        if found is not None:
+            return found
+        # Only a wrapper and its options, or a Python and its own, stand before a launcher.
+        if word.endswith(".py") or not (words[0] in _WRAPPERS or words[0].startswith("python")):
+            return None
+    return None
+
+
+def _at(words: Sequence[str], start: int) -> Optional[Found]:
+    for launcher in LAUNCHERS:
+        end = start + len(launcher.words)
+        if tuple(words[start:end]) == launcher.words:
+            return Found(launcher, end)
+    return None
+
+
+def stated(options: Sequence[str], option: str) -> Optional[str]:
+    """Return the value of an option that is given as `--name VALUE` or `--name=VALUE`: "" for a flag, None without it.
+
+    The search ends at the first word of the script's own, as far as that can be told: a word that ends in .py, or "--".
+    """
+    for index, word in enumerate(options):
+        if word == "--" or word.endswith(".py"):
+            return None
+        if word == option:
+            following = options[index + 1] if index + 1 < len(options) else ""
+            return "" if following.startswith("-") or following.endswith(".py") else following
+        if word.startswith(option + "="):
+            return word[len(option) + 1 :]
+    return None
+
+
+def contradiction(command: Sequence[str], nodes: int, ranks: int) -> Optional[Tuple[str, str]]:
+    """Return a contradiction between the launcher's options and the plan, and its cure; None if there is none.
+
+    `ranks` is the number of ranks per node.
+    """
+    found = find(command)
+    if found is None:
+        return None
+    launcher, own = found.launcher, found.own_options(command)
+    if nodes > 1:
+        for option in launcher.alone_options:
+            if stated(own, option) is not None:
+                return (
+                    "%s says that each node trains alone, and the job has %d nodes" % (option, nodes),
+                    "take %s out" % option,
+                )
+    for options, needed, what in (
+        (launcher.nodes_options, nodes, "nodes"),
+        (launcher.ranks_options, ranks, "ranks on each node"),
+        (launcher.world_options, nodes * ranks, "ranks"),
+    ):
+        for option in options:
+            value = stated(own, option)
+            if value is not None and value.isdigit() and int(value) != needed:
+                return (
+                    "%s is %s, and the job has %d %s" % (option, value, needed, what),
+                    "take %s out: the job states it" % option,
+                )
+    return None
+
+
+def refuse_contradiction(command: Sequence[str], nodes: int, ranks: int) -> None:
+    """Raise UserError if the launcher's options contradict the plan."""
+    found = contradiction(command, nodes, ranks)
+    if found is not None:
+        raise UserError(*found, code="launcher-contradicts-plan")
+
+
+def environment(node: Node) -> Dict[str, str]:
+    """Return what launchers read: torchrun and tune (PET_), composer and Lightning (NODE_RANK …), JAX.
+
+    RANK and LOCAL_RANK are not among it: a launcher gives its ranks theirs.
+    """
+    endpoint = "%s:%d" % (node.address, node.port)
+    return {
+        "NNODES": str(node.nodes),
+        "NODE_RANK": str(node.node_rank),
+        "NPROC_PER_NODE": str(node.ranks),
+        "LOCAL_WORLD_SIZE": str(node.ranks),
+        "WORLD_SIZE": str(node.world_size),
+        "MASTER_ADDR": node.address,
+        "MASTER_PORT": str(node.port),
+        "PET_NNODES": str(node.nodes),
+        "PET_NODE_RANK": str(node.node_rank),
+        "PET_NPROC_PER_NODE": str(node.ranks),
+        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_RDZV_ID": node.run_id,
+        "JAX_COORDINATOR_ADDRESS": endpoint,
+        # Under Slurm JAX would take one device for each process.
+        "JAX_LOCAL_DEVICE_IDS": ",".join(str(number) for number in range(node.ranks)),
+    }
+
+
+def on_node(command: Sequence[str], node: Node) -> List[str]:
+    """Return the words of `command` on `node`: the launcher's options before those that the user states, which win."""
+    found = find(command)
+    if found is None:
+        return list(command)
+    own = found.own_options(command)
+    added = found.launcher.options(node, own)
+    return [*command[: found.end], *added, *own]
+
+
+def host_file(nodes: int, ranks: int) -> str:
+    """Return the text of HOST_FILE, for launchers that read one. The names mean nothing."""
+    return "".join("node-%d slots=%d\n" % (number, ranks) for number in range(nodes))

@@ -1,0 +1,102 @@
+"""A rehearsed job under a private Slurm: its files, and the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.records import attempts, checkpoints, failure
+from trainjob.records.failure import Failure, tail_of_attempt
+from trainjob.records.files import read_word
+from trainjob.rehearse.base import progress_of
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
+from trainjob.rehearse.slurm.private import PrivateSlurm
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class RehearsedJob:
+    """One job. Its state is read from its files whenever it is asked for."""
+
+    slurm: PrivateSlurm
+    paths: RunPaths
+    id: str  # Slurm's
+    cluster: SlurmCluster
+    instances: int
+    trains: bool  # a task of the runtime, whose updates can be followed; else a command
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt; 0 before the first."""
+        return attempts.current(self.paths)
+
+    @property
+    def state(self) -> str:
+        """The state that the job script wrote."""
+        return read_word(self.paths.state) or "PENDING"
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first rank that failed."""
+        return failure.read(self.paths)
+
+    def update(self) -> int | None:
+        """Return the last update of the newest attempt; None before it has reported one."""
+        return progress_of(self.paths).update
+
+    def began_at(self) -> int:
+        """Return the update at which the newest attempt resumed; 0 if it started from the beginning."""
+        return progress_of(self.paths).began_at or 0
+
+    def checkpoint(self) -> int:
+        """Return the update of the newest checkpoint; 0 if there is none."""
+        newest_first = checkpoints.folders(self.paths.checkpoints)
+        return checkpoints.update_of(newest_first[0]) if newest_first else 0
+
+    def is_at_work(self) -> bool:
+        """Return whether every rank trains; for a command, whether every rank has started."""
+        if self.trains:
+            return (self.update() or 0) > self.began_at()
+        return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
+
+    def queue(self) -> list[str]:
+        """Return Slurm's state of each of our jobs that is pending, running or completing."""
+        reply = self.slurm.run(["squeue", "--noheader", "--format=%T %P"])
+        return [line.split()[0] for line in reply.text.splitlines() if line.split()[1] != PREEMPTING_PARTITION]
+
+    def nodes(self) -> list[str]:
+        """Return the nodes of the job, in order."""
+        reply = self.slurm.run(["squeue", "--noheader", f"--jobs={self.id}", "--format=%N"])
+        return self.slurm.run(["scontrol", "show", "hostnames", ",".join(reply.text.split())]).text.split()
+
+    def wait_for(self, holds: Callable[[], object], what: str, limit_s: float) -> None:
+        """Wait until `holds()`. Raises UserError if the job ends first, or after `limit_s`."""
+        cure = "Correct what these lines name, and rehearse again"
+        deadline = time.monotonic() + limit_s
+        while not holds():
+            if time.monotonic() > deadline:
+                raise UserError(f"{what}: not within {limit_s:g} s. {self.last_output()}\n", cure)
+            # Check once more: the event may have happened just before the job ended.
+            if not self.queue() and not holds():
+                raise UserError(f"the job is {self.state} before {what}. {self.last_output()}\n", cure)
+            time.sleep(_POLL_S)
+
+    def wait_for_end(self, meanwhile: Callable[[list[str]], None] = lambda _states: None) -> None:
+        """Wait until the queue is empty; until then call `meanwhile` with Slurm's states of the jobs in it."""
+        while words := self.queue():
+            meanwhile(words)
+            time.sleep(_POLL_S)
+
+    def last_output(self) -> str:
+        """Return the last output of the first rank that failed, or else of the job script."""
+        failed = self.failure
+        lines = failed.tail if failed else tail_of_attempt(self.paths.scheduler_log)
+        who = f"rank {failed.rank}" if failed else "the job script"
+        if not lines:
+            return f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"
+        return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])

@@ -1,0 +1,1 @@
+"""Batch files that others wrote: read, and diagnosed."""

@@ -1,0 +1,178 @@
+"""The statements of bash that hold other statements, and which of their commands a script runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trainjob.scripts.commands import Condition
+from trainjob.scripts.conditions import Truth, truth
+from trainjob.scripts.expansion import text_of
+from trainjob.scripts.values import Value, joined, unknown
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from trainjob.scripts.shell import Shell
+
+
+def _redirected(shell: Shell, node: Node) -> None:
+    before = len(shell.commands)
+    redirects: list[tuple[str, Value]] = []
+    for child in node.children:
+        if child.type == "heredoc_redirect":
+            redirects.extend(shell.redirect(inner) for inner in child.named_children if inner.type == "file_redirect")
+            shell.block([inner for inner in child.named_children if inner.type in ("pipeline", "command", "list")])
+        elif child.type == "file_redirect":
+            redirects.append(shell.redirect(child))
+        elif child.type == "herestring_redirect":
+            value = joined(shell.expander.value(part) for part in child.named_children)
+            for command in shell.commands[before:]:
+                command.reads = value
+        else:
+            shell.statement(child)
+    for command in shell.commands[before:]:
+        command.writes_to.extend(redirects)
+
+
+def _pipeline(shell: Shell, node: Node) -> None:
+    parts = node.named_children
+    ranges = []
+    for part in parts:
+        before = len(shell.commands)
+        shell.statement(part)
+        ranges.append((before, len(shell.commands)))
+    last = shell.commands[ranges[-1][0]].name if ranges and ranges[-1][0] < ranges[-1][1] else ""
+    for start, end in ranges[:-1]:
+        for command in shell.commands[start:end]:
+            # What runs in a shell that this pipeline starts has that shell's exit code.
+            if "called" not in command.within[len(shell.within) :]:
+                command.piped_into = command.piped_into or last
+
+
+def _list(shell: Shell, node: Node) -> None:
+    # left && right: only the last command of a chain ends a shell with `set -e`.
+    sign = next((child.type for child in node.children if child.type in ("&&", "||")), "&&")
+    left, *right = [child for child in node.named_children if child.type != "comment"]
+    shell.inside("and" if sign == "&&" else "or", left)
+    for child in right:
+        shell.inside("after-and" if sign == "&&" else "after-or", child)
+
+
+def _negated(shell: Shell, node: Node) -> None:
+    for child in node.named_children:
+        shell.inside("not", child)
+
+
+def _if(shell: Shell, node: Node) -> None:
+    branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
+    before = dict(shell.variables.values)
+    ends: list[tuple[dict[str, Value], bool]] = []
+    outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
+    taken, tests = Truth(holds=False), ""
+    for number, branch in enumerate(branches):
+        condition, body = _halves(branch)
+        verdict = Truth(holds=None) if branch.type == "else_clause" else truth(condition, shell.expander)
+        tests += " ".join(text_of(part) for part in condition)
+        shell.conditions = (*outer_conditions, Condition(node.start_byte, number, tests))
+        for part in condition:
+            shell.inside("condition", part)
+        never = taken.holds is True or verdict.holds is False
+        shell.dead = outer_dead or (taken.always if taken.holds else never and verdict.always)
+        shell.within = (*outer_within, "if")
+        shell.block(body)
+        shell.within = outer_within
+        ends.append((dict(shell.variables.values), not never))
+        shell.variables.values = dict(before)
+        taken = verdict if verdict.holds else taken
+    shell.conditions, shell.dead = outer_conditions, outer_dead
+    _merge(shell, before, ends)
+
+
+def _merge(shell: Shell, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]]) -> None:
+    """Keep what the last branch that may be taken has set, and what the others set as alternatives."""
+    for end, possible in ends:
+        for name, value in end.items():
+            if before.get(name) == value:
+                continue
+            kept = shell.variables.values.get(name)
+            if possible:
+                shell.variables.values[name] = value
+            replaced = kept if possible else value
+            if replaced is not None and replaced != shell.variables.values.get(name):
+                shell.variables.others.setdefault(name, []).append(replaced)
+
+
+def _loop(shell: Shell, node: Node) -> None:
+    variable = node.child_by_field_name("variable")
+    if variable is not None:
+        values = [shell.expander.value(child) for child in node.children_by_field_name("value")]
+        shell.variables.set(text_of(variable), unknown(*joined(values).origins))
+    for part in node.children_by_field_name("condition"):
+        shell.inside("condition", part)
+    bodies = node.children_by_field_name("body") or [child for child in node.children if child.type == "do_group"]
+    if node.type == "c_style_for_statement":
+        for name in re.findall(r"\b([A-Za-z_]\w*)\s*=[^=]", text_of(node).partition("do")[0]):
+            shell.variables.set(name, unknown())
+    tests = " ".join(text_of(part) for part in node.children_by_field_name("condition")).strip("; ")
+    for body in bodies:
+        shell.inside("endless" if node.type == "while_statement" and tests in ("true", ":", "[ 1 ]") else "loop", body)
+
+
+def _case(shell: Shell, node: Node) -> None:
+    before = dict(shell.variables.values)
+    ends = []
+    for item in node.named_children:
+        if item.type == "case_item":
+            shell.inside("if", item)
+            ends.append((dict(shell.variables.values), True))
+            shell.variables.values = dict(before)
+    _merge(shell, before, ends)
+
+
+def _function(shell: Shell, node: Node) -> None:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if name is not None and body is not None:
+        shell.functions[text_of(name)] = body
+
+
+def _declaration(shell: Shell, node: Node) -> None:
+    keyword = text_of(node.children[0])
+    exports = keyword == "export" or any(
+        text_of(child) == "-x" for child in node.named_children if child.type == "word"
+    )
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            shell.assign(child, exports=exports)
+        elif exports and child.type == "variable_name":
+            shell.variables.exported.add(text_of(child))
+
+
+def _halves(branch: Node) -> tuple[list[Node], list[Node]]:
+    """Return the condition and the body of a branch."""
+    inner = [child for child in branch.children if child.type not in ("elif_clause", "else_clause", "fi", "comment")]
+    if branch.type == "else_clause":
+        return [], inner[1:]
+    then = next((at for at, child in enumerate(inner) if child.type == "then"), len(inner))
+    return [child for child in inner[1:then] if child.is_named], inner[then + 1 :]
+
+
+READERS: dict[str, Callable[[Shell, Node], None]] = {
+    "command": lambda shell, node: shell.command(node),
+    "redirected_statement": _redirected,
+    "pipeline": _pipeline,
+    "list": _list,
+    "subshell": lambda shell, node: shell.subshell(node),
+    "command_substitution": lambda shell, node: shell.subshell(node),
+    "negated_command": _negated,
+    "if_statement": _if,
+    "for_statement": _loop,
+    "c_style_for_statement": _loop,
+    "while_statement": _loop,
+    "case_statement": _case,
+    "function_definition": _function,
+    "declaration_command": _declaration,
+    "variable_assignment": lambda shell, node: shell.assign(node, exports=False),
+    "comment": lambda _shell, _node: None,
+}
