@@ -146,7 +146,10 @@ def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
     """
     if cluster.has_scheduler and cluster.accelerator == "gpu":
         count, kind = cluster.accelerators_per_host or 0, cluster.accelerator_type
-        with gpus.visible_here(redirects["TRAINJOB_PYTHON"], count, kind) as place:
+        python = redirects["TRAINJOB_PYTHON"]
+        if python == sys.executable:  # nothing else was asked for
+            python = gpus.of_path(python)
+        with gpus.visible_here(python, count, kind) as place:
             code = _shell(name, os.environ)
             for line in gpus.Usage.read(place).lines():
                 sys.stdout.write(line + "\n")

@@ -84,7 +84,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
             settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
             yield Site(dataclasses.replace(description, settings=settings), environment)
     elif rehearsal.has_gpus:
-        torch = gpus.make_ready(python)
+        torch = gpus.make_ready(python, rehearsal.say)
         with new_folder() as place:
             environment = gpus.environment(
                 place, cluster.accelerators_per_host, cluster.accelerator_type, python, torch
