@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support import runs_at_work
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import read_json_lines
+from trainjob.records import metrics
 
 POLICIES = {
     "spins 300,000 (unset)": {"GOMP_SPINCOUNT": "300000", "OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "200"},
@@ -78,7 +78,7 @@ def samples_per_s(folder: Path, environ: dict[str, str], seconds: float) -> floa
     finally:
         running.terminate()
         running.wait()
-    rates = [line["samples_per_s"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"]
+    rates = [line.samples_per_s for line in metrics.read(paths) if line.samples_per_s is not None]
     return statistics.median(rates[1:]) if len(rates) > 1 else 0.0
 
 

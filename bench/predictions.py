@@ -56,8 +56,9 @@ def _line(name: str, compared: list[dict[str, Any]]) -> str:
 
 
 def _score(folder: Path) -> None:
-    compared = json.loads(_run(folder, ["report", "--predictions", "--json"]))["runs"]
     stored = {path.parent.name: path for path in (folder / "data/trainjob/runs").glob("*/prediction.json")}
+    reports = {run: json.loads(_run(folder, ["report", run, "--json"])) for run in sorted(stored)}
+    compared = [{"id": run, **one} for run, report in reports.items() for one in report["predictions"]]
     instances = {run: json.loads(path.read_text())["instances"] for run, path in stored.items()}
     print(f"{'quantity':<34} {'runs':>4} {'in interval':>9} {'median error':>9}")
     for quantity in dict.fromkeys(one["quantity"] for one in compared):

@@ -1,31 +1,24 @@
-"""The Protocol of back ends, and the record of a submission."""
+"""The Protocol of back ends, and what they answer."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import ELEMENTS, RunPaths
+from trainjob.contract.paths import RunPaths
 from trainjob.machines.access import HERE, machine_at
 from trainjob.machines.machine import Machine
-from trainjob.records import typed
-from trainjob.records.files import DamagedError, write_json
-
-# What a back end needs to find a run again; only that back end reads its keys. For one element of an array the key
-# ELEMENT is added to that of the whole run.
-Native = dict[str, Any]
-ELEMENT = "element"
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Native, Remote
 
 
 class Liveness(Enum):
-    """What a back end knows about a run that is active according to its files."""
+    """The knowledge of a back end about a run that is active according to its files."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -37,14 +30,14 @@ class NotSubmittedError(UserError):
 
 
 class UnknownOutcomeError(UserError):
-    """A submission of which nobody knows whether it arrived, or will."""
+    """A submission that may have arrived, or may still arrive."""
 
     code = "outcome-unknown"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a back end says of one run.
+    """The answer of a back end about one run.
 
     `state` is one of contract.states, where the back end knows it: how a run has ended, or that one that ran waits
     again.
@@ -57,7 +50,7 @@ class Answer:
 
 
 class BackEnd(Protocol):
-    """One way to run a job. Modules fit this Protocol; a new one is a module and a row in backends.py.
+    """One way to run a job. Modules fit this Protocol; a new one is a module and a row in registry.py.
 
     A run of a cluster with `ssh` has its run directory on that machine: submission.json says where (`remote`), and the
     directory is complete when `start` is called.
@@ -125,89 +118,14 @@ class BackEnd(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Remote:
-    """A run directory on another machine: the host as ssh knows it, and the directory's absolute path there."""
-
-    host: str
-    user: str | None
-    folder: str
-
-    @property
-    def machine(self) -> Machine:
-        """The machine; all callers share one connection."""
-        return machine_at(self.host, self.user)
-
-
-@dataclass(frozen=True)
-class Submission:
-    """submission.json: how the newest attempt was submitted."""
-
-    backend: str
-    cluster: str
-    native: Native | None  # None: recorded, but not known to have been submitted
-    argv: list[str]
-    script: str
-    submitted_at: str  # ISO 8601, UTC
-    attempt: int  # the attempt that this submission starts
-    digest: str  # of the job and the project, to recognize a job that is submitted twice
-    project: Mapping[str, Any]
-    image_digest: str | None = None
-    cancelled_at: str | None = None  # when its cancellation began
-    is_cancelled: bool = False  # its back end has confirmed that no job runs or waits
-    remote: Remote | None = None  # None: the run directory is the one that contains this file
-    earlier: Sequence[Native] = ()  # the native ids of earlier attempts
-    after: Sequence[str] = ()  # the ids of the runs for which it waits
-    is_unknown: bool = False  # nobody knows whether its job arrived: ask the scheduler
-
-    def write(self, paths: RunPaths) -> None:
-        """Write submission.json, atomically."""
-        write_json(paths.submission, dataclasses.asdict(self))
-
-    def replace(self, **changes: Any) -> Submission:
-        """Return the submission with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
-    def of_element(self, number: int) -> Submission:
-        """Return the submission of one element of the array that this one has submitted."""
-        native = None if self.native is None else {**self.native, ELEMENT: number}
-        below = f"{ELEMENTS}/{number}"
-        remote = self.remote and dataclasses.replace(self.remote, folder=f"{self.remote.folder}/{below}")
-        return self.replace(native=native, remote=remote)
-
-
-def load_submission(paths: RunPaths) -> Submission | None:
-    """Return the record in submission.json; None for a directory that was never submitted. Raises DamagedError.
-
-    An element of an array has no file of its own before it is resumed: it was submitted with its run.
-    """
-    submission = typed.read(Submission, paths.submission)
-    if submission is None and paths.element is not None:
-        whole = load_submission(paths.whole)
-        return None if whole is None else whole.of_element(paths.element)
-    if submission is not None and not _is_a_time(submission.submitted_at):
-        raise DamagedError(f"{paths.submission.name}: submitted_at is {submission.submitted_at!r}, expected a time")
-    return submission
-
-
-def _is_a_time(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
-
-
-def read_submission(paths: RunPaths) -> Submission | None:
-    """Return the record in submission.json; None for a directory that was never submitted, or a damaged file."""
-    try:
-        return load_submission(paths)
-    except DamagedError:
-        return None
+def machine_of(remote: Remote) -> Machine:
+    """Return the machine of a remote run directory; all callers share one connection."""
+    return machine_at(remote.host, remote.user)
 
 
 def place_of(paths: RunPaths) -> tuple[Machine, str]:
     """Return the machine on which a run was submitted, and its run directory there."""
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     if submission is None or submission.remote is None:
         return HERE, str(paths.folder)
-    return submission.remote.machine, submission.remote.folder
+    return machine_of(submission.remote), submission.remote.folder

@@ -1,4 +1,4 @@
-"""Containers of a run without a scheduler: identifies their image, and leaves none behind."""
+"""The things that a run holds besides its processes: containers of one without a scheduler, and V-IPU partitions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from trainjob.backends.base import NotSubmittedError, place_of
 from trainjob.cluster.common import Container
+from trainjob.contract import package
+from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
 from trainjob.machines import process
@@ -72,6 +74,25 @@ def remove(paths: RunPaths) -> None:
             machine.run([engine, "rm", "--force", *names], check=False)
     except CommandError:
         return
+
+
+def remove_partitions(paths: RunPaths) -> None:
+    """Remove the V-IPU partitions that the run has noted as its own, and no other. Raises UserError if that fails."""
+    if not paths.job.is_file():
+        return  # an element of an array that has not begun
+    cluster = table.recorded_cluster(jobs.read(paths.job)).ipu_keys
+    if cluster is None:
+        return
+    machine, folder = place_of(paths)
+    ended = machine.run(
+        package.program_command(__file__, "remove_partitions", folder, cluster.vipu.server or ""),
+        check=False,
+    )
+    if ended.code != 0:
+        raise UserError(
+            f"run {paths.id} has ended, but its partition can't be removed from {machine.name}: {ended.stderr.strip()}",
+            "Remove it on a host that has vipu: vipu remove partition NAME",
+        )
 
 
 def _container(paths: RunPaths) -> Container | None:

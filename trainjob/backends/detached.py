@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
-from trainjob.backends import containers, vipu_partitions
-from trainjob.backends.base import Answer, Liveness, Native, place_of, read_submission
+from trainjob.backends import containers
+from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import states
@@ -26,8 +26,9 @@ from trainjob.machines.processes import Script
 from trainjob.machines.ssh import onward
 from trainjob.records import attempts
 from trainjob.records import job as jobs
-from trainjob.records.files import read_word
+from trainjob.records import submission as submissions
 from trainjob.records.job import ContractError
+from trainjob.records.submission import Native
 
 _POLL_S = 0.05
 # The time for a script's trap: it ends mpirun, removes a partition and writes two words.
@@ -52,26 +53,22 @@ def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[s
 def start(paths: RunPaths, script: str) -> Native:
     """Start the job script, and return its host and process. Raises UserError."""
     machine, folder = place_of(paths)
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     attempt = submission.attempt if submission else attempts.current(paths) + 1
     if attempt > 1:
         # A killed script could not end its ranks, which would write at the same time as the new ones.
-        _kill_all(paths, only_here=read_word(paths.state) in states.ENDED)
-    begun = processes.start(machine, folder, script, attempt, _search_path(paths, machine))
+        _kill_all(paths, only_here=attempts.state(paths) in states.ENDED)
+    search_path = ""  # the machine's own, except that of ranks under `kind: local`
+    if machine is HERE:
+        try:
+            job = jobs.read(paths.job)
+            if table.recorded_cluster(job).trains_here:
+                search_path = process.path_of_ranks(is_command=job.train is None)
+        except ContractError:
+            search_path = process.path_of_ranks(is_command=True)
+    begun = processes.start(machine, folder, script, attempt, search_path)
     remote = submission.remote if submission else None
     return {**begun._asdict(), "ssh": remote.host if remote else None, "user": remote.user if remote else None}
-
-
-def _search_path(paths: RunPaths, machine: Machine) -> str:
-    """Return the PATH of ranks under `kind: local`; empty for other kinds, which use the machine's own."""
-    if machine is not HERE:
-        return ""
-    try:
-        job = jobs.read(paths.job)
-        is_local = table.recorded_cluster(job).trains_here
-    except ContractError:
-        return process.path_of_ranks(is_command=True)
-    return process.path_of_ranks(is_command=job.train is None) if is_local else ""
 
 
 def image_digest(paths: RunPaths) -> str | None:
@@ -88,9 +85,16 @@ def ask(natives: Sequence[Native]) -> list[Answer]:
     """Return whether each job script still runs, with one command on each machine."""
     answers: dict[int, Answer] = {}
     for place in dict.fromkeys(_place(native) for native in natives):
-        mine = [number for number, native in enumerate(natives) if _place(native) == place]
-        scripts = [_script(natives[number]) for number in mine]
-        answers.update(zip(mine, _ask_machine(machine_at(*place), scripts), strict=True))
+        mine = {number: _script(native) for number, native in enumerate(natives) if _place(native) == place}
+        try:
+            alive = processes.running(machine_at(*place), list(mine.values()))
+        except UserError as error:
+            answers.update(dict.fromkeys(mine, Answer(Liveness.UNKNOWN, note=str(error))))
+            continue
+        for (number, script), is_alive in zip(mine.items(), alive, strict=True):
+            elsewhere = f"it was started on host {script.host}: log in there to see its state"
+            known = Answer(Liveness.ALIVE if is_alive else Liveness.GONE)
+            answers[number] = Answer(Liveness.UNKNOWN, note=elsewhere) if is_alive is None else known
     return [answers[number] for number in range(len(natives))]
 
 
@@ -101,20 +105,6 @@ def _place(native: Native) -> tuple[str | None, str | None]:
 
 def _script(native: Native) -> Script:
     return Script(native["pid"], native["started"], native["host"])
-
-
-def _ask_machine(machine: Machine, scripts: Sequence[Script]) -> list[Answer]:
-    try:
-        alive = processes.running(machine, scripts)
-    except UserError as error:
-        return [Answer(Liveness.UNKNOWN, note=str(error)) for _ in scripts]
-    return [_answer(script, one) for script, one in zip(scripts, alive, strict=True)]
-
-
-def _answer(script: Script, alive: bool | None) -> Answer:
-    if alive is None:
-        return Answer(Liveness.UNKNOWN, note=f"it was started on host {script.host}: log in there to see its state")
-    return Answer(Liveness.ALIVE if alive else Liveness.GONE)
 
 
 def look_for(paths: RunPaths) -> Native | None:  # noqa: ARG001 - see BackEnd
@@ -163,7 +153,9 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     failed: dict[str, str] = {}
     if script is not None and not has_ended:
         # Before mpirun ends, because the other hosts then kill launchers, and processes without the mark are lost.
-        failed = _kill_beside(paths, script)
+        beside = [host for host in hosts_of(paths) if host not in (script.host, machine.name)]
+        # The script's host may have another name in the cluster file, so the script is spared everywhere.
+        failed = _kill_on(paths, beside, spared=script)
         # The ranks before the script, whose trap can then still record how the run ended.
         processes.kill(machine, folder, spared=script)
         _is_gone_within(machine, script, _TRAP_S)
@@ -197,46 +189,41 @@ def _is_gone_within(machine: Machine, script: Script, limit_s: float) -> bool:
     return True
 
 
-def _kill_beside(paths: RunPaths, script: Script) -> dict[str, str]:
-    """Kill the run's processes on the hosts without its job script; return the hosts on which that failed, and why."""
-    machine, folder = place_of(paths)
-    hosts = [host for host in hosts_of(paths) if host not in (script.host, machine.name)]
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        # The script's host may have another name in the cluster file, so the script is spared everywhere.
-        answers = pool.map(lambda host: _kill_on(machine, folder, host, spared=script), hosts)
-    return {host: answer for host, answer in zip(hosts, answers, strict=True) if answer}
-
-
 def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, str] = MappingProxyType({})) -> None:
     """Kill every process of the run on each of its hosts; `only_here`: only on the host of the job script.
 
     `failed`: the hosts where that has just failed, and why.
     """
-    machine, folder = place_of(paths)
     containers.remove(paths)
-    hosts = [None] if only_here else [*(host for host in hosts_of(paths) if host not in failed), None]
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        failures = [*failed.values(), *pool.map(lambda host: _kill_on(machine, folder, host), hosts)]
-    if any(failures):
+    hosts = [] if only_here else [host for host in hosts_of(paths) if host not in failed]
+    failures = [*failed.values(), *_kill_on(paths, [*hosts, None]).values()]
+    if failures:
         raise UserError(
-            f"run {paths.id} may still have processes: {'; '.join(filter(None, failures))}",
+            f"run {paths.id} may still have processes: {'; '.join(failures)}",
             f"Correct that, then cancel it again: trainjob cancel {paths.id}",
         )
 
 
-def _kill_on(machine: Machine, folder: str, host: str | None, spared: Script | None = None) -> str | None:
-    """Return why the run's processes on a host could not be ended; None once none is left."""
-    deadline = time.monotonic() + _KILL_S
-    try:
-        # Until none is found: a process may have forked before the signal reached it.
-        while left := processes.kill(machine, folder, host=host, spared=spared):
-            if time.monotonic() > deadline:
-                named = ", ".join(str(pid) for pid in left)
-                return f"processes {named} on {host or machine.name} survive KILL: they wait for a disk or a device"
-            time.sleep(_POLL_S)
-    except UserError as error:
-        return f"{host or machine.name}: {error}"
-    return None
+def _kill_on(paths: RunPaths, hosts: Sequence[str | None], spared: Script | None = None) -> dict[str, str]:
+    """Kill the run's processes on these hosts (None: its machine); return why that failed, by host."""
+    machine, folder = place_of(paths)
+
+    def why_some_are_left(host: str | None) -> str | None:
+        deadline = time.monotonic() + _KILL_S
+        try:
+            # Until none is found: a process may have forked before the signal reached it.
+            while left := processes.kill(machine, folder, host=host, spared=spared):
+                if time.monotonic() > deadline:
+                    named = ", ".join(map(str, left))
+                    return f"processes {named} on {host or machine.name} survive KILL: they wait for a disk or a device"
+                time.sleep(_POLL_S)
+        except UserError as error:
+            return f"{host or machine.name}: {error}"
+        return None
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        answers = zip(hosts, pool.map(why_some_are_left, hosts), strict=True)
+        return {host or machine.name: why for host, why in answers if why is not None}
 
 
 def hosts_of(paths: RunPaths) -> tuple[str, ...]:
@@ -252,4 +239,4 @@ def hosts_of(paths: RunPaths) -> tuple[str, ...]:
 
 def clean_up(paths: RunPaths) -> None:
     """Remove the V-IPU partitions that the job script could not remove."""
-    vipu_partitions.remove(paths)
+    containers.remove_partitions(paths)

@@ -1,21 +1,30 @@
-"""Creates run directories: complete under their names, or not at all."""
+"""Run directories: created complete under their names or not at all, and used only where nobody else can write.
+
+What is in them is executed.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
+import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainjob.backends import project as projects
-from trainjob.backends import trust
 from trainjob.backends.project import Project, Selection
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.machines.machine import Machine
 from trainjob.records.files import sync_folder, write_atomically
-from trainjob.render.rendered import Rendered
 
+if TYPE_CHECKING:
+    from trainjob.render.rendered import Rendered
+
+# What `share` in a cluster file gives a run directory. Nobody but its owner ever writes in it.
+MODES = {"none": 0o700, "group": 0o750, "all": 0o755}
 # Whatever the umask is, only the owner may write to a folder from which code is executed.
 _OWN_MODE = 0o755
 
@@ -40,9 +49,17 @@ def create(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir(mode=0o700)
-        _fill(RunPaths(staging), rendered, project, selection)
-        staging.chmod(trust.MODES[share])
-        _move(staging, target)
+        paths = RunPaths(staging)
+        for folder in (paths.code, paths.logs, paths.checkpoints):
+            folder.mkdir(mode=_OWN_MODE)
+        _copy_runtime(paths.code / "trainjob")
+        if project is not None and selection is not None:
+            projects.copy(project, selection, paths.project)
+        _write_rendered(paths, rendered)
+        staging.chmod(MODES[share])
+        _refuse_taken(target)
+        staging.replace(target)
+        sync_folder(target.parent)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise FolderError(*_why(error, target)) from error
@@ -50,15 +67,6 @@ def create(
         shutil.rmtree(staging, ignore_errors=True)
         raise
     return RunPaths(target)
-
-
-def _fill(paths: RunPaths, rendered: Rendered, project: Project | None, selection: Selection | None) -> None:
-    for folder in (paths.code, paths.logs, paths.checkpoints):
-        folder.mkdir(mode=_OWN_MODE)
-    _copy_runtime(paths.code / "trainjob")
-    if project is not None and selection is not None:
-        projects.copy(project, selection, paths.project)
-    _write_rendered(paths, rendered)
 
 
 def write_again(paths: RunPaths, rendered: Rendered) -> None:
@@ -100,17 +108,12 @@ def _copy_package(source: Path, target: Path) -> None:
             projects.copy_file(entry, target / entry.name)
 
 
-def _move(staging: Path, target: Path) -> None:
-    if os.path.lexists(target) and not _is_free_to_take(target):
-        raise FolderError(f"{target} already exists and is not an empty folder", "choose another name")
-    staging.replace(target)
-    sync_folder(target.parent)
-
-
-def _is_free_to_take(target: Path) -> bool:
-    # A shell in this working folder would be left in a folder that no longer exists.
+def _refuse_taken(target: Path) -> None:
+    # A shell in an empty working folder would be left in a folder that no longer exists.
     is_plain = target.is_dir() and not target.is_symlink()
-    return is_plain and not any(target.iterdir()) and not target.samefile(".")
+    is_free = is_plain and not any(target.iterdir()) and not target.samefile(".")
+    if os.path.lexists(target) and not is_free:
+        raise FolderError(f"{target} already exists and is not an empty folder", "choose another name")
 
 
 def _why(error: OSError, target: Path) -> tuple[str, str]:
@@ -123,3 +126,55 @@ def _why(error: OSError, target: Path) -> tuple[str, str]:
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return f"run directory {target} can't be created: a part of its path is a file", "Set runs_dir to a folder"
     return f"run directory {target} can't be created: {error.strerror}", "Set runs_dir to another folder"
+
+
+class ForeignRunError(UserError):
+    """A run directory in which somebody else has, or could have, put what we would execute."""
+
+    code = "foreign-run"
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise ForeignRunError unless `folder` is a folder, no link, of this user, in which nobody else may write."""
+    try:
+        status = folder.lstat()
+    except OSError as error:
+        raise UserError(
+            f"run directory {folder} can't be read: {error.strerror}", "`trainjob list` shows the runs"
+        ) from None
+    if stat.S_ISLNK(status.st_mode):
+        raise ForeignRunError(
+            f"run directory {folder} is a link, and a run is used only under its own path",
+            f"Nobody but you can have put it there, or somebody has replaced your run. Look at it: ls -ld {folder}",
+        )
+    if status.st_uid != os.geteuid():
+        owner, user = (_user_name(uid) for uid in (status.st_uid, os.geteuid()))
+        raise ForeignRunError(
+            f"run directory {folder} belongs to {owner}, and you are {user}",
+            "Only its owner can use it: trainjob would execute what is in it",
+        )
+    if stat.S_IMODE(status.st_mode) & 0o022:
+        raise ForeignRunError(
+            f"run directory {folder} has mode {stat.S_IMODE(status.st_mode):04o}: others can change what it executes",
+            f"If you trust what is in it: chmod go-w {folder}",
+        )
+
+
+def refuse_foreign_content(machine: Machine, folder: str) -> None:
+    """Raise ForeignRunError where others could have replaced what is executed in the run directory on `machine`."""
+    ended = machine.run(package.program_command(__file__, "foreign_files", folder), check=False)
+    if ended.code != 0:
+        listed = ended.text.strip().splitlines() or [ended.stderr.strip() or "it can't be read"]
+        raise ForeignRunError(
+            f"run directory {folder} on {machine.name} holds what others can have put there: {'; '.join(listed)}",
+            f"If you trust it: chmod -R go-w {folder}. A link, or what belongs to somebody else, has to go",
+        )
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

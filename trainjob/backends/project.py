@@ -7,7 +7,7 @@ import functools
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -15,7 +15,7 @@ from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
-# Never copied, whatever git says: a run directory is on shared storage, where others may read it. A folder of such a
+# Never copied, whatever git says: a run directory lies on shared storage, where others may read it. A folder of such a
 # name is left out with everything in it; case does not matter.
 SECRET_NAMES = (
     *(".env", ".env.*", "*.env", ".netrc", ".pypirc"),
@@ -45,8 +45,63 @@ class Project:
         return {
             "top": str(self.top),
             "commit": commit.text.strip() if commit.code == 0 else None,
-            "diff": _git_diff(self),
+            "diff": self._diff(),
         }
+
+    def _diff(self) -> str | None:
+        # `git diff` would run the filters that the project's own configuration defines on each changed file. Those of
+        # the user's own configuration, such as Git LFS, stay.
+        filters = _git(["config", "--local", "--name-only", "-z", "--get-regexp", r"^filter\."], self.top, check=False)
+        listed = dict.fromkeys(os.fsdecode(filters.stdout).split("\0"))
+        off = [word for name in listed if name for word in ("-c", f"{name}=")]
+        # As `git apply` reads it, whatever the user configures for diffs. Whether a submodule is dirty could only
+        # be told by a git that reads the submodule's own configuration.
+        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
+        # What is left out of the copy is left out of the record as well.
+        secret = [f":(exclude,glob,icase)**/{name}{below}" for name in SECRET_NAMES for below in ("", "/**")]
+        own = [] if self.secrets_file is None else [f":(exclude,literal){self.secrets_file}"]
+        answer = _git([*off, "diff", "HEAD", *plain, "--", ".", *secret, *own], self.top, check=False)
+        if len(answer.stdout) > DATA_FILE_MB * _MB:
+            return f"larger than {DATA_FILE_MB} MB, so it is not kept"
+        return answer.text if answer.code == 0 else None
+
+    def files(self, *, untracked: bool) -> Iterator[str]:
+        """Yield the files of the project: those in git, or outside of it those in its folder."""
+        if self.in_git:
+            yield from self._listed("--cached", "--recurse-submodules")
+            is_run = functools.cache(_is_run)
+            for name in self._listed("--others", "--exclude-standard") if untracked else ():
+                if not any(is_run(self.top / folder) for folder in PurePath(name).parents[:-1]):
+                    yield name
+            return
+        for folder, folders, names in os.walk(self.top):
+            parent = Path(folder)
+            links = [name for name in folders if (parent / name).is_symlink()]
+            folders[:] = sorted(name for name in folders if name not in _NEVER and not _is_run(parent / name))
+            yield from (os.path.relpath(parent / name, self.top) for name in sorted([*names, *links]))
+
+    def _listed(self, *which: str) -> Iterator[str]:
+        listed = _git(["ls-files", "-z", *which], self.top)
+        # A file in conflict is listed once for each side.
+        yield from dict.fromkeys(os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
+
+    def reason_to_leave_out(self, name: str) -> str | None:
+        """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""
+        path, parts = self.top / name, name.lower().split("/")
+        if not os.path.lexists(path):
+            return ""
+        is_secret = any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in SECRET_NAMES)
+        if is_secret or name == self.secrets_file:
+            return "may hold a secret"
+        if path.is_symlink():
+            return None
+        if path.is_dir():
+            return "a git repository of its own that is no submodule, or is not checked out"
+        if not path.is_file():
+            return ""
+        if path.stat().st_size > DATA_FILE_MB * _MB:
+            return f"larger than {DATA_FILE_MB} MB, so it counts as data"
+        return None
 
 
 def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Completed:
@@ -55,14 +110,9 @@ def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Compl
     return process.run(["git", *(word for one in off for word in ("-c", one)), *arguments], folder=folder, check=check)
 
 
-def _without_filters(top: Path) -> list[str]:
-    """Return the options that switch off the filters which the project's own configuration defines.
-
-    `git diff` would run them on each changed file. Those of the user's own configuration, such as Git LFS, stay.
-    """
-    names = _git(["config", "--local", "--name-only", "-z", "--get-regexp", r"^filter\."], top, check=False)
-    listed = dict.fromkeys(os.fsdecode(names.stdout).split("\0"))
-    return [word for name in listed if name for word in ("-c", f"{name}=")]
+def _is_run(folder: Path) -> bool:
+    """Return whether `folder` is a run directory: if runs copied earlier runs, each would double in size."""
+    return (folder / "job.json").is_file() and (folder / "code" / "trainjob").is_dir()
 
 
 def find(working_folder: Path, folder: Path | None = None, secrets_file: str | None = None) -> Project:
@@ -77,14 +127,9 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     git_top = _git_top(folder or current)
     top = folder.resolve() if folder else git_top or current
     start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
-    return Project(top, start, in_git=git_top is not None, secrets_file=_within(top, secrets_file))
-
-
-def _within(top: Path, secrets_file: str | None) -> str | None:
-    if secrets_file is None:
-        return None
-    path = Path(os.path.expanduser(secrets_file)).resolve()
-    return os.path.relpath(path, top) if path.is_relative_to(top) else None
+    secrets = None if secrets_file is None else Path(os.path.expanduser(secrets_file)).resolve()
+    own = os.path.relpath(secrets, top) if secrets is not None and secrets.is_relative_to(top) else None
+    return Project(top, start, in_git=git_top is not None, secrets_file=own)
 
 
 def _git_top(folder: Path) -> Path | None:
@@ -96,26 +141,6 @@ def _git_top(folder: Path) -> Path | None:
         # Treated as a plain folder, it would be copied as a whole.
         raise UserError(f"git does not trust {folder}, so the project's files can't be listed", answer.stderr.strip())
     return Path(os.fsdecode(answer.stdout).removesuffix("\n")) if answer.code == 0 else None
-
-
-def _git_diff(project: Project) -> str | None:
-    # As `git apply` reads it, whatever the user configures for diffs. Whether a submodule is dirty could only
-    # be seen by a git that reads the submodule's own configuration.
-    plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
-    arguments = [*_without_filters(project.top), "diff", "HEAD", *plain, "--", ".", *_without_secrets(project)]
-    answer = _git(arguments, project.top, check=False)
-    if len(answer.stdout) > DATA_FILE_MB * _MB:
-        return f"larger than {DATA_FILE_MB} MB, so it is not kept"
-    return answer.text if answer.code == 0 else None
-
-
-def _without_secrets(project: Project) -> Iterator[str]:
-    """Yield git's path specifications for what is left out of the record, as it is left out of the copy."""
-    for name in SECRET_NAMES:
-        yield f":(exclude,glob,icase)**/{name}"
-        yield f":(exclude,glob,icase)**/{name}/**"
-    if project.secrets_file is not None:
-        yield f":(exclude,literal){project.secrets_file}"
 
 
 @dataclass(frozen=True)
@@ -139,8 +164,8 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
     files: list[str] = []
     left_out: list[tuple[str, str]] = []
     total = 0
-    for name in _named(project, untracked):
-        reason = _reason_to_leave_out(project, name)
+    for name in project.files(untracked=untracked):
+        reason = project.reason_to_leave_out(name)
         if reason is None:
             files.append(name)
             total += (project.top / name).lstat().st_size
@@ -152,65 +177,6 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
             "give --project for the part that is code",
         )
     return Selection(tuple(files), tuple(left_out))
-
-
-def _named(project: Project, untracked: bool) -> Iterator[str]:
-    if not project.in_git:
-        yield from _walked(project.top)
-        return
-    yield from _listed(project.top, "--cached", "--recurse-submodules")
-    if untracked:
-        yield from _outside_of_runs(project.top, _listed(project.top, "--others", "--exclude-standard"))
-
-
-def _listed(top: Path, *which: str) -> Iterator[str]:
-    listed = _git(["ls-files", "-z", *which], top)
-    # A file in conflict is listed once for each side.
-    yield from dict.fromkeys(os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
-
-
-def _outside_of_runs(top: Path, names: Iterable[str]) -> Iterator[str]:
-    is_run = functools.cache(_is_run)
-    for name in names:
-        if not any(is_run(top / folder) for folder in PurePath(name).parents[:-1]):
-            yield name
-
-
-def _walked(top: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(top):
-        parent = Path(folder)
-        links = [name for name in folders if (parent / name).is_symlink()]
-        folders[:] = sorted(name for name in folders if name not in _NEVER and not _is_run(parent / name))
-        yield from (os.path.relpath(parent / name, top) for name in sorted([*names, *links]))
-
-
-def _is_run(folder: Path) -> bool:
-    """Return whether `folder` is a run directory: if runs copied earlier runs, each would double in size."""
-    return (folder / "job.json").is_file() and (folder / "code" / "trainjob").is_dir()
-
-
-def _is_secret(project: Project, name: str) -> bool:
-    parts = name.lower().split("/")
-    named = any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in SECRET_NAMES)
-    return named or name == project.secrets_file
-
-
-def _reason_to_leave_out(project: Project, name: str) -> str | None:
-    """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""
-    path = project.top / name
-    if not os.path.lexists(path):
-        return ""
-    if _is_secret(project, name):
-        return "may hold a secret"
-    if path.is_symlink():
-        return None
-    if path.is_dir():
-        return "a git repository of its own that is no submodule, or is not checked out"
-    if not path.is_file():
-        return ""
-    if path.stat().st_size > DATA_FILE_MB * _MB:
-        return f"larger than {DATA_FILE_MB} MB, so it counts as data"
-    return None
 
 
 def copy(project: Project, selection: Selection, target: Path) -> None:

@@ -11,9 +11,10 @@ from trainjob.backends.slurm import backend as slurm
 from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
-    from trainjob.backends.base import BackEnd, Native, Submission
+    from trainjob.backends.base import BackEnd
     from trainjob.cluster.base import Cluster
     from trainjob.contract.paths import RunPaths
+    from trainjob.records.submission import Native, Submission
 
 # The type checker proves that every module fits the Protocol. Run directories of earlier versions name the detached
 # back end "local" or "poprun".

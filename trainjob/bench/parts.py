@@ -11,8 +11,7 @@ from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.planning.rules import Refusal
-from trainjob.records.files import read_json
-from trainjob.records.measures import MEASUREMENT, PLAIN_STEP, STEP_VARIATIONS
+from trainjob.records.measures import MEASUREMENT, PLAIN_STEP, STEP_VARIATIONS, read_measurement
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 
@@ -28,8 +27,8 @@ _CERTAINTY = 0.95
 def _measured(workbench: Workbench, request: Request, module: Sequence[str], *options: str) -> dict[str, Any]:
     """Return the result file of a run whose ranks run a measuring `module`. Raises UserError if it wrote none."""
     paths = workbench.run(dataclasses.replace(request, runtime=(*module, *options, "--")))
-    figures = read_json(paths.folder / MEASUREMENT)
-    if not isinstance(figures, dict):
+    figures = read_measurement(paths)
+    if figures is None:
         raise UserError(f"run {paths.id} left no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
     workbench.discard(paths)
     return figures

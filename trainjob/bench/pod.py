@@ -16,8 +16,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.planning.words import quantity
-from trainjob.records.files import read_json
-from trainjob.records.measures import MEASUREMENT
+from trainjob.records.measures import MEASUREMENT, read_measurement
 from trainjob.rehearse import kinds
 from trainjob.rehearse.base import rehearsal
 from trainjob.requests.prepared import Prepared
@@ -45,8 +44,8 @@ def loading(workbench: Workbench, workers: Sequence[int], *, seconds: float) -> 
         paths = _rehearsed(
             workbench, dataclasses.replace(prepared, request=dataclasses.replace(prepared.request, runtime=runtime))
         )
-        measured = read_json(paths.folder / MEASUREMENT)
-        if not isinstance(measured, dict):
+        measured = read_measurement(paths)
+        if measured is None:
             raise UserError(f"{paths.folder} has no {MEASUREMENT}", f"see why: trainjob logs {paths.folder}")
         shutil.rmtree(paths.folder, ignore_errors=True)
         topology, batch = prepared.request.plan.topology, prepared.request.plan.batch

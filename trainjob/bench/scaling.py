@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.predictions.model import student_95
-from trainjob.records.files import read_json_lines
+from trainjob.records import metrics
 from trainjob.requests.workbench import Workbench
 
 _WARM_UP_EPOCHS = 1
@@ -146,10 +146,10 @@ def epochs_at(workbench: Workbench, instances: int, epochs: int) -> tuple[int, l
 def epochs_of(paths: RunPaths, global_batch: int) -> Iterator[Epoch]:
     """Yield the epochs of a run whose metrics.jsonl has one line an epoch."""
     before = 0
-    for line in read_json_lines(paths.metrics):
-        if line.get("kind") == "train":
-            yield Epoch((line["update"] - before) * global_batch, line["seconds"])
-            before = line["update"]
+    for line in metrics.read(paths):
+        if line.kind == "train":
+            yield Epoch((line.update - before) * global_batch, line.phases)
+            before = line.update
 
 
 def scale_of(instances: int, global_batch: int, runs: Sequence[Sequence[Epoch]], first: Scale | None) -> Scale:

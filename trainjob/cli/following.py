@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
 from trainjob.backends import mirror
-from trainjob.backends.base import read_submission
 from trainjob.cli import failures
 from trainjob.cli.look.report import made, print_or_json, print_report
 from trainjob.cli.look.status import print_failure
 from trainjob.contract import exits, states
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays, logs
-from trainjob.observe.status import Status, between_looks_s, poll
+from trainjob.observe.status import Snapshot, between_looks_s, poll
+from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records.files import JsonLines
+from trainjob.records.metrics import Line
 from trainjob.watch import show
 
 _BETWEEN_LINES_S = 30.0
-_LEAST_UPDATES = 5
 
 
 def started(paths: RunPaths, said: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
@@ -47,7 +44,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     """
     said: set[str] = set()
 
-    def look(now: Status) -> bool:
+    def look(now: Snapshot) -> bool:
         """Show a status, and each trouble with checkpoints once; return whether the run has ended."""
         if not now.elements:
             mirror.refresh_output(paths)
@@ -81,11 +78,11 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
 
 
-def _has_ended(now: Status) -> bool:
+def _has_ended(now: Snapshot) -> bool:
     return now.state not in states.ACTIVE
 
 
-def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
+def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
     print_report(made(paths))
     if ended.checkpoints_not_written:
         click.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
@@ -98,21 +95,20 @@ def _say_how_it_ended(paths: RunPaths, ended: Status) -> None:
             if is_repeatable
             else " · then submit a new run: resuming this one would end in the same way"
         )
-    elif _has_weights(paths):
+    elif _has_weights(ended):
         steps = f"trainjob export {paths.id} -o model.safetensors · {steps}"
     click.echo(f"\nnext: {steps}")
 
 
-def _has_weights(paths: RunPaths) -> bool:
-    submission = read_submission(paths)
-    if submission is not None and submission.remote is not None:
+def _has_weights(ended: Snapshot) -> bool:
+    if ended.submission is not None and ended.submission.remote is not None:
         # Its checkpoints are over there until `export` fetches one.
-        return jobs.read(paths.job).train is not None
-    return paths.checkpoints.is_dir() and any(paths.checkpoints.iterdir())
+        return jobs.read(ended.paths.job).train is not None
+    return checkpoints.newest(ended.paths) is not None
 
 
 @contextmanager
-def _drawing(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Status], None]]:
+def _drawing(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Snapshot], None]]:
     """Yield a function that shows a status as this run and this output need it."""
     if quiet:
         yield lambda _now: None
@@ -133,7 +129,7 @@ class _Counts:
     def __init__(self) -> None:
         self._last: str | None = None
 
-    def look(self, now: Status) -> None:
+    def look(self, now: Snapshot) -> None:
         """Print the counts if they have changed."""
         if now.note != self._last:
             click.echo(now.note)
@@ -147,7 +143,7 @@ class _Output:
         self._paths = paths
         self._logs = logs.Together()
 
-    def look(self, now: Status) -> None:
+    def look(self, now: Snapshot) -> None:
         """Print new lines; all that is left once the run has ended."""
         show.write_lines(self._logs.new(logs.tails(self._paths, None)))
         if _has_ended(now):
@@ -158,66 +154,38 @@ class _Lines:
     """Plain lines: each evaluation once, and in between how far training is, at most every half minute."""
 
     def __init__(self, paths: RunPaths) -> None:
-        self._paths = paths
-        self._lines = JsonLines(paths.metrics)
+        self._lines = metrics.Reader(paths)
         self._loss = ""
         self._said_at = time.monotonic()
-        self._left = TimeLeft()
 
-    def look(self, now: Status) -> None:
+    def look(self, now: Snapshot) -> None:
         """Print what came since the last look."""
-        left = self._left.after(now.update, now.total_updates, time.monotonic())
+        left = show.time_left(now)
         for line in self._lines.new():
             self._loss = _loss(line) or self._loss
-            # A line that is damaged is left out here, and counted by `report`.
-            with contextlib.suppress(LookupError, TypeError, ValueError):
-                if line["kind"] == "evaluation":
-                    self._say(_evaluation(line), left)
+            if line.kind == "evaluation" and line.loss is not None:
+                accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
+                held_out = f"held-out loss {line.loss:.4f}{accuracy}"
+                self._say(f"epoch {line.epoch} · update {line.update} · {held_out}", left)
         if now.update is not None and time.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
             self._say(f"epoch {now.epoch} · update {now.update} of {now.total_updates}{self._loss}", left)
 
     def _say(self, text: str, left: str) -> None:
-        click.echo(text + left)
+        click.echo(f"{text} · {left}" if left else text)
         self._said_at = time.monotonic()
 
 
-def _evaluation(line: Mapping[str, Any]) -> str:
-    accuracy = line.get("accuracy")
-    shown = "" if accuracy is None else f" · accuracy {100 * accuracy:.2f} %"
-    return f"epoch {line['epoch']} · update {line['update']} · held-out loss {line['loss']:.4f}{shown}"
-
-
-def _loss(line: Mapping[str, Any]) -> str:
+def _loss(line: Line) -> str:
     """Return the loss of an interval of training; nothing for any other line."""
-    loss = line.get("loss")
-    return f" · loss {loss:.4f}" if line.get("kind") == "train" and isinstance(loss, (int, float)) else ""
-
-
-class TimeLeft:
-    """How long a run still takes, by the updates that were seen to pass."""
-
-    def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-
-    def after(self, update: int | None, total: int | None, at_s: float) -> str:
-        """Return " · 2 min 5 s left" once enough was seen; nothing before, and at the end."""
-        if update is None or total is None:
-            return ""
-        if self._first is None or update < self._first[0]:
-            self._first = (update, at_s)
-        done, took_s = update - self._first[0], at_s - self._first[1]
-        if done < _LEAST_UPDATES or update >= total:
-            return ""
-        return f" · {show.seconds((total - update) * took_s / done)} left"
+    return f" · loss {line.loss:.4f}" if line.kind == "train" and line.loss is not None else ""
 
 
 @contextmanager
-def _bar(paths: RunPaths) -> Iterator[Callable[[Status], None]]:
+def _bar(paths: RunPaths) -> Iterator[Callable[[Snapshot], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     figures = TextColumn("updates{task.fields[figures]}", markup=False)
-    left = TimeLeft()
     with Progress(
         *(
             TextColumn("{task.description}", markup=False),
@@ -229,18 +197,18 @@ def _bar(paths: RunPaths) -> Iterator[Callable[[Status], None]]:
         console=Console(file=show.raw(sys.stdout)),
     ) as progress:
         task = progress.add_task(states.PENDING, total=None, figures="")
-        lines, losses = JsonLines(paths.metrics), [""]
+        lines, losses = metrics.Reader(paths), [""]
 
-        def draw(now: Status) -> None:
+        def draw(now: Snapshot) -> None:
             epoch = "" if now.epoch is None else f" epoch {now.epoch}"
             losses[0] = next(filter(None, map(_loss, reversed(list(lines.new())))), losses[0])
-            shown = losses[0] + left.after(now.update, now.total_updates, time.monotonic())
+            left = show.time_left(now)
             progress.update(
                 task,
                 description=show.visible(f"{now.state}{epoch}"),
                 completed=now.update or 0,
                 total=now.total_updates,
-                figures=shown,
+                figures=losses[0] + (f" · {left}" if left else ""),
             )
 
         yield draw

@@ -30,7 +30,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
         "resume": "Continue a run that ended early, from its newest checkpoint.",
         "cancel": "End every process of a run, and no other.",
-        "export": "Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B.",
+        "export": "Write the trained model as plain weights, or metrics for TensorBoard and MLflow.",
         "prune": "Remove old runs that you choose.",
     },
     "Look": {
@@ -47,7 +47,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Prove": {
         "rehearse": "Run exactly the bytes of a job on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
-        "bench": "Measure data loading, all-reduce, single updates, and how a job scales and grows, on this machine.",
+        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
     },
     "Site": {
         "cluster": "List, show, create and check cluster files.",

@@ -348,7 +348,7 @@ class JobSettings(RuntimeSettings):
     )
     time_limit: Optional[str] = setting(
         None,
-        'Time limit under Slurm, for example "04:00:00".',
+        'Time limit of an attempt, for example "04:00:00".',
         group=SLURM,
         absent="the cluster file's",
         shared=True,

@@ -16,8 +16,7 @@ from typing import Dict, Iterator, Optional, TextIO, Tuple
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records import software
-from trainjob.records.files import read_word
+from trainjob.records import attempts, software
 from trainjob.records.software import HostSoftware
 
 # NFS clients cache a folder for up to 60 s (acdirmax), so a new file may appear that late.
@@ -88,7 +87,7 @@ def refuse_another_folder(paths: RunPaths, token: str, limit_s: float = _LIMIT_S
     Under srun the script itself does this, before it runs anything in the folder.
     """
     deadline = time.monotonic() + limit_s
-    while read_word(paths.token) != token:
+    while attempts.token(paths) != token:
         if time.monotonic() > deadline:
             raise UserError(
                 "host %s does not see run directory %s, or sees another one of that name" % (own_name(), paths.folder),

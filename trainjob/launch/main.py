@@ -22,7 +22,7 @@ from trainjob.launch import host, rank_environment
 from trainjob.launch.options import Options, parse
 from trainjob.launch.rank_environment import Rank
 from trainjob.records import attempts, job_facts
-from trainjob.records.files import read_word, write_atomically
+from trainjob.records.files import write_atomically
 from trainjob.records.job_facts import JobFacts
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Launch:
             processes.end_with_parent(parent=options.parent)
         if options.launcher == "container":
             processes.end_with_standard_input()
-        answered = None if options.ranks_in_containers else read_word(self.paths.stacks_request)
+        answered = None if options.ranks_in_containers else attempts.asked_for_stacks(self.paths)
 
         def watch(watched: List[Watched]) -> None:
             if options.ranks_in_containers:

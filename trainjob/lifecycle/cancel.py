@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from trainjob.backends import mirror, registry
-from trainjob.backends.base import read_submission
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle.start import confirm_cancelled, record_cancelling
-from trainjob.observe import arrays
-from trainjob.observe.status import Status, status
+from trainjob.observe.status import Snapshot, status
+from trainjob.records import submission as submissions
 
 _NOT_RECORDED = "no process of it is left; its record could not be written, so free some space on its disk"
 
 
-def cancel(paths: RunPaths, *, grace_s: float) -> Status:
+def cancel(paths: RunPaths, *, grace_s: float) -> Snapshot:
     """Return the run's status after all of its processes have ended; ranks get `grace_s` seconds to checkpoint.
 
     A run that has ended is not changed, but a V-IPU partition that it left behind is removed. Raises UserError for a
     run that was started by hand.
     """
     before = status(paths)
-    submission = read_submission(paths)
-    is_over = before.state not in states.ACTIVE and before.state != states.LOST and not before.is_stale
-    if is_over:
+    submission = before.submission
+    if before.state not in states.ACTIVE and before.state != states.LOST and not before.is_stale:
         if submission is not None:
             registry.get(submission.backend).clean_up(paths)
         return before
@@ -35,34 +32,39 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Status:
     cancelled: list[RunPaths] = []
     if before.state != states.LOST:
         # Elements that were resumed individually have their own submissions.
-        cancelled = [paths, *(element for element in arrays.elements(paths) if element.submission.is_file())]
+        cancelled = [paths, *(one.paths for one in before.elements if one.paths.submission.is_file())]
     # A full disk must not keep the run alive. The record before the end survives if this command is killed meanwhile.
-    recorded = [_is_recorded(record_cancelling, one) for one in cancelled]
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
     registry.get(submission.backend).cancel(paths, submission.native, grace_s)
     if not all(recorded):
-        recorded = [_is_recorded(record_cancelling, one) for one in cancelled]
-    recorded += [_is_recorded(confirm_cancelled, one) for one in cancelled]
+        recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
+    # Nothing is left: from now on its back end need not be asked.
+    recorded += [_is_recorded(one, is_cancelled=True) for one in cancelled]
     after = status(paths)
     if not all(recorded) and after.state in (*states.ACTIVE, states.LOST):
         return replace(after, state=states.CANCELLED, note=_NOT_RECORDED)
     return after
 
 
-def _is_recorded(record: Callable[[RunPaths], None], paths: RunPaths) -> bool:
+def _is_recorded(paths: RunPaths, **changes: str | bool) -> bool:
+    """Change a run's submission.json, which its job script may do meanwhile; return False if the disk refuses."""
+    submission = submissions.read(paths)
     try:
-        record(paths)
+        if submission is not None:
+            submission.replace(**changes).write(paths)
     except OSError:
         return False
     return True
 
 
-def stop(paths: RunPaths) -> Status:
+def stop(paths: RunPaths) -> Snapshot:
     """Write the stop file, which asks the run to checkpoint and stop at its next block; return the run's status.
 
     A run that has ended gets no stop file, because the file would stop its next attempt at once.
     """
     now = status(paths)
-    for one in now.elements or [now]:
+    for one in now.parts:
         if one.state in states.ACTIVE:
-            mirror.ask_to_stop(RunPaths(one.folder))
+            mirror.ask_to_stop(one.paths)
     return now

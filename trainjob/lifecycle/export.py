@@ -7,13 +7,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle.trackers import to_mlflow, to_tensorboard, to_wandb
-from trainjob.lifecycle.trackers.history import Tracker
+from trainjob.lifecycle import to_mlflow, to_tensorboard
+from trainjob.lifecycle.history import Tracker
 from trainjob.records import checkpoints
 from trainjob.records.safetensors import header, pieces, whole_shape
 
@@ -21,7 +20,6 @@ from trainjob.records.safetensors import header, pieces, whole_shape
 TRACKERS: dict[str, Tracker] = {
     "tensorboard": to_tensorboard.export,
     "mlflow": to_mlflow.export,
-    "wandb": to_wandb.export,
 }
 
 
@@ -38,16 +36,13 @@ def _join(parts: list[Path], target: Path, update: int) -> None:
         for piece in (piece for name in names for piece in by_name[name]):
             with piece.path.open("rb") as source:
                 source.seek(piece.place.start)
-                _copy(source, output, piece.place.size)
-
-
-def _copy(source: IO[bytes], output: IO[bytes], count: int) -> None:
-    while count:
-        block = source.read(min(count, 1 << 24))
-        if not block:
-            raise OSError(errno.EIO, "a part of the checkpoint is shorter than its header says")
-        output.write(block)
-        count -= len(block)
+                left = piece.place.size
+                while left:
+                    block = source.read(min(left, 1 << 24))
+                    if not block:
+                        raise OSError(errno.EIO, "a part of the checkpoint is shorter than its header says")
+                    output.write(block)
+                    left -= len(block)
 
 
 def export(
@@ -59,7 +54,7 @@ def export(
     """
     mirror.fetch_checkpoints(paths)
     newest = checkpoints.newest_sound(paths.checkpoints, warn)
-    if newest is None and checkpoints.folders(paths.checkpoints):
+    if newest is None and checkpoints.newest(paths):
         raise UserError(
             f"no checkpoint of run {paths.id} can be exported: each is damaged or can't be read",
             f"Make them readable, or restore one from a backup: {paths.checkpoints}",

@@ -13,10 +13,9 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -80,15 +79,15 @@ def _take(paths: RunPaths, lock: Path, staging: Path) -> None:
     )
 
 
-def _holder(lock: Path) -> dict[str, Any]:
+def _holder(lock: Path) -> dict[str, object]:
     content = read_json(lock)
     return content if isinstance(content, dict) else {}
 
 
-def _is_gone(holder: dict[str, Any]) -> bool:
+def _is_gone(holder: Mapping[str, object]) -> bool:
     """Return whether the holder was a process of this host that no longer exists."""
     pid = holder.get("pid")
-    if holder.get("host") != socket.gethostname() or type(pid) is not int or not holder.get("token"):
+    if holder.get("host") != socket.gethostname() or not isinstance(pid, int) or not holder.get("token"):
         return False
     try:
         os.kill(pid, 0)

@@ -16,7 +16,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.observe.status import Status, statuses
+from trainjob.observe.status import Snapshot, statuses
 
 # Names of folders that `folder.create` is filling, or that `remove_run` is removing.
 _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
@@ -26,7 +26,7 @@ _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
 class Candidate:
     """A run that can be removed, and the space it takes."""
 
-    status: Status
+    status: Snapshot
     size_bytes: int
 
 
@@ -64,25 +64,17 @@ def leftovers(*, older_than: timedelta) -> list[Path]:
     """
     latest = (datetime.now(UTC) - older_than).timestamp()
     hidden: list[Path] = []
-    for folder in sorted(index.folders_of_runs()):
+    for folder in index.folders_of_runs():
         with contextlib.suppress(OSError):
-            hidden += [
-                Path(entry.path)
-                for entry in os.scandir(folder)
-                if entry.is_dir(follow_symlinks=False)
-                and _is_left_over(entry.name)
-                and entry.stat(follow_symlinks=False).st_uid == os.getuid()
-                and entry.stat(follow_symlinks=False).st_mtime <= latest
-            ]
+            for entry in os.scandir(folder):
+                name = _LEFT.fullmatch(entry.name)
+                # A .part folder has the id of the process that fills it, perhaps on another machine that shares it.
+                is_left = name is not None and (name["pid"] is None or not Path("/proc", name["pid"]).exists())
+                facts = entry.stat(follow_symlinks=False)
+                is_old = facts.st_uid == os.getuid() and facts.st_mtime <= latest
+                if is_left and is_old and entry.is_dir(follow_symlinks=False):
+                    hidden.append(Path(entry.path))
     return sorted(hidden)
-
-
-def _is_left_over(name: str) -> bool:
-    match = _LEFT.fullmatch(name)
-    if match is None:
-        return False
-    # A .part folder has the id of the process that fills it, perhaps on another machine that shares the folder.
-    return match["pid"] is None or not Path("/proc", match["pid"]).exists()
 
 
 def size(folder: Path | str) -> int:

@@ -6,91 +6,89 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob.backends import mirror, registry
-from trainjob.backends.base import read_submission
 from trainjob.cluster.job import Job
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
-from trainjob.lifecycle.start import hand_over, hand_over_elements, next_attempt
+from trainjob.lifecycle.start import hand_over, hand_over_elements
 from trainjob.observe import arrays
-from trainjob.observe.status import status
+from trainjob.observe.status import Snapshot
 from trainjob.planning.build import plan
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
-from trainjob.records.files import remove_if_there
 from trainjob.records.job import JobRecord
+from trainjob.records.submission import Submission
 from trainjob.render.request import Request
 
 
-def check_resumable(paths: RunPaths) -> None:
+def refuse_unless_ended(now: Snapshot) -> None:
     """Raise UserError unless the run has ended early; for an array, unless one of its elements has."""
-    now = status(paths)
     if any(element.state in states.RESUMABLE for element in now.elements):
         return
     if now.state in states.ACTIVE:
-        raise UserError(f"run {paths.id} is {now.state}", "cancel it first, or wait until it ends")
+        raise UserError(f"run {now.id} is {now.state}", "cancel it first, or wait until it ends")
     if now.state not in states.RESUMABLE:
-        raise UserError(f"run {paths.id} is {now.state}, so there is nothing left to resume", "Submit a new run")
+        raise UserError(f"run {now.id} is {now.state}, so there is nothing left to resume", "Submit a new run")
 
 
-def passed_over(paths: RunPaths) -> list[str]:
+def passed_over(now: Snapshot) -> list[str]:
     """Return a line about each checkpoint that the next attempt passes over.
 
     Raises UserError if all checkpoints of the run are damaged. Those on another machine are the ranks' to judge.
     """
-    runs = [RunPaths(element.folder) for element in status(paths).elements] or [paths]
-    return [line for one in runs for line in checkpoints.passed_over(one.checkpoints)]
+    return [line for one in now.parts for line in checkpoints.passed_over(one.paths.checkpoints)]
 
 
-def start_over(paths: RunPaths) -> None:
+def start_over(now: Snapshot) -> None:
     """Set all checkpoints of the run aside, so that its next attempt starts from scratch."""
-    for one in [RunPaths(element.folder) for element in status(paths).elements] or [paths]:
-        checkpoints.set_aside(one.checkpoints)
-        mirror.set_checkpoints_aside(one)
+    for one in now.parts:
+        checkpoints.set_aside(one.paths.checkpoints)
+        mirror.set_checkpoints_aside(one.paths)
 
 
-def resume(paths: RunPaths) -> None:
+def resume(now: Snapshot) -> None:
     """Start the next attempt, which continues from the newest sound checkpoint.
 
     For an array: one attempt of each element that has ended early.
     """
+    paths = now.paths
     if paths.element is not None:
-        _resume_elements(paths.whole, [paths])
+        _resume_elements(paths.whole, [now])
         return
-    whole = read_submission(paths)
-    if arrays.elements(paths) and whole is not None and whole.native is not None:
-        ended = [RunPaths(one.folder) for one in status(paths).elements if one.state in states.RESUMABLE]
-        _resume_elements(paths, ended)
+    if now.elements and now.submission is not None and now.submission.native is not None:
+        _resume_elements(paths, [one for one in now.elements if one.state in states.RESUMABLE])
         return
-    submission = next_attempt(paths, attempt=_next_number(paths))
-    remove_if_there(paths.stop)
-    _make_folders(paths)
+    submission = _next_attempt(now)
+    paths.stop.unlink(missing_ok=True)
+    for folder in (paths.logs, paths.checkpoints):
+        try:
+            folder.mkdir(exist_ok=True)  # somebody may have removed it
+        except OSError as error:
+            raise UserError(f"{folder} can't be created ({error.strerror})", "Remove what is in its place") from None
     hand_over(paths, submission)
 
 
-def _make_folders(paths: RunPaths) -> None:
-    """Make the folders that an attempt writes to, where somebody has removed them. Raises UserError."""
-    for folder in (paths.logs, paths.checkpoints):
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{folder} can't be created ({error.strerror})", "Remove what is in its place") from None
-
-
-def _resume_elements(whole: RunPaths, elements: Sequence[RunPaths]) -> None:
-    again = {one.element: next_attempt(one, attempt=_next_number(one)) for one in elements if one.element is not None}
+def _resume_elements(whole: RunPaths, elements: Sequence[Snapshot]) -> None:
+    again = {number: _next_attempt(one) for one in elements if (number := one.paths.element) is not None}
     for one in elements:
-        mirror.take_back_stop(one)
+        mirror.take_back_stop(one.paths)
     hand_over_elements(whole, again)
 
 
-def _next_number(paths: RunPaths) -> int:
-    last = read_submission(paths)
-    if last is not None and last.native is None and registry.get(last.backend).HAS_SCHEDULER:
+def _next_attempt(now: Snapshot) -> Submission:
+    """Return the submission that starts one more attempt of a run. Raises UserError for a run never submitted."""
+    last = now.submission
+    if last is None:
+        raise UserError(f"run {now.id} was started by hand", "run its job script again by hand")
+    earlier = [*last.earlier, *([] if last.native is None else [last.native])]
+    again = last.replace(native=None, cancelled_at=None, is_cancelled=False, is_unknown=False, earlier=earlier)
+    backend = registry.get(last.backend)
+    if last.native is None and backend.HAS_SCHEDULER:
         # The submission was interrupted, and its job may exist: it is looked for, and is this attempt.
-        return last.attempt
-    return status(paths).attempt + 1
+        return again
+    # The runs that the first attempt waited for are COMPLETED.
+    return again.replace(attempt=now.attempt + 1, after=(), argv=backend.argv(now.paths, last.script))
 
 
 def with_instances(paths: RunPaths, instances: int) -> Request:
@@ -106,8 +104,17 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
         )
     if record.train is None:
         raise UserError(f"run {paths.id} runs a command of your own", f"submit it again with --instances {instances}")
-    refuse_uneven(record.train.micro_batch, record.train.accumulation * record.train.replicas, instances)
-    return request_of(record, job=_stated_with(record, instances), origins={"instances": "flag --instances"})
+    train = record.train
+    refuse_uneven(train.micro_batch, train.accumulation * train.replicas, instances)
+    stated = {key: value for key, value in record.request.job.items() if key not in ("accumulation", "least_hosts")}
+    if instances % (stated.get("hosts") or 1):
+        # --hosts was said of the other number of instances: the plan chooses anew.
+        del stated["hosts"]
+    if record.plan.topology.device != "IPU":
+        stated.pop("replicas", None)
+    kept = {"global_batch": train.micro_batch * train.accumulation * train.replicas, "micro_batch": train.micro_batch}
+    job = {**stated, **kept, "instances": instances}
+    return request_of(record, job=job, origins={"instances": "flag --instances"})
 
 
 def request_of(
@@ -138,17 +145,3 @@ def refuse_uneven(micro_batch: int, micro_batches: int, instances: int) -> None:
         f"{instances} instances can't share them equally",
         f"Give --instances one of {', '.join(str(number) for number in fitting[:16])}",
     )
-
-
-def _stated_with(record: JobRecord, instances: int) -> dict[str, Any]:
-    train = record.train
-    assert train is not None  # noqa: S101 - the caller has refused commands
-    stated = {key: value for key, value in record.request.job.items() if key != "accumulation"}
-    if instances % (stated.get("hosts") or 1):
-        # --hosts was said of the other number of instances: the plan chooses anew.
-        del stated["hosts"]
-    stated.pop("least_hosts", None)
-    if record.plan.topology.device != "IPU":
-        stated.pop("replicas", None)
-    kept = {"global_batch": train.micro_batch * train.accumulation * train.replicas, "micro_batch": train.micro_batch}
-    return {**stated, **kept, "instances": instances}

@@ -1,4 +1,4 @@
-"""Submission: a rendered job becomes a run directory and is handed over."""
+"""Submission: a rendered job becomes a run directory and is handed over, or waits for other runs."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ import dataclasses
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-from trainjob.backends import folder, mirror, registry, trust
-from trainjob.backends.base import (
-    NotSubmittedError,
-    Remote,
-    Submission,
-    UnknownOutcomeError,
-    place_of,
-    read_submission,
-)
+from trainjob.backends import folder, mirror, registry
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
+from trainjob.contract import states
 from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
+from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import job as jobs
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Remote, Submission
 from trainjob.render.rendered import Rendered
 
 _SAME_JOB_WITHIN_S = 60
@@ -73,22 +69,28 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
 
     Raises UserError when the same job was submitted within the last minute and `again` was not asked for.
     """
-    record = handover.project.record()
-    digest = _digest(handover, record)
+    project, selection = handover.project.record(), handover.selection
+    digest = _digest(handover, project)
     if not again:
         _refuse_the_same(digest)
-    paths = _new_folder(handover)
+    backend, paths = registry.get(handover.backend), _new_folder(handover)
+    remote = handover.remote and dataclasses.replace(handover.remote, folder=f"{handover.remote.folder}/{paths.id}")
     submission = Submission(
         backend=handover.backend,
         cluster=handover.cluster,
         native=None,
-        argv=registry.get(handover.backend).argv(paths, handover.rendered.script, handover.after),
+        argv=backend.argv(paths, handover.rendered.script, handover.after),
         script=handover.rendered.script,
-        submitted_at=_now().isoformat(timespec="seconds"),
+        submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
         attempt=1,
         digest=digest,
-        project=_project_record(handover, record),
-        remote=_remote(handover, paths),
+        project={
+            **project,
+            "start": handover.project.start,
+            "copied": 0 if selection is None else len(selection.files),
+            "left_out": [] if selection is None else [list(pair) for pair in selection.left_out],
+        },
+        remote=remote,
         after=tuple(one.id for one in handover.after),
     )
     try:
@@ -96,23 +98,69 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
             index.add(paths)
         hand_over(paths, submission)
     except (NotSubmittedError, index.IndexUnwritableError):
-        _discard(paths)
+        # The run certainly never began: it must not be in the way of the next try.
+        with contextlib.suppress(UserError, OSError):
+            mirror.remove(paths)
+        with contextlib.suppress(OSError):
+            index.forget(paths.id)
+        shutil.rmtree(paths.folder, ignore_errors=True)
         raise
     return paths
 
 
-def _remote(handover: Handover, paths: RunPaths) -> Remote | None:
-    where = handover.remote
-    return None if where is None else dataclasses.replace(where, folder=f"{where.folder}/{paths.id}")
+def _new_folder(handover: Handover) -> RunPaths:
+    runs_dir = handover.runs_dir.expanduser().resolve()
+    target = runs_dir / index.new_id(handover.name)
+    while os.path.lexists(target):
+        target = runs_dir / index.new_id(handover.name)
+    registry.get(handover.backend).refuse_folder(target)
+    return folder.create(target, handover.rendered, handover.project, handover.selection, handover.share)
 
 
-def _discard(paths: RunPaths) -> None:
-    """Remove a run that certainly never began, so that it is not in the way of the next try."""
-    with contextlib.suppress(UserError, OSError):
-        mirror.remove(paths)
-    with contextlib.suppress(OSError):
-        index.forget(paths.id)
-    shutil.rmtree(paths.folder, ignore_errors=True)
+def _digest(handover: Handover, project: Mapping[str, str | None]) -> str:
+    text = f"{handover.cluster}\0{handover.rendered.digest}\0{project['commit']}\0{project['diff']}\0{project['top']}"
+    digest = hashlib.sha256(text.encode(errors="surrogateescape"))
+    # Git does not notice changes to files that it does not track, nor any outside of a repository.
+    for name in handover.selection.files if handover.selection else ():
+        file = (handover.project.top / name).lstat()
+        digest.update(f"{name}\0{file.st_size}\0{file.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _refuse_the_same(digest: str) -> None:
+    for paths in index.recent(_UNKNOWN_WITHIN_S):
+        submission = submissions.read(paths)
+        if submission is None or submission.digest != digest or submission.attempt != 1:
+            continue
+        if _is_known_to_be_nowhere(paths, submission):
+            continue
+        age = datetime.now(UTC) - datetime.fromisoformat(submission.submitted_at)
+        if age < timedelta(seconds=_SAME_JOB_WITHIN_S):
+            raise UserError(
+                f"the same job was submitted {age.seconds} s ago, as {paths.id}",
+                "give --again to run it a second time",
+            )
+
+
+def _is_known_to_be_nowhere(paths: RunPaths, submission: Submission) -> bool:
+    """Return whether a submission of unknown outcome has left no job. Raises UserError where it has, or may have."""
+    if submission.native is not None or not registry.has_scheduler(submission.backend):
+        return False
+    try:
+        adopted = registry.adopt(paths, submission)
+    except UserError as error:
+        raise UserError(
+            f"run {paths.id} is the same job, and may have been submitted: {error}",
+            f"Look again later: trainjob status {paths.id}; or give --again to run it a second time",
+            UnknownOutcomeError.code,
+        ) from None
+    if adopted is not None:
+        raise UserError(
+            f"the same job was submitted as run {paths.id}, although that submission did not learn so",
+            f"Look at it: trainjob status {paths.id}; or give --again to run it a second time",
+        )
+    # Another process may be submitting it at this moment.
+    return submission.is_unknown
 
 
 def hand_over(paths: RunPaths, submission: Submission) -> None:
@@ -120,12 +168,12 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
     backend = registry.get(submission.backend)
     # At every attempt: the name may stand for another image by now.
     submission = submission.replace(image_digest=backend.image_digest(paths) or submission.image_digest)
-    before = read_submission(paths)
+    before = submissions.read(paths)
     try:
         _record(paths, submission)
         if submission.remote is not None:
             _send(paths, submission.remote)
-        trust.refuse_foreign_content(*place_of(paths))
+        folder.refuse_foreign_content(*place_of(paths))
         native = backend.start(paths, submission.script)
     except NotSubmittedError:
         if before is not None:
@@ -158,19 +206,6 @@ def _record(paths: RunPaths, submission: Submission, tries: int = 1) -> None:
         ) from None
 
 
-def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -> None:
-    """Start some elements of an array, each recorded by itself before and after."""
-    for number, submission in submissions.items():
-        submission.write(whole.of_element(number))
-    first = next(iter(submissions.values()))
-    trust.refuse_foreign_content(*place_of(whole))
-    text = table.recorded_job(jobs.read(whole.job)).array
-    elements = Array(tuple(sorted(submissions)), slurm_text.parse_array(text).at_once if text else None)
-    natives = registry.get(first.backend).start_elements(whole, elements, first.script)
-    for number, native in natives.items():
-        submissions[number].replace(native=native).write(whole.of_element(number))
-
-
 def _send(paths: RunPaths, remote: Remote) -> None:
     try:
         mirror.place(paths, remote)
@@ -182,99 +217,51 @@ def _send(paths: RunPaths, remote: Remote) -> None:
         raise NotSubmittedError(error.text, error.cure) from None
 
 
-def _new_folder(handover: Handover) -> RunPaths:
-    runs_dir = handover.runs_dir.expanduser().resolve()
-    target = runs_dir / index.new_id(handover.name)
-    while os.path.lexists(target):
-        target = runs_dir / index.new_id(handover.name)
-    registry.get(handover.backend).refuse_folder(target)
-    return folder.create(target, handover.rendered, handover.project, handover.selection, handover.share)
+def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -> None:
+    """Start some elements of an array, each recorded by itself before and after."""
+    for number, submission in submissions.items():
+        submission.write(whole.of_element(number))
+    first = next(iter(submissions.values()))
+    folder.refuse_foreign_content(*place_of(whole))
+    text = table.recorded_job(jobs.read(whole.job)).array
+    elements = Array(tuple(sorted(submissions)), slurm_text.parse_array(text).at_once if text else None)
+    natives = registry.get(first.backend).start_elements(whole, elements, first.script)
+    for number, native in natives.items():
+        submissions[number].replace(native=native).write(whole.of_element(number))
 
 
-def _digest(handover: Handover, record: Mapping[str, Any]) -> str:
-    text = f"{handover.cluster}\0{handover.rendered.digest}\0{record['commit']}\0{record['diff']}\0{record['top']}"
-    digest = hashlib.sha256(text.encode(errors="surrogateescape"))
-    # Git does not notice changes to files that it does not track, nor any outside of a repository.
-    for name in handover.selection.files if handover.selection else ():
-        file = (handover.project.top / name).lstat()
-        digest.update(f"{name}\0{file.st_size}\0{file.st_mtime_ns}\0".encode(errors="surrogateescape"))
-    return digest.hexdigest()
+def to_wait_for(runs: Iterable[RunPaths], cluster: str, backend: str, remote: Remote | None) -> tuple[RunPaths, ...]:
+    """Return which of `runs` a new run of `cluster` has to wait for: all but those that are COMPLETED already.
 
-
-def _refuse_the_same(digest: str) -> None:
-    for paths in index.recent(_UNKNOWN_WITHIN_S):
-        submission = read_submission(paths)
-        if submission and submission.digest == digest and submission.attempt == 1:
-            if _is_known_to_be_nowhere(paths, submission):
-                continue
-            age = _now() - datetime.fromisoformat(submission.submitted_at)
-            if age < timedelta(seconds=_SAME_JOB_WITHIN_S):
-                raise UserError(
-                    f"the same job was submitted {age.seconds} s ago, as {paths.id}",
-                    "give --again to run it a second time",
-                )
-
-
-def _is_known_to_be_nowhere(paths: RunPaths, submission: Submission) -> bool:
-    """Return whether a submission of unknown outcome has left no job. Raises UserError where it has, or may have."""
-    if submission.native is not None or not registry.has_scheduler(submission.backend):
-        return False
-    try:
-        adopted = registry.adopt(paths, submission)
-    except UserError as error:
+    `backend` and `remote` say how the new run is submitted. Raises UserError where that back end keeps no queue, for a
+    run that its scheduler does not know, and for one that can't become COMPLETED.
+    """
+    if not registry.get(backend).HAS_SCHEDULER:
         raise UserError(
-            f"run {paths.id} is the same job, and may have been submitted: {error}",
-            f"Look again later: trainjob status {paths.id}; or give --again to run it a second time",
-            UnknownOutcomeError.code,
-        ) from None
-    if adopted is not None:
-        raise UserError(
-            f"the same job was submitted as run {paths.id}, although that submission did not learn so",
-            f"Look at it: trainjob status {paths.id}; or give --again to run it a second time",
+            f"--after needs a scheduler that holds the run back, and cluster {cluster} has none",
+            "Submit this run when the other one has ended",
         )
-    # Another process may be submitting it at this moment.
-    return submission.is_unknown
+    return tuple(now.paths for now in statuses(runs) if not _is_over(now, cluster, backend, remote))
 
 
-def _project_record(handover: Handover, record: Mapping[str, Any]) -> dict[str, Any]:
-    selection = handover.selection
-    return {
-        **record,
-        "start": handover.project.start,
-        "copied": 0 if selection is None else len(selection.files),
-        "left_out": [] if selection is None else [list(pair) for pair in selection.left_out],
-    }
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def next_attempt(paths: RunPaths, **changes: Any) -> Submission:
-    """Return the submission that starts one more attempt of a run. Raises UserError for a run never submitted."""
-    last = read_submission(paths)
-    if last is None:
-        raise UserError(f"run {paths.id} was started by hand", "run its job script again by hand")
-    earlier = [*last.earlier, *([] if last.native is None else [last.native])]
-    fresh = {"native": None, "cancelled_at": None, "is_cancelled": False, "is_unknown": False, "earlier": earlier}
-    again = dataclasses.replace(last, **{**fresh, **changes})
-    if again.attempt == last.attempt:
-        return again
-    # The runs that the first attempt waited for are COMPLETED.
-    return again.replace(after=(), argv=registry.get(last.backend).argv(paths, last.script))
-
-
-def record_cancelling(paths: RunPaths) -> None:
-    """Record that the run is being cancelled, in case its own script can't any more."""
-    _change_submission(paths, cancelled_at=_now().isoformat(timespec="seconds"))
-
-
-def confirm_cancelled(paths: RunPaths) -> None:
-    """Record that nothing of a cancelled run is left: from then on its back end need not be asked."""
-    _change_submission(paths, is_cancelled=True)
-
-
-def _change_submission(paths: RunPaths, **changes: Any) -> None:
-    submission = read_submission(paths)
-    if submission is not None:
-        submission.replace(**changes).write(paths)
+def _is_over(now: Snapshot, cluster: str, backend: str, remote: Remote | None) -> bool:
+    """Return whether a run is COMPLETED. Raises UserError where it can't be waited for."""
+    if now.submission is None:
+        raise UserError(
+            f"--after {now.id}: it was submitted by hand",
+            "Name its job to sbatch yourself: sbatch --dependency=afterok:JOBID",
+        )
+    mine, theirs = (None if one is None else (one.host, one.user) for one in (remote, now.submission.remote))
+    if registry.get(now.submission.backend) is not registry.get(backend) or mine != theirs:
+        raise UserError(
+            f"--after {now.id}: it runs on cluster {now.cluster}, and the scheduler of {cluster} does not know it",
+            f"Wait until it has ended (trainjob logs {now.id} --follow), then submit this run",
+        )
+    if now.state == states.COMPLETED:
+        return True
+    if now.state not in states.ACTIVE or now.submission.native is None:
+        raise UserError(
+            f"--after {now.id}: it is {now.state}, and a run that waits for it would never start",
+            f"Resume it first: trainjob resume {now.id}",
+        )
+    return False

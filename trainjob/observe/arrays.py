@@ -1,9 +1,10 @@
-"""The elements of an array: their run directories and their combined state."""
+"""The elements of an array: their run directories, their combined state, and the settings in which each differs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trainjob.cluster.slurm_text import ranges
 from trainjob.contract import states
@@ -64,4 +65,29 @@ def counted(words: Sequence[str]) -> str:
     first, *others = [word for word in (states.COMPLETED, *_ORDER[:-1]) if counts[word]]
     return ", ".join(
         [f"{counts[first]} of {len(words)} elements {first}", *(f"{counts[word]} {word}" for word in others)]
+    )
+
+
+def own_settings(element: RunPaths) -> dict[str, Any]:
+    """Return the settings that differ from the whole array's, by key: learning_rate, set.width, env.NAME, arguments."""
+    from trainjob.records import job as jobs  # `list` does without
+
+    return differing(*(jobs.read(paths.job).request.job for paths in (element, element.whole)))
+
+
+def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the job `one`, as requested, that `whole` lacks or has with another value."""
+    from trainjob.cluster.merging import by_setting  # loads a YAML parser
+
+    mine, all_of = by_setting(one), by_setting(whole)
+    settings = {key: value for key, value in mine.items() if all_of.get(key) != value}
+    if "command" in settings:
+        settings["arguments"] = settings.pop("command")[len(all_of.get("command") or ()) :]
+    return settings
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Return settings as one line: learning_rate 0.1 · set.width 32."""
+    return " · ".join(
+        f"{key} {' '.join(value) if isinstance(value, list) else value}" for key, value in settings.items()
     )

@@ -19,7 +19,7 @@ from trainjob.contract import secrets
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import visible
 from trainjob.machines import process
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 
 _LIMIT_S = 15.0
 _WORDS: dict[Event, str] = {"stalled": "shows no sign of life", "limit": "approaches its time limit"}
@@ -40,7 +40,7 @@ class Message:
     body: str
 
 
-def message(now: Status, event: Event) -> Message:
+def message(now: Snapshot, event: Event) -> Message:
     """Return the message about a run. Others may write the files with its texts, so control characters are escaped."""
     where = now.cluster or "a job script started by hand"
     reason = str(now.cause) if now.cause is not None else now.note
@@ -112,7 +112,15 @@ def _by_mail(mail: Mail, message: Message) -> None:
         letter = EmailMessage()
         letter["Subject"], letter["From"], letter["To"] = message.subject, mail.sender, ", ".join(mail.to)
         letter.set_content(message.body + "\n")
-        with _connection(mail) as connection:
+        context = ssl.create_default_context()
+        connection: smtplib.SMTP
+        if mail.security == "tls":
+            connection = smtplib.SMTP_SSL(mail.server, mail.port, timeout=_LIMIT_S, context=context)
+        else:
+            connection = smtplib.SMTP(mail.server, mail.port, timeout=_LIMIT_S)
+        with connection:
+            if mail.security == "starttls":
+                connection.starttls(context=context)
             if mail.user is not None and mail.secrets_file is not None:
                 connection.login(mail.user, secrets.read(mail.secrets_file)["SMTP_PASSWORD"])
             connection.send_message(letter)
@@ -124,12 +132,3 @@ def _by_mail(mail: Mail, message: Message) -> None:
         raise UserError(
             f"{server} does not take the mail: {type(error).__name__}", "correct server, port or security"
         ) from None
-
-
-def _connection(mail: Mail) -> smtplib.SMTP:
-    if mail.security == "tls":
-        return smtplib.SMTP_SSL(mail.server, mail.port, timeout=_LIMIT_S, context=ssl.create_default_context())
-    connection = smtplib.SMTP(mail.server, mail.port, timeout=_LIMIT_S)
-    if mail.security == "starttls":
-        connection.starttls(context=ssl.create_default_context())
-    return connection

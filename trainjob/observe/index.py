@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainjob.backends import trust
+from trainjob.backends import folder as run_folder
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, user_data
 from trainjob.observe import arrays
@@ -90,9 +90,7 @@ def ids() -> list[str]:
 
 def every_run() -> Iterator[RunPaths]:
     """Yield the runs whose folders exist and belong to this user."""
-    for paths in _existing_runs():
-        if _why_foreign(paths) is None:
-            yield paths
+    return (paths for paths in _existing_runs() if _why_foreign(paths) is None)
 
 
 def foreign_runs() -> list[UserError]:
@@ -110,7 +108,7 @@ def _existing_runs() -> Iterator[RunPaths]:
 
 def _why_foreign(paths: RunPaths) -> UserError | None:
     try:
-        trust.refuse_foreign(paths.folder)
+        run_folder.refuse_foreign(paths.folder)
     except UserError as error:
         return error
     return None
@@ -162,10 +160,21 @@ def find(run: str) -> RunPaths:
     if "/" in run or run in (".", ".."):
         return _at(Path(run))
     if run == "last":
-        return _last()
+        newest = max(every_run(), key=lambda paths: _indexed_at(paths.id), default=None)
+        if newest is None:
+            raise UserError("there are no runs yet", "`trainjob submit --cluster local` makes one")
+        return newest
     if not run:
         raise UserError("no run is named", "give an id, its first letters, the job's name, `last`, or a path")
-    return _existing(_matching(run))
+    run_id = _matching(run)
+    paths = _target(run_id)
+    if paths is None or not os.path.isdir(paths.folder):
+        where = "" if paths is None else f" {paths.folder}"
+        raise UserError(
+            f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
+        )
+    run_folder.refuse_foreign(paths.folder)
+    return paths
 
 
 def _matching(run: str) -> str:
@@ -189,23 +198,5 @@ def _at(folder: Path) -> RunPaths:
         raise UserError(
             f"{folder} is not a run directory: it has no {paths.job.name}", "`trainjob list` shows the runs"
         )
-    trust.refuse_foreign(paths.whole.folder)
-    return paths
-
-
-def _last() -> RunPaths:
-    runs = list(every_run())
-    if not runs:
-        raise UserError("there are no runs yet", "`trainjob submit --cluster local` makes one")
-    return max(runs, key=lambda paths: _indexed_at(paths.id))
-
-
-def _existing(run_id: str) -> RunPaths:
-    paths = _target(run_id)
-    if paths is None or not os.path.isdir(paths.folder):
-        where = "" if paths is None else f" {paths.folder}"
-        raise UserError(
-            f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
-        )
-    trust.refuse_foreign(paths.folder)
+    run_folder.refuse_foreign(paths.whole.folder)
     return paths

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 
-from trainjob.backends.base import read_submission
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.observe.status import Status, statuses
+from trainjob.observe.status import Snapshot, statuses
+from trainjob.records import submission as submissions
 
 _AGE = re.compile(r"([0-9]+)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -20,7 +20,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @dataclass(frozen=True)
 class Choice:
-    """Which runs to list. None: no restriction; `name` may contain the wildcards * and ?."""
+    """The runs to list. None: no restriction; `name` may contain the wildcards * and ?."""
 
     state: str | None = None
     cluster: str | None = None
@@ -29,7 +29,7 @@ class Choice:
     limit: int | None = None
 
 
-def listed(choice: Choice) -> list[Status]:
+def listed(choice: Choice) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
     chosen = [paths for _, paths in sorted(_submitted(choice), key=lambda pair: pair[0])]
     if choice.limit is not None and choice.state is None:
@@ -43,7 +43,7 @@ def _submitted(choice: Choice) -> Iterator[tuple[str, RunPaths]]:
     for paths in index.every_run():
         if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
             continue
-        submission = read_submission(paths)
+        submission = submissions.read(paths)
         at = submission.submitted_at if submission else ""
         if choice.cluster is not None and (submission is None or submission.cluster != choice.cluster):
             continue

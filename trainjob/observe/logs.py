@@ -1,4 +1,4 @@
-"""The output of the ranks: one rank's unchanged, or the lines of all ranks with the rank in front."""
+"""The output of ranks: one rank's unchanged, or the lines of all ranks with the rank in front."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainjob.backends import mirror
-from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
 from trainjob.records.files import DamagedError, open_regular
@@ -104,17 +103,11 @@ def tails(paths: RunPaths, rank: int | None) -> list[Tail]:
     Raises UserError for a rank that has no log.
     """
     if rank is not None:
-        _refuse_unknown(paths, rank)
+        # By the plan, not by the logs: a rank that has not begun yet has none, and is waited for.
+        jobs.read(paths.job).plan.topology.refuse_unknown_rank(paths.id, rank)
         return [Tail(paths.rank_log(rank), end=b"")]
     every = (Tail(paths.rank_log(number), b"[%d] " % number) for number in ranks(paths))
     return [Tail(paths.scheduler_log, is_scripts=True), *every]
-
-
-def _refuse_unknown(paths: RunPaths, rank: int) -> None:
-    # By the plan, not by the logs: a rank that has not begun yet has none, and is waited for.
-    instances = jobs.read(paths.job).plan.topology.instances
-    if not 0 <= rank < instances:
-        raise UserError(f"run {paths.id} has no rank {rank}", f"it has ranks 0 to {instances - 1}")
 
 
 def read(paths: RunPaths, rank: int | None) -> Iterator[bytes]:
@@ -165,7 +158,7 @@ class Together:
 def shown(line: bytes) -> Iterator[bytes]:
     """Yield a line of the log as people read it, without its line end: the rank in front where a tag names one.
 
-    A tag may be in mid-line: of the same rank, its text continues (a progress bar); of another, a new line begins.
+    A tag may stand in mid-line: of the same rank, its text continues (a progress bar); of another, a new line begins.
     """
     pieces = _TAG.split(line)
     if len(pieces) == 1:
@@ -173,15 +166,11 @@ def shown(line: bytes) -> Iterator[bytes]:
         return
     if pieces[0]:
         yield from shown(pieces[0])
-    for rank, text in _joined(list(zip(pieces[1::2], pieces[2::2], strict=True))):
-        yield b"[%s] %s" % (rank, text)
-
-
-def _joined(pieces: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    joined: list[tuple[bytes, bytes]] = []
-    for rank, text in pieces:
-        if joined and joined[-1][0] == rank:
-            joined[-1] = (rank, joined[-1][1] + text)
-        else:
-            joined.append((rank, text))
-    return joined
+    last: bytes | None = None
+    line = b""
+    for rank, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        if rank != last and last is not None:
+            yield line
+        line = line + text if rank == last else b"[%s] %s" % (rank, text)
+        last = rank
+    yield line

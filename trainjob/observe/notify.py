@@ -8,14 +8,16 @@ and which ends when no run is watched any more, or `trainjob notify` by hand.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainjob.cluster import slurm_text
 from trainjob.contract import states
@@ -23,7 +25,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process
 from trainjob.observe import index
-from trainjob.observe.status import Status, statuses
+from trainjob.observe.status import Snapshot, statuses
 from trainjob.records.files import read_json, remove_if_there, write_json
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def watch(paths: RunPaths) -> None:
     with contextlib.suppress(UserError, OSError):
         if configured() is not None:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_json(_file(paths.whole.id), {"since": time.time(), "deliveries": _deliveries(paths.whole.id)})
+            dataclasses.replace(_Watched.of(paths.whole.id), since=time.time()).write()
             start_if_needed()
 
 
@@ -86,10 +88,7 @@ def look(say: Say, *, stay: bool) -> bool:
 
     Raises UserError without a configuration.
     """
-    from trainjob.cluster import preferences
-
-    if configured() is None:
-        raise UserError(f"{preferences.file()} does not say who is told", "add `notify:`, as docs/reports.md shows it")
+    required()
     folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked() as is_mine:
         if not is_mine:
@@ -102,7 +101,19 @@ def look(say: Say, *, stay: bool) -> bool:
     return True
 
 
-def events(now: Status, rules: Notify, at_s: float) -> list[Event]:
+def required() -> Notify:
+    """Return who is told. Raises UserError where nobody is."""
+    from trainjob.cluster import preferences
+
+    rules = configured()
+    if rules is None:
+        raise UserError(
+            f"no notification is configured in {preferences.file()}", "add `notify:`, as docs/reports.md shows it"
+        )
+    return rules
+
+
+def events(now: Snapshot, rules: Notify, at_s: float) -> list[Event]:
     """Return what is to be told of a run as it stands; nothing while nobody could be asked."""
     if now.is_stale:
         return []
@@ -120,23 +131,68 @@ def events(now: Status, rules: Notify, at_s: float) -> list[Event]:
     return due
 
 
+@dataclass(frozen=True)
+class _Watched:
+    """The record of one watched run. `since` tells one record of a run from the next."""
+
+    id: str
+    since: float | None = None
+    deliveries: Deliveries = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run_id: str) -> _Watched:
+        """Return the record of a run; what we have not written counts for nothing."""
+        content = read_json(folder() / f"{run_id}.json")
+        fields = content if isinstance(content, dict) else {}
+        deliveries, since = fields.get("deliveries"), fields.get("since")
+        known = (_TRYING, _DELIVERED, *(f"{_FAILED_TRY}{number}" for number in range(1, _MOST_TRIES + 1)))
+        kept = {
+            event: {way: word for way, word in ways.items() if word in known}
+            for event, ways in (deliveries.items() if isinstance(deliveries, dict) else ())
+            if isinstance(ways, dict)
+        }
+        return cls(run_id, since if isinstance(since, float) else None, kept)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is to be tried again."""
+        return all(_is_settled(word) for ways in self.deliveries.values() for word in ways.values())
+
+    def write(self) -> None:
+        """Write the record, atomically."""
+        write_json(folder() / f"{self.id}.json", {"since": self.since, "deliveries": self.deliveries})
+
+    def remove(self) -> None:
+        """Remove the record: the run is watched no longer."""
+        remove_if_there(folder() / f"{self.id}.json")
+
+
+def _watched() -> list[_Watched]:
+    with contextlib.suppress(OSError):
+        return [_Watched.of(path.stem) for path in sorted(folder().glob("*.json"))]
+    return []
+
+
 def _look_once(rules: Notify, say: Say) -> None:
     from trainjob.observe import delivery  # loads OpenSSL: `status` and `list` do without
 
-    watched = _paths_of(_watched())
-    since = {paths.id: _since(paths.id) for paths in watched}
-    for now in statuses(watched):
-        deliveries = _deliveries(now.id)
+    found: dict[str, tuple[RunPaths, _Watched]] = {}
+    for record in _watched():
+        try:
+            found[record.id] = (index.find(record.id), record)
+        except UserError:
+            record.remove()
+    for now in statuses(paths for paths, _ in found.values()):
+        record = found[now.id][1]
         for event in events(now, rules, time.time()):
             if rules.on is None or event in rules.on:
-                ways = deliveries.setdefault(f"{now.attempt} {event}", {})
-                for _ in _tries(delivery.message(now, event), delivery.ways(rules), ways, say):
-                    write_json(_file(now.id), {"since": since[now.id], "deliveries": deliveries})
+                tried = record.deliveries.setdefault(f"{now.attempt} {event}", {})
+                for _ in _tries(delivery.message(now, event), delivery.ways(rules), tried, say):
+                    record.write()
         is_over = now.state not in states.ACTIVE and not now.is_stale
-        is_settled = all(_is_settled(word) for ways in deliveries.values() for word in ways.values())
         # It may have been resumed since it was looked at.
-        if is_over and is_settled and _since(now.id) == since[now.id]:
-            remove_if_there(_file(now.id))
+        if is_over and record.is_settled and _Watched.of(now.id).since == record.since:
+            record.remove()
 
 
 def _tries(
@@ -163,43 +219,6 @@ def _tries(
 def _is_settled(word: str) -> bool:
     """Return whether a message is not tried again: one whose delivery was interrupted may have arrived."""
     return word in (_TRYING, _DELIVERED, f"{_FAILED_TRY}{_MOST_TRIES}")
-
-
-def _paths_of(run_ids: Iterator[str]) -> list[RunPaths]:
-    found = []
-    for run_id in run_ids:
-        try:
-            found.append(index.find(run_id))
-        except UserError:
-            remove_if_there(_file(run_id))
-    return found
-
-
-def _watched() -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        yield from sorted(path.stem for path in folder().glob("*.json"))
-
-
-def _file(run_id: str) -> Path:
-    return folder() / f"{run_id}.json"
-
-
-def _since(run_id: str) -> Any:
-    """Return when the run began to be watched, which tells one record of it from the next."""
-    record = read_json(_file(run_id))
-    return record.get("since") if isinstance(record, dict) else None
-
-
-def _deliveries(run_id: str) -> Deliveries:
-    """Return what was told of a run; a word that we have not written counts for nothing."""
-    record = read_json(_file(run_id))
-    deliveries = record.get("deliveries") if isinstance(record, dict) else None
-    known = (_TRYING, _DELIVERED, *(f"{_FAILED_TRY}{number}" for number in range(1, _MOST_TRIES + 1)))
-    return {
-        event: {way: word for way, word in ways.items() if word in known}
-        for event, ways in (deliveries.items() if isinstance(deliveries, dict) else ())
-        if isinstance(ways, dict)
-    }
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""When a run should end, from its own pace or at first from its prediction, compared with its time limit."""
+"""The expected end of a run, from its own pace or at first from its prediction, compared with its time limit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from trainjob.cluster import slurm_text
 from trainjob.contract.paths import RunPaths
-from trainjob.records import events, prediction
-from trainjob.records.measures import ProgressRecord
+from trainjob.records import prediction
+from trainjob.records.progress import ProgressRecord
 
-# The pace of fewer updates is mostly warm-up.
-_LEAST_UPDATES = 20
+# After its first block, an attempt has warmed up.
+_LEAST_UPDATES = 5
 # Larger values come from damaged files.
 _MOST_UPDATES, _LONGEST_S = 1 << 50, 1e10
 
@@ -36,34 +36,22 @@ class Outlook:
 
 def outlook(paths: RunPaths, progress: ProgressRecord, scheduler: Mapping[str, str]) -> Outlook | None:
     """Return the outlook of a running run; None if its pace is unknown."""
-    update, total = progress.update, progress.total_updates
-    if update is None or total is None or abs(update) > _MOST_UPDATES or progress.heartbeat is None:
+    update, total, heartbeat = progress.update, progress.total_updates, progress.heartbeat
+    if update is None or total is None or heartbeat is None or abs(update) > _MOST_UPDATES:
         return None
-    stored = prediction.read(paths)
-    paced = _pace(paths, progress, stored.start_up_s if stored else 0.0)
-    if paced is not None:
-        pace, basis = paced, "its pace"
-    elif stored is not None:
+    # Evaluations and checkpoints are part of the pace; start-up and warm-up are not.
+    made, took_s = update - (progress.timed_from or 0), heartbeat - (progress.timed_since or heartbeat)
+    if made >= _LEAST_UPDATES and took_s > 0:
+        pace, basis = took_s / made, "its pace"
+    elif (stored := prediction.read(paths)) is not None:
         pace, basis = stored.update_s.median, "its prediction"
     else:
         return None
-    since = max(0.0, time.time() - progress.heartbeat)
-    left = (min(total, _MOST_UPDATES) - update) * pace - since
-    return Outlook(max(0.0, left), _limit_left(scheduler), basis) if abs(left) < _LONGEST_S else None
-
-
-def _pace(paths: RunPaths, progress: ProgressRecord, start_up_s: float) -> float | None:
-    """Return the seconds per update in this attempt, including evaluations and checkpoints."""
-    attempts = events.attempts(events.read(paths))
-    if not attempts or attempts[-1].number != progress.attempt:
+    left_s = (min(total, _MOST_UPDATES) - update) * pace - max(0.0, time.time() - heartbeat)
+    if not abs(left_s) < _LONGEST_S:  # NaN is below nothing
         return None
-    made = (progress.update or 0) - (progress.began_at or 0)
-    took_s = (progress.heartbeat or 0.0) - attempts[-1].began_at - start_up_s
-    return took_s / made if made >= _LEAST_UPDATES and took_s > 0 else None
-
-
-def _limit_left(scheduler: Mapping[str, str]) -> float | None:
     try:
-        return slurm_text.seconds(scheduler.get("time_left") or "UNLIMITED")
+        limit_left_s = slurm_text.seconds(scheduler.get("time_left") or "UNLIMITED")
     except ValueError:  # Slurm writes INVALID for a job that is just beginning
-        return None
+        limit_left_s = None
+    return Outlook(max(0.0, left_s), limit_left_s, basis)

@@ -1,20 +1,28 @@
-"""What the files of a run say at one moment. Damage is noted, and never ends a command that shows many runs."""
+"""The files of a run at one moment, and what they mean together with the answer of its back end.
+
+Damage is noted, and never ends a command that shows many runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from trainjob.backends import registry
-from trainjob.backends.base import Submission, load_submission
+from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
-from trainjob.observe import settled
-from trainjob.records.files import DamagedError, load_json, load_number, load_word
+from trainjob.records import attempts
+from trainjob.records import submission as submissions
+from trainjob.records.files import DamagedError
+from trainjob.records.submission import Submission
 
 Value = TypeVar("Value")
+
+_CANCELLED_WAITING = "cancelled while it waited to run"
+_CANCELLED_RUNNING = "its processes were killed when it was cancelled"
+_LOST = "its processes are gone and recorded no end: they were killed, or the machine went down"
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class Seen:
         if self.submission is None or self.word not in states.RESUMABLE or not self.submission.native:
             return False
         is_kept = registry.has_scheduler(self.submission.backend) and not self.submission.is_cancelled
-        return is_kept and settled.answer(self.paths, self.newest_attempt) is None
+        return is_kept and submissions.settled(self.paths, self.newest_attempt) is None
 
     @property
     def newest_attempt(self) -> int:
@@ -75,15 +83,67 @@ class Seen:
             return states.PENDING
         return self.word
 
+    def is_outdated_by(self, answer: Answer) -> bool:
+        """Return whether the answer contradicts the files: the run may have ended, or begun again, since."""
+        return answer.liveness is (Liveness.GONE if self.is_open else Liveness.ALIVE)
+
+    def state_with(self, answer: Answer | None) -> tuple[str, str | None]:
+        """Return the state, and a note of what a reader could not guess, given the answer of its back end, if any."""
+        if not self.is_open:
+            return self._ended(answer)
+        if self.submission is None and self.damage:
+            return (states.LOST if self.word is None else self.state), "its records are damaged"
+        if self.submission is None or self.is_by_hand:
+            return self.state, "it was started by hand, so trainjob can't tell whether it still runs"
+        if self.submission.native is None:
+            return states.LOST, "its submission was interrupted: `trainjob resume` starts it"
+        if answer is not None and answer.liveness is Liveness.GONE:
+            return self._gone(answer)
+        if self.submission.is_cancelled and self.has_waited and (answer is None or answer.liveness is Liveness.UNKNOWN):
+            # Its back end has confirmed that already, and need not answer again.
+            return states.CANCELLED, _CANCELLED_WAITING
+        if answer is None:
+            return self.state, None
+        if self.state == states.RUNNING and attempts.has_lost_step(self.paths, self.attempt):
+            note = "all ranks have ended but srun is still running; the job script stops waiting within a minute"
+            return self.state, note
+        # A job that ran and waits again was requeued by its scheduler, which its files do not show.
+        waits_again = answer.state == states.PENDING and self.state == states.RUNNING
+        return (states.PENDING if waits_again else self.state), answer.note
+
+    def _ended(self, answer: Answer | None) -> tuple[str, str | None]:
+        """Return the state of a run whose files say that it has ended."""
+        if answer is None or answer.liveness is Liveness.GONE:
+            return self.state, None
+        if answer.liveness is Liveness.UNKNOWN:
+            return self.state, f"whether its scheduler still holds its job is not known: {answer.note}"
+        # One that has just ended still is at its nodes; one that waits will start again.
+        if answer.state != states.PENDING:
+            return self.state, None
+        return states.PENDING, f"its last attempt ended as {self.state}, and its scheduler holds the job: {answer.note}"
+
+    def _gone(self, answer: Answer) -> tuple[str, str | None]:
+        """Return the state of a run that is open by its files, and whose back end has nothing of it."""
+        settled = None if answer.state is not None else submissions.settled(self.paths, self.newest_attempt)
+        state, note = (answer.state, answer.note) if settled is None else (settled.state, settled.note)
+        if state is not None:
+            return state, note
+        if self.submission and self.submission.cancelled_at:
+            return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else _CANCELLED_RUNNING
+        if self.has_waited and self.submission and registry.has_scheduler(self.submission.backend):
+            # A job that waits can end in no other way.
+            return states.CANCELLED, "its job waited, and is no longer in the queue: it was cancelled there"
+        return states.LOST, note or _LOST
+
 
 def look(paths: RunPaths) -> Seen:
     """Return what the files of a run say now."""
     damage: list[str] = []
-    submission = unless_damaged(lambda: load_submission(paths), damage, None)
+    submission = unless_damaged(lambda: submissions.load(paths), damage, None)
     # Without a number of its own, a run counts as in the attempt that was submitted last.
-    attempt = unless_damaged(lambda: named(paths.attempt, load_number), damage, submission and submission.attempt)
+    attempt = unless_damaged(lambda: attempts.load_current(paths), damage, submission and submission.attempt)
     # The state last: a script removes it before it claims a new attempt, and writes the new one after.
-    word = unless_damaged(lambda: named(paths.state, _state_word), damage, None)
+    word = unless_damaged(lambda: attempts.load_state(paths), damage, None)
     return Seen(paths, submission, word, attempt or 0, damage)
 
 
@@ -94,30 +154,3 @@ def unless_damaged(read: Callable[[], Value], damage: list[str], otherwise: Valu
     except DamagedError as error:
         damage.append(str(error))
         return otherwise
-
-
-def named(path: Path, read: Callable[[Path], Value]) -> Value:
-    """Return what `read` does. Raises DamagedError, which names the file."""
-    try:
-        return read(path)
-    except DamagedError as error:
-        raise DamagedError(f"{path.name}: {error}") from None
-
-
-def _state_word(path: Path) -> str | None:
-    word = load_word(path)
-    if word is not None and word not in states.ALL:
-        raise DamagedError(f"holds {word[:40]!r}, expected one of {', '.join(states.ALL)}")
-    return word
-
-
-def job_name(path: Path) -> str | None:
-    """Return the name of the job in job.json; None where there is no file. Raises DamagedError."""
-    try:
-        content = load_json(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    name = content.get("name") if isinstance(content, dict) else content
-    if not isinstance(name, str):
-        raise DamagedError(f"name is {name!r:.60}, expected text")
-    return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainjob.backends import registry
-from trainjob.backends.base import place_of, read_submission
+from trainjob.backends.base import place_of
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -23,10 +23,9 @@ def command(paths: RunPaths, rank: int, words: Sequence[str], *, terminal: bool)
     `terminal`: it gets one.
     """
     record = jobs.read(paths.job)
-    instances = record.plan.topology.instances
-    if not 0 <= rank < instances:
-        raise UserError(f"run {paths.id} has no rank {rank}", f"it has ranks 0 to {instances - 1}")
-    now, submission = status(paths), read_submission(paths)
+    record.plan.topology.refuse_unknown_rank(paths.id, rank)
+    now = status(paths)
+    submission = now.submission
     if now.state != states.RUNNING or submission is None or submission.native is None:
         raise UserError(
             f"run {paths.id} is {now.state}: a shell is opened next to a rank that runs",

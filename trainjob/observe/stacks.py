@@ -1,8 +1,7 @@
-"""Where the processes of each rank are right now: the launchers write it down for whoever asks."""
+"""The Python stacks of a run's ranks, which their launchers write down on request."""
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from trainjob.machines import remote_files
 from trainjob.machines.machine import Machine
 from trainjob.observe.status import between_looks_s, status
 from trainjob.records import job as jobs
-from trainjob.records import typed
-from trainjob.records.files import DamagedError, parse_json
-from trainjob.records.usage import RankStacks
+from trainjob.records import stacks as stack_records
+from trainjob.records.stacks import RankStacks
 
 _MOST_NAMED = 8
 
@@ -61,7 +59,16 @@ def of_run(paths: RunPaths, limit_s: float) -> Answers:
         )
     machine, folder = place_of(paths)
     if now.state == states.RUNNING:
-        return Answers(_ask(paths, machine, folder, limit_s), are_current=True, limit_s=limit_s)
+        word = f"ask-{secrets.token_hex(8)}"
+        request = f"{folder}/{paths.stacks_request.name}"
+        # Moved into place, so that no launcher reads half a word.
+        machine.run(["sh", "-c", 'printf "%s\\n" "$1" >"$2.part" && mv -f -- "$2.part" "$2"', "sh", word, request])
+        deadline = time.monotonic() + limit_s
+        while True:
+            answers = [one for one in _recorded(paths, machine, folder) if one.word == word]
+            if len(answers) == len(_ranks(paths)) or time.monotonic() > deadline:
+                return Answers(answers, are_current=True, limit_s=limit_s)
+            time.sleep(between_looks_s(paths))
     kept = _recorded(paths, machine, folder)
     if not kept:
         raise UserError(
@@ -71,31 +78,12 @@ def of_run(paths: RunPaths, limit_s: float) -> Answers:
     return Answers(kept, are_current=False)
 
 
-def _ask(paths: RunPaths, machine: Machine, folder: str, limit_s: float) -> list[RankStacks]:
-    word = f"ask-{secrets.token_hex(8)}"
-    request = f"{folder}/{paths.stacks_request.name}"
-    # Moved into place, so that no launcher reads half a word.
-    machine.run(["sh", "-c", 'printf "%s\\n" "$1" >"$2.part" && mv -f -- "$2.part" "$2"', "sh", word, request])
-    deadline = time.monotonic() + limit_s
-    while True:
-        answers = [one for one in _recorded(paths, machine, folder) if one.word == word]
-        if len(answers) == len(_ranks(paths)) or time.monotonic() > deadline:
-            return answers
-        time.sleep(between_looks_s(paths))
-
-
 def _recorded(paths: RunPaths, machine: Machine, folder: str) -> list[RankStacks]:
     """Return what launchers wrote down last of each rank, in order."""
     names = [f"{folder}/{paths.rank_stacks(rank).relative_to(paths.folder)}" for rank in _ranks(paths)]
-    parsed = (_parsed(text) for text in remote_files.present(machine, names).values())
+    parsed = (stack_records.parse(text) for text in remote_files.present(machine, names).values())
     return sorted((one for one in parsed if one is not None), key=lambda one: one.rank)
 
 
 def _ranks(paths: RunPaths) -> range:
     return range(jobs.read(paths.job).plan.topology.instances)
-
-
-def _parsed(text: bytes) -> RankStacks | None:
-    with contextlib.suppress(DamagedError):
-        return typed.from_json(RankStacks, parse_json(text))
-    return None

@@ -1,32 +1,32 @@
-"""What has become of a run: files first, the back end second."""
+"""The state of runs: files first, the back end second."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
 
 from trainjob.backends import mirror, registry
-from trainjob.backends.base import Answer, Liveness, read_submission
+from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.observe import arrays, settled
+from trainjob.observe import arrays
 from trainjob.observe.outlook import Outlook, outlook
-from trainjob.observe.seen import Seen, job_name, look, named, unless_damaged
-from trainjob.records import causes, events, failure, typed
+from trainjob.observe.seen import Seen, look, unless_damaged
+from trainjob.records import attempts, causes, events, failure
+from trainjob.records import job as jobs
+from trainjob.records import progress as progress_record
+from trainjob.records import submission as submissions
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.records.files import load_number, read_number
-from trainjob.records.measures import ProgressRecord
+from trainjob.records.progress import ProgressRecord
+from trainjob.records.submission import Settled, Submission
 
 _HERE_S = 0.2
 # A login node and a scheduler are shared with many.
 _SHARED_S = 3.0
-_CANCELLED_WAITING = "cancelled while it waited to run"
-_CANCELLED_RUNNING = "its processes were killed when it was cancelled"
-_LOST = "its processes are gone and recorded no end: they were killed, or the machine went down"
 _DISK_FULL = "its disk was full, so it could not record its end"
 # Slurm's reason, in the note of a job that it starts later.
 _HELD_BACK = "(BeginTime)"
@@ -34,8 +34,11 @@ _UNEXPLAINED = frozenset((states.FAILED, states.LOST))
 
 
 @dataclass(frozen=True)
-class Status:
-    """One run, as its files and its back end tell. `note` says what a reader could not guess."""
+class Snapshot:
+    """One run at one moment, as its files and its back end tell. `note` says what a reader could not guess.
+
+    A command takes it once and passes it on.
+    """
 
     id: str
     folder: str
@@ -62,17 +65,30 @@ class Status:
     damage: list[str] = field(default_factory=list)  # what its records hold that can't be: FILE: FIELD is VALUE
     excluded_nodes: list[dict[str, str]] = field(default_factory=list)  # node, attempt, why: what later attempts avoid
     outlook: Outlook | None = None  # of a run at work: when it should end
-    elements: list[Status] = field(default_factory=list)  # of an array
+    elements: list[Snapshot] = field(default_factory=list)  # of an array
+    submission: Submission | None = (
+        None  # how its newest attempt was submitted; None: by hand, or its record is damaged
+    )
 
-    def as_json(self) -> dict[str, Any]:
+    @property
+    def paths(self) -> RunPaths:
+        """The run directory."""
+        return RunPaths(self.folder)
+
+    @property
+    def parts(self) -> list[Snapshot]:
+        """The elements of an array; of any other run, itself."""
+        return self.elements or [self]
+
+    def as_json(self) -> dict[str, object]:
         """Return the status for `--json`, which calls the elements of an array `tasks`, as earlier versions do."""
-        every = asdict(self)
-        del every["elements"]
+        every = asdict(replace(self, elements=[], submission=None))
+        del every["elements"], every["submission"]
         return {**every, "tasks": [element.as_json() for element in self.elements]}
 
     @property
     def at_risk(self) -> str | None:
-        """What the run's disk refuses, and how many updates would be lost if it ended now; None without trouble."""
+        """The write that the disk refuses, and how many updates an end now would lose; None without trouble."""
         if self.trouble is None or self.update is None or self.durable_update is None:
             return self.trouble
         unsaved = f"{self.update - self.durable_update} updates since the last durable checkpoint"
@@ -81,14 +97,14 @@ class Status:
 
     @property
     def checkpoint_lines(self) -> list[str]:
-        """What went wrong with checkpoints: those that the attempt passed over, and how many it could not write."""
+        """Lines about checkpoints: those that the attempt passed over, and how many it could not write."""
         count = self.checkpoints_not_written
         lost = f"{count} checkpoint{'s' if count > 1 else ''} NOT written by attempt {self.attempt}"
         return [*self.passed_over, *([lost] if count else [])]
 
 
-def status(paths: RunPaths) -> Status:
-    """Return the status of one run."""
+def status(paths: RunPaths) -> Snapshot:
+    """Return a look at one run."""
     now = statuses([paths])[0]
     if now.elements or now.state not in _UNEXPLAINED or now.failure is not None:
         return now
@@ -98,22 +114,22 @@ def status(paths: RunPaths) -> Status:
     return replace(now, script_tail=tail_of_attempt(paths.scheduler_log), cause=cause)
 
 
-def statuses(runs: Iterable[RunPaths]) -> list[Status]:
-    """Return the status of each run, by at most one question to each machine and each back end.
+def statuses(runs: Iterable[RunPaths]) -> list[Snapshot]:
+    """Return a look at each run, by at most one question to each machine and each back end.
 
-    The status of an array sums up those of its elements.
+    That of an array sums up those of its elements.
     """
     listed = [(paths, arrays.elements(paths)) for paths in runs]
-    each = iter(_statuses([one for paths, elements in listed for one in elements or [paths]]))
+    each = iter(_snapshots([one for paths, elements in listed for one in elements or [paths]]))
     return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
 
 
-def _of_array(paths: RunPaths, elements: list[Status]) -> Status:
+def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
     words = [element.state for element in elements]
     stale = next((element for element in elements if element.is_stale), None)
     unanswered = "" if stale is None else f"; {stale.note}"
     return replace(
-        _status(look(paths), None),
+        _snapshot(look(paths), None),
         state=arrays.overall(words),
         attempt=max(element.attempt for element in elements),
         note=arrays.counted(words) + unanswered,
@@ -123,59 +139,66 @@ def _of_array(paths: RunPaths, elements: list[Status]) -> Status:
     )
 
 
-def _statuses(runs: Sequence[RunPaths]) -> list[Status]:
-    settled.adopt_unknown(runs)
+def _snapshots(runs: Sequence[RunPaths]) -> list[Snapshot]:
+    _adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
     stale = mirror.refresh(one.paths for one in seen if one.is_open)
     seen = [look(one.paths) if one.is_open else one for one in seen]
     unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
     answers = _ask(unsure)
     # They may have ended, or begun again, between the two looks: their files have the last word.
-    mirror.refresh(one.paths for one in unsure if _has_changed(one, answers[one.paths.folder]))
+    mirror.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
     for one in unsure:
         answer = answers[one.paths.folder]
         if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
-            settled.keep(one.paths, one.newest_attempt, answer)
+            submissions.settle(one.paths, Settled(one.newest_attempt, answer.state, answer.note))
     notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in stale.items()}
-    return [_status(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
+    return [_snapshot(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
 
 
-def _has_changed(seen: Seen, answer: Answer) -> bool:
-    return answer.liveness is (Liveness.GONE if seen.is_open else Liveness.ALIVE)
+def _adopt_unknown(runs: Iterable[RunPaths]) -> None:
+    """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist."""
+    # An element of an array was submitted with its run, unless it was resumed by itself.
+    owners = {str(one.folder): one for one in (run if run.submission.is_file() else run.whole for run in runs)}
+    for owner in owners.values():
+        submission = submissions.read(owner)
+        if submission is not None and submission.native is None and submission.backend in registry.BACK_ENDS:
+            with contextlib.suppress(UserError):
+                registry.adopt(owner, submission)
 
 
-def _ask(unsure: Sequence[Seen]) -> dict[object, Answer]:
-    answers: dict[object, Answer] = {}
+def _ask(unsure: Sequence[Seen]) -> dict[Path, Answer]:
+    answers: dict[Path, Answer] = {}
     for name in {one.submission.backend for one in unsure if one.submission}:
         mine = [one for one in unsure if one.submission and one.submission.backend == name]
         natives = [one.submission.native for one in mine if one.submission and one.submission.native]
-        for one, answer in zip(mine, registry.ask(name, natives), strict=True):
-            answers[one.paths.folder] = answer
+        folders = [one.paths.folder for one in mine]
+        answers.update(zip(folders, registry.ask(name, natives), strict=True))
     return answers
 
 
-def _status(seen: Seen, answer: Answer | None) -> Status:
-    if answer is not None and _has_changed(seen, answer):
+def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
+    if answer is not None and seen.is_outdated_by(answer):
         seen = look(seen.paths)
-    paths, damage = seen.paths, [*seen.damage]
-    state, note = _state(seen, answer)
-    progress = unless_damaged(lambda: typed.read(ProgressRecord, paths.progress), damage, None) or ProgressRecord()
+    paths, submission, damage = seen.paths, seen.submission, [*seen.damage]
+    state, note = seen.state_with(answer)
+    progress = unless_damaged(lambda: progress_record.load(paths), damage, None) or ProgressRecord()
     failed = unless_damaged(lambda: failure.load(paths), damage, None) if state not in states.ACTIVE else None
     cause = causes.of_run(paths, note) if state in _UNEXPLAINED else None
     if state == states.LOST and cause is not None and cause.code == "disk-full":
         state, note = states.FAILED, _DISK_FULL
     is_unanswered = answer is not None and answer.liveness is Liveness.UNKNOWN
-    identified = registry.identify(seen.submission.backend, seen.submission.native) if seen.submission else {}
+    identified = registry.identify(submission.backend, submission.native) if submission else {}
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}
-    return Status(
+    return Snapshot(
         id=paths.id,
         folder=str(paths.folder),
         state=state,
-        name=unless_damaged(lambda: named(paths.job, job_name), damage, None) or paths.id,
-        cluster=seen.submission.cluster if seen.submission else None,
-        submitted_at=seen.submission.submitted_at if seen.submission else None,
+        name=unless_damaged(lambda: jobs.load_name(paths.job), damage, None) or paths.id,
+        cluster=submission.cluster if submission else None,
+        submitted_at=submission.submitted_at if submission else None,
         attempt=seen.attempt,
-        exit_code=unless_damaged(lambda: named(paths.exit_code, load_number), damage, None),
+        exit_code=unless_damaged(lambda: attempts.load_exit_code(paths), damage, None),
         epoch=progress.epoch,
         update=progress.update,
         total_updates=progress.total_updates,
@@ -193,67 +216,20 @@ def _status(seen: Seen, answer: Answer | None) -> Status:
         checkpoints_not_written=progress.checkpoints_not_written,
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
+        submission=submission,
     )
-
-
-def _state(seen: Seen, answer: Answer | None) -> tuple[str, str | None]:
-    if not seen.is_open:
-        return _ended(seen, answer)
-    if seen.submission is None and seen.damage:
-        return (states.LOST if seen.word is None else seen.state), "its records are damaged"
-    if seen.submission is None or seen.is_by_hand:
-        return seen.state, "it was started by hand, so trainjob can't tell whether it still runs"
-    if seen.submission.native is None:
-        return states.LOST, "its submission was interrupted: `trainjob resume` starts it"
-    if answer is not None and answer.liveness is Liveness.GONE:
-        return _gone(seen, answer)
-    if seen.submission.is_cancelled and seen.has_waited and (answer is None or answer.liveness is Liveness.UNKNOWN):
-        # Its back end has confirmed that already, and need not answer again.
-        return states.CANCELLED, _CANCELLED_WAITING
-    if answer is None:
-        return seen.state, None
-    if seen.state == states.RUNNING and read_number(seen.paths.step_gone) == seen.attempt:
-        return seen.state, "all its ranks have ended and srun has not: its job script ends without it in a minute"
-    # A job that ran and waits again was requeued by its scheduler, which its files do not show.
-    waits_again = answer.state == states.PENDING and seen.state == states.RUNNING
-    return (states.PENDING if waits_again else seen.state), answer.note
-
-
-def _ended(seen: Seen, answer: Answer | None) -> tuple[str, str | None]:
-    """Return the state of a run whose files say that it has ended."""
-    if answer is None or answer.liveness is Liveness.GONE:
-        return seen.state, None
-    if answer.liveness is Liveness.UNKNOWN:
-        return seen.state, f"whether its scheduler still holds its job is not known: {answer.note}"
-    # One that has just ended still is at its nodes; one that waits will start again.
-    if answer.state != states.PENDING:
-        return seen.state, None
-    return states.PENDING, f"its last attempt ended as {seen.state}, and its scheduler holds the job: {answer.note}"
-
-
-def _gone(seen: Seen, answer: Answer) -> tuple[str, str | None]:
-    if answer.state is None:
-        answer = settled.answer(seen.paths, seen.newest_attempt) or answer
-    if answer.state is not None:
-        return answer.state, answer.note
-    if seen.submission and seen.submission.cancelled_at:
-        return states.CANCELLED, _CANCELLED_WAITING if seen.has_waited else _CANCELLED_RUNNING
-    if seen.has_waited and seen.submission and registry.has_scheduler(seen.submission.backend):
-        # A job that waits can end in no other way.
-        return states.CANCELLED, "its job waited, and is no longer in the queue: it was cancelled there"
-    return states.LOST, answer.note or _LOST
 
 
 def between_looks_s(paths: RunPaths) -> float:
     """Return the seconds between two looks at a run that somebody waits for."""
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     if submission is None:
         return _HERE_S
     is_shared = submission.remote is not None or registry.has_scheduler(submission.backend)
     return _SHARED_S if is_shared else _HERE_S
 
 
-def poll(paths: RunPaths, until: Callable[[Status], bool], wait: Callable[[], None]) -> Status:
+def poll(paths: RunPaths, until: Callable[[Snapshot], bool], wait: Callable[[], None]) -> Snapshot:
     """Return the first status that satisfies `until`, calling `wait` between two looks.
 
     A run that Slurm holds back after a requeue starts as soon as it can: its own job script can't see to that, because
@@ -266,13 +242,8 @@ def poll(paths: RunPaths, until: Callable[[Status], bool], wait: Callable[[], No
             return now
         if now.state == states.REQUEUED and _HELD_BACK in (now.note or "") and now.attempt not in hastened:
             hastened.add(now.attempt)
-            _start_soon(paths)
+            if now.submission is not None and now.submission.native is not None:
+                # Where that is refused, the run starts after the two minutes.
+                with contextlib.suppress(UserError):
+                    registry.get(now.submission.backend).start_soon(now.submission.native)
         wait()
-
-
-def _start_soon(paths: RunPaths) -> None:
-    submission = read_submission(paths)
-    if submission is not None and submission.native is not None:
-        # Where that is refused, the run starts after the two minutes.
-        with contextlib.suppress(UserError):
-            registry.get(submission.backend).start_soon(submission.native)

@@ -1,4 +1,4 @@
-"""What the ranks of a run use: the samples of its newest attempt, summed up for each rank."""
+"""The CPUs, memory and devices that a run's ranks use: the samples of its newest attempt, summed up for each rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
@@ -42,22 +41,30 @@ class RankUsage:
     power_w: float | None
     uses_much_less: bool = False  # than the other ranks: it may hang, or wait for something that they have
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the rank for `--json`."""
         return asdict(self)
 
 
 def of_run(paths: RunPaths) -> list[RankUsage]:
-    """Return what each rank of a run uses. Raises UserError where nothing was recorded."""
+    """Return what each rank of a run uses; marked if it is much less of its devices, else of its CPUs, than is usual.
+
+    Raises UserError where nothing was recorded.
+    """
     mirror.refresh_usage(paths)
     ranks = range(jobs.read(paths.job).plan.topology.instances)
-    listed = [_of_rank(samples) for rank in ranks if (samples := list(usage.recorded(paths, rank)))]
+    listed = [_of_rank(samples) for rank in ranks if (samples := list(usage.lines(paths, rank).new()))]
     if not listed:
         raise UserError(
             f"run {paths.id} has recorded nothing of what its ranks use",
             "it has not begun, or it was submitted by an earlier version of trainjob",
         )
-    return _compared(listed)
+    if len(listed) < _FEWEST_COMPARED:
+        return listed
+    by_devices = all(one.device_use is not None for one in listed)
+    used = [(one.device_use if by_devices else one.cpu_cores) or 0.0 for one in listed]
+    usual = statistics.median(used)
+    return [replace(one, uses_much_less=mine < usual * _MUCH_LESS) for one, mine in zip(listed, used, strict=True)]
 
 
 def _of_rank(every: Sequence[UsageRecord]) -> RankUsage:
@@ -66,6 +73,8 @@ def _of_rank(every: Sequence[UsageRecord]) -> RankUsage:
     devices = [device for one in samples for device in one.devices]
     cores = [one.cpu_cores for one in samples if one.cpu_cores is not None]
     elapsed_s = last.time - first.time
+    # Intervals between samples are not all equally long.
+    used_s = sum((after.time - before.time) * (after.cpu_cores or 0.0) for before, after in itertools.pairwise(samples))
     return RankUsage(
         rank=last.rank,
         host=last.host,
@@ -73,7 +82,7 @@ def _of_rank(every: Sequence[UsageRecord]) -> RankUsage:
         samples=len(samples),
         seconds=elapsed_s,
         cpus=last.cpus,
-        cpu_cores=_over_time(samples) if cores else None,
+        cpu_cores=(used_s / elapsed_s if elapsed_s > 0 else 0.0) if cores else None,
         most_cpu_cores=max(cores, default=None),
         memory_bytes=last.memory_bytes,
         most_memory_bytes=max(one.memory_bytes for one in samples),
@@ -86,24 +95,6 @@ def _of_rank(every: Sequence[UsageRecord]) -> RankUsage:
     )
 
 
-def _over_time(samples: Sequence[UsageRecord]) -> float:
-    """Return the mean of the cores used: intervals between samples are not all equally long."""
-    pairs = itertools.pairwise(samples)
-    spans = [(after.time - before.time, after.cpu_cores or 0.0) for before, after in pairs]
-    total_s = sum(span_s for span_s, _ in spans)
-    return sum(span_s * cores for span_s, cores in spans) / total_s if total_s > 0 else 0.0
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return statistics.fmean(numbers) if numbers else None
-
-
-def _compared(listed: Sequence[RankUsage]) -> list[RankUsage]:
-    """Return the ranks, those marked that use much less than is usual: of their devices, else of CPUs."""
-    if len(listed) < _FEWEST_COMPARED:
-        return list(listed)
-    by_devices = all(one.device_use is not None for one in listed)
-    used = [(one.device_use if by_devices else one.cpu_cores) or 0.0 for one in listed]
-    usual = statistics.median(used)
-    return [replace(one, uses_much_less=mine < usual * _MUCH_LESS) for one, mine in zip(listed, used, strict=True)]

@@ -45,7 +45,7 @@ class HostDone:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the host takes part no longer."""
+        """True if the host takes part no longer."""
         return self.status in ("failed", "unreachable")
 
 

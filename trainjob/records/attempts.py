@@ -1,9 +1,21 @@
-"""Attempts: one start of a run each. A newer attempt fences an older one."""
+"""The one-word files of a run directory: attempt, state, exit_code, job_id, step_gone, requeue, .token and .stacks.
+
+An attempt is one start of a run. A newer attempt fences an older one. Every launcher loads this module: it is small.
+"""
 
 from __future__ import annotations
 
+from typing import Optional
+
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import read_number
+from trainjob.records.files import (
+    DamagedError,
+    load_number,
+    load_word,
+    read_number,
+    read_word,
+    write_atomically,
+)
 
 
 def current(paths: RunPaths) -> int:
@@ -11,6 +23,67 @@ def current(paths: RunPaths) -> int:
     return read_number(paths.attempt) or 0
 
 
+def load_current(paths: RunPaths) -> Optional[int]:
+    """Return the number of the newest attempt; None before the first. Raises DamagedError."""
+    return load_number(paths.attempt)
+
+
 def is_stale(paths: RunPaths, attempt: int) -> bool:
     """Return whether a newer attempt has begun, so that `attempt` must stop and write nothing."""
     return current(paths) > attempt
+
+
+def state(paths: RunPaths) -> Optional[str]:
+    """Return the state that the job script wrote; None before it has written one."""
+    return read_word(paths.state)
+
+
+def load_state(paths: RunPaths) -> Optional[str]:
+    """Return what `state` does. Raises DamagedError for a word that is no state."""
+    from trainjob.contract import states
+
+    word = load_word(paths.state)
+    if word is not None and word not in states.ALL:
+        expected = ", ".join(states.ALL)
+        raise DamagedError("%s: holds %r, expected one of %s" % (paths.state.name, word[:40], expected))
+    return word
+
+
+def exit_code(paths: RunPaths) -> Optional[int]:
+    """Return the exit code that the job script wrote; None before its end."""
+    return read_number(paths.exit_code)
+
+
+def load_exit_code(paths: RunPaths) -> Optional[int]:
+    """Return what `exit_code` does. Raises DamagedError."""
+    return load_number(paths.exit_code)
+
+
+def job_id(paths: RunPaths) -> Optional[str]:
+    """Return the scheduler's id of the job that runs or comes next; None if the job script noted none."""
+    return read_word(paths.job_id)
+
+
+def has_lost_step(paths: RunPaths, attempt: int) -> bool:
+    """Return whether all ranks of the attempt have ended and its srun has not, as its job script noted."""
+    return read_number(paths.step_gone) == attempt
+
+
+def token(paths: RunPaths) -> Optional[str]:
+    """Return the word by which hosts see that they share the run directory."""
+    return read_word(paths.token)
+
+
+def ask_to_requeue(paths: RunPaths, update: int) -> None:
+    """Write the marker for which the job script asks for another attempt, after the checkpoint of `update`."""
+    write_atomically(paths.requeue, "%d\n" % update)
+
+
+def asked_for_stacks(paths: RunPaths) -> Optional[str]:
+    """Return the word of the newest request for the ranks' stacks; None without one."""
+    return read_word(paths.stacks_request)
+
+
+def ask_for_stacks(paths: RunPaths, word: str) -> None:
+    """Ask the launchers to write down the stacks of all ranks. Raises OSError."""
+    write_atomically(paths.stacks_request, word + "\n")

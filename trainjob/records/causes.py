@@ -1,4 +1,4 @@
-"""The causes of failure: one table from evidence (exit code, signal, last lines, memory, kernel) to cause and advice.
+"""Causes of failures: one table from the evidence (exit code, signal, last lines, memory, kernel) to cause and advice.
 
 The launcher records what only its host can see in failure.json; `cause_of` derives the cause from that, wherever it is
 needed. A new cause is a new row.
@@ -123,7 +123,7 @@ ROWS: List[Row] = [
     ),
     Row(
         "nccl-timeout",
-        "%(who)s waited in vain for the others in an NCCL collective",
+        "%(who)s timed out waiting for the other ranks in an NCCL collective",
         "Look for the rank that hung or died (trainjob logs), and at the network between the hosts: network.interface "
         "in the cluster file, NCCL_DEBUG=INFO in the job's environment",
         _line(
@@ -236,7 +236,7 @@ _MEMORY_CURE = (
     "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer --workers, a smaller "
     "--micro-batch with more --accumulation"
 )
-# The memory that is held right before the kernel kills a process is never quite the limit.
+# The memory that is held right before the kernel kills somebody is never quite the limit.
 _NEARLY_ALL = 0.95
 
 
@@ -244,20 +244,18 @@ def _not_enough_memory(seen: Evidence) -> Optional[Cause]:
     memory, lines = seen.memory, [*seen.lines, *seen.kernel]
     figures = "" if memory is None else "; memory was %s" % memory
     by_kernel = any(_OUT_OF_MEMORY.search(line) for line in lines) or (memory is not None and memory.kills > 0)
-    if by_kernel and any(_WORKER_KILLED.search(line) for line in seen.lines):
-        text = "a loader process of %s was killed for memory%s" % (seen.who, figures)
-        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
     was_killed = seen.ended_by == signal.SIGKILL or (seen.ended_by is None and seen.rank is None)
-    if was_killed and by_kernel:
-        text = "%s was killed for memory: killed by signal 9 from outside%s" % (seen.who, figures)
-        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
-    if was_killed and memory is not None and memory.share >= _NEARLY_ALL:
-        text = "%s was probably killed for memory: killed by signal 9 from outside%s" % (seen.who, figures)
-        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
-    if any(_REFUSED_MEMORY.search(line) for line in seen.lines):
-        text = "%s was refused more memory by the system%s" % (seen.who, figures)
-        return Cause("out-of-memory", text, _MEMORY_CURE, resume=False)
-    return None
+    if by_kernel and any(_WORKER_KILLED.search(line) for line in seen.lines):
+        text = "a loader process of %s was killed for memory"
+    elif was_killed and by_kernel:
+        text = "%s was killed for memory: killed by signal 9 from outside"
+    elif was_killed and memory is not None and memory.share >= _NEARLY_ALL:
+        text = "%s was probably killed for memory: killed by signal 9 from outside"
+    elif any(_REFUSED_MEMORY.search(line) for line in seen.lines):
+        text = "%s was refused more memory by the system"
+    else:
+        return None
+    return Cause("out-of-memory", text % seen.who + figures, _MEMORY_CURE, resume=False)
 
 
 def _from_table(seen: Evidence) -> Optional[Cause]:

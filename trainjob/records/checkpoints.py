@@ -1,11 +1,10 @@
-"""Checkpoints as folders: which there are, and which of them are sound. Knows nothing of tensors.
+"""checkpoints/: which there are, and which of them are sound. Knows nothing of tensors.
 
 checkpoints/update-00000200/ holds model.safetensors, training.safetensors and index.json, which has the size and the
-SHA-256 of both.
-A model that instances hold in parts is written in parts, model-00001-of-00004.safetensors and so on. The folder
-appears complete or not at all; what a disk or a hand does to it later is seen here: the
-folder's name, the index and the metadata in both files state the same update, and the index this run, or it is passed
-over. The files themselves do not name the run: equal weights give equal files.
+SHA-256 of both. A model that instances hold in parts is written in parts, model-00001-of-00004.safetensors and so on.
+The folder appears complete or not at all. Later damage is found here: the folder's name, the index and the metadata in
+both files must state the same update, and the index this run. The files themselves do not name the run, so that equal
+weights give equal files.
 
 checkpoints/run-id has the id of the run that writes here. It stays with a run directory that is copied or renamed.
 """
@@ -55,17 +54,26 @@ class Checkpoint(NamedTuple):
     @property
     def model(self) -> List[Path]:
         """The weights and buffers: one file, or the parts that the instances wrote."""
-        return [self.folder / name for name in part_names(MODEL, parts_of(self.facts))]
+        return self._parts(MODEL)
 
     @property
     def training(self) -> List[Path]:
         """The optimizer's state: a file for each file of the model."""
-        return [self.folder / name for name in part_names(TRAINING, parts_of(self.facts))]
+        return self._parts(TRAINING)
 
     @property
     def averaged(self) -> List[Path]:
         """The moving average of the weights: a file for each file of the model; empty if the run keeps no average."""
-        return [self.folder / name for name in _averaged(self.facts)]
+        files = self._parts(AVERAGED)
+        return files if any(path.name in self.facts["files"] for path in files) else []
+
+    @property
+    def all_files(self) -> List[Path]:
+        """Every file that the index must state."""
+        return [*self.model, *self.training, *self.averaged]
+
+    def _parts(self, name: str) -> List[Path]:
+        return [self.folder / one for one in part_names(name, parts_of(self.facts))]
 
 
 def is_too_late(durable_s: float, margin_s: float) -> bool:
@@ -113,12 +121,19 @@ def newest(paths: RunPaths) -> Optional[Path]:
     return next(iter(folders(paths.checkpoints)), None)
 
 
-def sizes(folder: Path) -> Optional[Dict[str, int]]:
-    """Return the bytes of each file of a checkpoint, as its index states them; None for a damaged index."""
+class StoredFile(NamedTuple):
+    """A file of a checkpoint, as its index states it."""
+
+    bytes: int
+    sha256: str
+
+
+def files_of(folder: Path) -> Optional[Dict[str, StoredFile]]:
+    """Return the files of a checkpoint by name, from its index alone; None for a damaged index."""
     try:
         files = load_json(folder / INDEX)["files"]
-        return {name: int(files[name]["bytes"]) for name in files}
-    except (OSError, DamagedError, TypeError, KeyError, ValueError):
+        return {name: StoredFile(int(one["bytes"]), str(one["sha256"])) for name, one in files.items()}
+    except (OSError, DamagedError, TypeError, KeyError, ValueError, AttributeError):
         return None
 
 
@@ -131,47 +146,8 @@ def update_of(folder: Path) -> int:
 
 
 def run_of(checkpoints: Path) -> str:
-    """Return the id of the run whose checkpoints lie in the folder `checkpoints`."""
+    """Return the id of the run whose checkpoints are in the folder `checkpoints`."""
     return read_word(checkpoints / RUN_ID) or RunPaths(checkpoints.parent).id
-
-
-def problem(folder: Path) -> Optional[str]:
-    """Return what is wrong with the checkpoint in `folder`, in words; None when it is sound.
-
-    Reads every byte. Raises NewerContractError for a checkpoint that only a newer trainjob can judge.
-    """
-    try:
-        _sound(folder)
-    except DamagedError as error:
-        return str(error)
-    except OSError as error:
-        name = os.path.basename(str(error.filename or folder))
-        return "%s can't be read (%s)" % (name, error.strerror or error)
-    return None
-
-
-def _sound(folder: Path) -> Checkpoint:
-    """Return the checkpoint in `folder`. Raises DamagedError, OSError, NewerContractError."""
-    if folder.is_symlink() or not folder.is_dir():
-        raise DamagedError("it is not a folder of its own")
-    index = _index(folder)
-    for name in _names(index):
-        facts = index["files"].get(name)
-        if not isinstance(facts, dict):
-            raise DamagedError("%s does not mention %s" % (INDEX, name))
-        _refuse_changed(folder / name, facts)
-    _refuse_another(folder, index)
-    return Checkpoint(folder, update_of(folder), index)
-
-
-def _names(index: Dict[str, Any]) -> List[str]:
-    parts = parts_of(index)
-    return [*part_names(MODEL, parts), *part_names(TRAINING, parts), *_averaged(index)]
-
-
-def _averaged(index: Dict[str, Any]) -> List[str]:
-    names = part_names(AVERAGED, parts_of(index))
-    return names if any(name in index["files"] for name in names) else []
 
 
 def _index(folder: Path) -> Dict[str, Any]:
@@ -193,6 +169,35 @@ def _index(folder: Path) -> Dict[str, Any]:
     return index
 
 
+def read(folder: Path) -> Checkpoint:
+    """Return the checkpoint in `folder`, which `check` found sound. Raises UserError if it no longer is."""
+    try:
+        return Checkpoint(folder, update_of(folder), _index(folder))
+    except DamagedError as error:
+        raise UserError("checkpoint %s: %s" % (folder, error), "trainjob resume uses an older one") from None
+
+
+def check(folder: Path) -> Checkpoint:
+    """Return the checkpoint in `folder` if it is sound. Reads every byte.
+
+    Raises DamagedError, and NewerContractError for a checkpoint that only a newer trainjob can judge.
+    """
+    try:
+        if folder.is_symlink() or not folder.is_dir():
+            raise DamagedError("it is not a folder of its own")
+        checkpoint = Checkpoint(folder, update_of(folder), _index(folder))
+        for path in checkpoint.all_files:
+            facts = checkpoint.facts["files"].get(path.name)
+            if not isinstance(facts, dict):
+                raise DamagedError("%s does not mention %s" % (INDEX, path.name))
+            _refuse_changed(path, facts)
+        _refuse_another(checkpoint)
+    except OSError as error:
+        name = os.path.basename(str(error.filename or folder))
+        raise DamagedError("%s can't be read (%s)" % (name, error.strerror or error)) from None
+    return checkpoint
+
+
 def _refuse_changed(path: Path, facts: Dict[str, Any]) -> None:
     try:
         with open_regular(path) as stream:
@@ -206,18 +211,17 @@ def _refuse_changed(path: Path, facts: Dict[str, Any]) -> None:
         raise DamagedError("%s has sha256 %s and should have %s" % (path.name, digest, facts.get("sha256")))
 
 
-def _refuse_another(folder: Path, index: Dict[str, Any]) -> None:
+def _refuse_another(checkpoint: Checkpoint) -> None:
     """Raise DamagedError where name, index and metadata do not all state the same update of this run."""
-    update, expected = update_of(folder), run_of(folder.parent)
+    update, index, expected = checkpoint.update, checkpoint.facts, run_of(checkpoint.folder.parent)
     if index.get("update") != update:
         raise DamagedError("%s is of update %r, and the folder of update %d" % (INDEX, index.get("update"), update))
     if index.get("run", expected) != expected:  # earlier versions did not record it
         raise DamagedError("it belongs to run %r, and this is run %s" % (index["run"], expected))
-    for name in _names(index):
-        metadata = read_metadata(folder / name)
-        if metadata.get("update", str(update)) != str(update):
-            stated = metadata["update"]
-            raise DamagedError("%s holds update %s, and the folder is of update %d" % (name, stated, update))
+    for path in checkpoint.all_files:
+        stated = read_metadata(path).get("update", str(update))
+        if stated != str(update):
+            raise DamagedError("%s holds update %s, and the folder is of update %d" % (path.name, stated, update))
 
 
 def newest_sound(checkpoints: Path, warn: Callable[[str], None]) -> Optional[Checkpoint]:
@@ -226,10 +230,10 @@ def newest_sound(checkpoints: Path, warn: Callable[[str], None]) -> Optional[Che
     `warn` is called with a line about each one that is passed over. Raises NewerContractError.
     """
     for folder in folders(checkpoints):
-        trouble = problem(folder)
-        if trouble is None:
-            return read(folder)
-        warn("checkpoint %s is passed over: %s" % (folder, trouble))
+        try:
+            return check(folder)
+        except DamagedError as error:
+            warn("checkpoint %s is passed over: %s" % (folder, error))
     return None
 
 
@@ -253,14 +257,6 @@ def set_aside(checkpoints: Path) -> None:
         elif os.path.lexists(str(target)):
             target.unlink()
         folder.rename(target)
-
-
-def read(folder: Path) -> Checkpoint:
-    """Return the checkpoint in `folder`, which `problem` found sound. Raises UserError if it no longer is."""
-    try:
-        return Checkpoint(folder, update_of(folder), _index(folder))
-    except DamagedError as error:
-        raise UserError("checkpoint %s: %s" % (folder, error), "trainjob resume uses an older one") from None
 
 
 def sha256_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What job scripts note in lines of words between tabs: what happened to a run and when, and the nodes it avoids."""
+"""The tab-separated event log that job scripts write, and the nodes that later attempts avoid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import DamagedError, read_small
+from trainjob.records.files import DamagedError, read_small, write_atomically
 
 BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
@@ -66,6 +66,11 @@ def image(paths: RunPaths) -> Optional[str]:
 def excluded_nodes(paths: RunPaths) -> List[Dict[str, str]]:
     """Return node, attempt and why of each node that later attempts avoid."""
     return [dict(zip(("node", "attempt", "why"), fields)) for fields in _lines(paths.excluded_nodes, 3)]
+
+
+def blame_node(paths: RunPaths, node: str, why: str) -> None:
+    """Note that a node is to blame for a failure, so that the job script has later attempts avoid it."""
+    write_atomically(paths.bad_node, "%s %s\n" % (node, why))
 
 
 def _lines(path: Path, fields: int) -> Iterator[List[str]]:

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import List, Optional, Sequence
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records import typed
-from trainjob.records.files import DamagedError, open_regular, read_json, read_number, remove_if_there, write_json
+from trainjob.records import attempts, progress, typed
+from trainjob.records.files import DamagedError, open_regular, remove_if_there, write_json
 
 TAIL_LINES = 40
 _TAIL_BYTES = 64 * 1024
 ATTEMPT_MARK = b"--- attempt "
-
-
-_GB = 1e9
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Memory:
 
     def __str__(self) -> str:
         """Return it for a message: "3.9 of 4.0 GB"."""
-        return "%.1f of %.1f GB" % (self.used_bytes / _GB, self.limit_bytes / _GB)
+        return "%.1f of %.1f GB" % (self.used_bytes / 1e9, self.limit_bytes / 1e9)
 
 
 @dataclass(frozen=True)
@@ -75,15 +72,12 @@ def record_first(paths: RunPaths, failure: Failure) -> bool:
 
 def load(paths: RunPaths) -> Optional[Failure]:
     """Return what failure.json says; None when no rank has failed in this attempt. Raises DamagedError."""
-    return typed.read(Failure, paths.failure)
+    return typed.load(Failure, paths.failure)
 
 
 def read(paths: RunPaths) -> Optional[Failure]:
     """Return what failure.json says; None when no rank has failed in this attempt, or the file is damaged."""
-    try:
-        return load(paths)
-    except DamagedError:
-        return None
+    return typed.read(Failure, paths.failure)
 
 
 def tail_of_attempt(log: Path) -> List[str]:
@@ -106,7 +100,7 @@ _BY_SIGNAL = range(129, 193)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a run's end."""
+    """The evidence of a run's end."""
 
     exit_code: Optional[int] = None
     signal: Optional[int] = None  # the signal from outside that ended the rank, where the launcher saw one
@@ -150,7 +144,5 @@ def evidence_of_run(paths: RunPaths, note: Optional[str] = None) -> Evidence:
     failed, printed = read(paths), tail_of_attempt(paths.scheduler_log)
     if failed is not None:
         return evidence_of_failure(failed, [line for line in printed if line.startswith(("slurmstepd", "srun"))])
-    progress = read_json(paths.progress)
-    trouble = progress.get("trouble") if isinstance(progress, dict) else None
-    said = [line for line in (note, trouble) if isinstance(line, str)]
-    return Evidence(exit_code=read_number(paths.exit_code), lines=[*said, *printed])
+    said = [line for line in (note, progress.read(paths).trouble) if line is not None]
+    return Evidence(exit_code=attempts.exit_code(paths), lines=[*said, *printed])

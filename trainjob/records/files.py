@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional, Union
 
 # No record is larger: a submission with the difference of a large project is, at most.
 MOST_BYTES = 64 << 20
@@ -24,7 +24,7 @@ _MOST_LINE_BYTES = 1 << 22
 
 
 class DamagedError(ValueError):
-    """What is under a name can't be used: not a regular file, too large, not JSON, or a field of another type."""
+    """The content under a name can't be used: not a regular file, too large, not JSON, or a field of another type."""
 
 
 def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644, *, durable: bool = True) -> None:
@@ -112,22 +112,12 @@ def parse_json(content: Union[str, bytes]) -> Any:
         raise DamagedError("is nested more than %d levels deep" % MOST_DEPTH) from None
     except ValueError as error:
         raise DamagedError("is not JSON: %s" % error) from None
-    _refuse_deep(value)
-    return value
-
-
-def _refuse_deep(value: Any) -> None:
     level: List[Any] = [value]
     for _ in range(MOST_DEPTH):
-        inner: List[Any] = []
-        for one in level:
-            if isinstance(one, dict):
-                inner.extend(item for item in one.values() if isinstance(item, (dict, list)))
-            elif isinstance(one, list):
-                inner.extend(item for item in one if isinstance(item, (dict, list)))
-        if not inner:
-            return
-        level = inner
+        inside = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [item for items in inside for item in items]
+        if not level:
+            return value
     raise DamagedError("is nested more than %d levels deep" % MOST_DEPTH)
 
 
@@ -145,11 +135,13 @@ def read_json(path: Path) -> Optional[Any]:
 
 
 def load_word(path: Path) -> Optional[str]:
-    """Return the one word in `path`; None if there is no file or it is empty. Raises DamagedError."""
+    """Return the one word in `path`; None if there is no file or it is empty. Raises DamagedError, naming the file."""
     try:
         return read_small(path, _MOST_WORD_BYTES).decode("utf-8", "replace").strip() or None
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except DamagedError as error:
+        raise DamagedError("%s: %s" % (path.name, error)) from None
 
 
 def load_number(path: Path) -> Optional[int]:
@@ -157,7 +149,7 @@ def load_number(path: Path) -> Optional[int]:
     word = load_word(path)
     # As number_in of launch/shell/record.sh reads it.
     if word is not None and not (word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS):
-        raise DamagedError("holds %r, expected a whole number" % word[:60])
+        raise DamagedError("%s: holds %r, expected a whole number" % (path.name, word[:60]))
     return None if word is None else int(word)
 
 
@@ -177,19 +169,39 @@ def read_number(path: Path) -> Optional[int]:
         return None
 
 
-def append_json_line(path: Path, value: Dict[str, Any]) -> None:
+def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
     """Append `value` as one line in one write, so that a kill tears at most the last line."""
-    line = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
-    with open(str(path), "ab", buffering=0) as stream:
-        stream.write(_newline_after_a_torn_line(path) + as_bytes(line))
+    line = as_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    with open(str(path), "a+b", buffering=0) as stream:
+        if stream.seek(0, os.SEEK_END):
+            stream.seek(-1, os.SEEK_END)
+            line = line if stream.read(1) == b"\n" else b"\n" + line
+        stream.write(line)
 
 
-def _newline_after_a_torn_line(path: Path) -> bytes:
-    with open(str(path), "rb") as stream:
-        if stream.seek(0, os.SEEK_END) == 0:
-            return b""
-        stream.seek(-1, os.SEEK_END)
-        return b"" if stream.read(1) == b"\n" else b"\n"
+class LineWriter:
+    """Appends JSON objects to a file that stays open: opening it takes longer than a small net's forward pass."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stream: Optional[BinaryIO] = None
+
+    def append(self, value: Mapping[str, Any]) -> None:
+        """Append one line in one write. Raises OSError; the next call ends a torn line before it writes its own."""
+        if self._stream is None:
+            append_json_line(self._path, value)
+            self._stream = open(str(self._path), "ab", buffering=0)  # noqa: SIM115 - it stays open
+            return
+        line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        if self._stream.write(line) != len(line):
+            self.close()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def close(self) -> None:
+        """Close the file if it is open."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
 
 class JsonLines:
@@ -234,10 +246,17 @@ class JsonLines:
                 else:
                     rest, self._is_in_long_line = b"", True
                     self._offset = stream.tell()
-            last = None if self._is_in_long_line else _json_or_none(rest)
+            last = None if self._is_in_long_line else self._value(rest)
             if isinstance(last, dict):
                 self._offset = stream.tell()
                 yield [last]
+
+    @staticmethod
+    def _value(line: bytes) -> object:
+        try:
+            return json.loads(line)
+        except (ValueError, RecursionError):
+            return None
 
     def _objects(self, lines: bytes) -> List[Dict[str, Any]]:
         if self._is_in_long_line:
@@ -249,7 +268,7 @@ class JsonLines:
         except (ValueError, RecursionError):
             values = []
         if len(values) != lines.count(b"\n") + 1:
-            values = [_json_or_none(line) for line in lines.split(b"\n") if line.strip()]
+            values = [self._value(line) for line in lines.split(b"\n") if line.strip()]
         objects = [value for value in values if isinstance(value, dict)]
         self.damaged += len(values) - len(objects)
         return objects
@@ -258,10 +277,3 @@ class JsonLines:
 def read_json_lines(path: Path) -> Iterator[Dict[str, Any]]:
     """Yield the objects of a JSON-lines file; torn and damaged lines are passed over, no file is no lines."""
     return JsonLines(path).new()
-
-
-def _json_or_none(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None

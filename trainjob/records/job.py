@@ -12,7 +12,7 @@ from trainjob.contract.errors import UserError, joined
 from trainjob.contract.paths import CONTRACT
 from trainjob.contract.settings import RuntimeSettings
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, parse_json, read_small
+from trainjob.records.files import DamagedError, load_json, parse_json, read_small
 from trainjob.records.typed import required
 
 
@@ -33,7 +33,7 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """What was requested. `job` has the settings as stated; `origins` says of each where it was stated."""
+    """The request. `job` has the settings as stated; `origins` says of each where it was stated."""
 
     cluster: ClusterRecord
     job: Dict[str, Any]
@@ -51,7 +51,7 @@ class HostGroup:
 
 @dataclass(frozen=True)
 class Topology:
-    """Where everything runs. Hosts are one text of ranges; what is alike is a count.
+    """The place of every instance. Hosts are one text of ranges; what is alike is a count.
 
     Where hosts are not alike, `groups` are all of them in order, and `instances_per_host` is that of the fullest.
     """
@@ -79,6 +79,11 @@ class Topology:
         if not self.groups:
             return [self.instances_per_host] * self.host_count
         return [group.instances_per_host for group in self.groups for _ in range(group.hosts)]
+
+    def refuse_unknown_rank(self, run_id: str, rank: int) -> None:
+        """Raise UserError unless the run has a rank of this number."""
+        if not 0 <= rank < self.instances:
+            raise UserError("run %s has no rank %d" % (run_id, rank), "it has ranks 0 to %d" % (self.instances - 1))
 
     def first_device(self, rank: int, local_rank: int) -> int:
         """Return the first device of a rank: IPUs are numbered across the partition, GPUs from 0 on every host."""
@@ -133,7 +138,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TrainSettings(RuntimeSettings):
-    """What a rank of our runtime needs: the settings it takes as they are, and what was worked out from the others."""
+    """The settings of our runtime: those it takes as they are, and those that were worked out from the others."""
 
     task: str = required()
     task_options: Dict[str, Any] = required()
@@ -194,6 +199,33 @@ def parse(text: str, where: str = "job.json") -> JobRecord:
         return typed.from_json(JobRecord, fields)
     except DamagedError as error:
         raise ContractError("%s is damaged: %s" % (where, error)) from None
+
+
+def load_name(path: Path) -> Optional[str]:
+    """Return the name of the job; None if there is no file. Raises DamagedError, which names the file."""
+    try:
+        content = load_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except DamagedError as error:
+        raise DamagedError("%s: %s" % (path.name, error)) from None
+    name = content.get("name") if isinstance(content, dict) else content
+    if not isinstance(name, str):
+        raise DamagedError("%s: name is %s, expected text" % (path.name, repr(name)[:60]))
+    return name
+
+
+def read_if_it_has(path: Path, text: str) -> Optional[JobRecord]:
+    """Return the record if its file contains `text`; None also for a missing or damaged file.
+
+    To look through many runs for those of one task: reading is much cheaper than parsing.
+    """
+    try:
+        content = read_small(path)
+        is_searched = json.dumps(text, ensure_ascii=False).encode("utf-8", "replace") in content
+        return parse(content.decode("utf-8", "replace")) if is_searched else None
+    except (FileNotFoundError, NotADirectoryError, DamagedError, ContractError):
+        return None
 
 
 def read(path: Path) -> JobRecord:

@@ -1,13 +1,13 @@
-"""What the runtime measures and others read: phases of an interval, how far a run is, the file of a benchmark."""
+"""times-RRRR.jsonl and measurement.json: where the time of a rank went, and the figures of a benchmark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, read_json_lines
+from trainjob.records.files import append_json_line, read_json, write_json
 
 # Where the time of an interval goes, in the order in which they are shown.
 PHASES = ("data", "compute", "communication", "checkpoint")
@@ -31,22 +31,6 @@ STEP_VARIATIONS: Dict[str, Dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class ProgressRecord:
-    """progress.json: how far a run is, and what its disk refuses. `heartbeat` is in seconds since 1970."""
-
-    attempt: int = 0
-    epoch: Optional[int] = None
-    update: Optional[int] = None
-    total_updates: Optional[int] = None
-    heartbeat: Optional[float] = None
-    began_at: Optional[int] = None  # the update that the attempt continued from
-    durable_update: Optional[int] = None  # of the newest checkpoint on disk; 0: none yet
-    trouble: Optional[str] = None  # what the disk refuses at present
-    passed_over: List[str] = field(default_factory=list)  # checkpoints that the attempt did not resume from, and why
-    checkpoints_not_written: int = 0  # by this attempt
-
-
-@dataclass(frozen=True)
 class RankTimes:
     """A line of times-RRRR.jsonl: where the time of one rank went during the `updates` that end with `update`."""
 
@@ -56,18 +40,30 @@ class RankTimes:
     seconds: Dict[str, float]  # by phase
 
 
-def rank_times(paths: RunPaths, rank: int) -> Iterator[RankTimes]:
-    """Yield the lines of one rank, over all attempts; damaged ones are passed over."""
-    for fields in read_json_lines(paths.rank_times(rank)):
-        try:
-            yield typed.from_json(RankTimes, fields)
-        except DamagedError:
-            continue
+def rank_times(paths: RunPaths, rank: int) -> typed.Lines[RankTimes]:
+    """Return the lines of one rank, over all attempts."""
+    return typed.Lines(RankTimes, paths.rank_times(rank))
+
+
+def append_times(paths: RunPaths, rank: int, times: RankTimes) -> None:
+    """Append a line of one rank. Raises OSError."""
+    append_json_line(paths.rank_times(rank), typed.to_json(times))
+
+
+def read_measurement(paths: RunPaths) -> Optional[Dict[str, Any]]:
+    """Return what a benchmark wrote into its run directory; None if it wrote nothing that can be read."""
+    figures = read_json(paths.folder / MEASUREMENT)
+    return figures if isinstance(figures, dict) else None
+
+
+def write_measurement(paths: RunPaths, figures: Mapping[str, Any]) -> None:
+    """Write the figures of a benchmark, atomically."""
+    write_json(paths.folder / MEASUREMENT, figures)
 
 
 @dataclass(frozen=True)
 class MemoryFigures:
-    """What an instance holds that trains the whole model, in bytes, as trainjob.train.measure.memory measures it."""
+    """The memory of an instance that trains the whole model, in bytes, as trainjob.train.measure.memory measures it."""
 
     parameters: int  # their number
     weights: int

@@ -7,7 +7,7 @@ from typing import List, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, write_json
+from trainjob.records.files import write_json
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one job is expected to take. `run_s` is the allocated time of all its attempts."""
+    """The expected time and size of one job. `run_s` is the allocated time of all its attempts."""
 
     instances: int
     updates: int
@@ -47,7 +47,4 @@ class Prediction:
 
 def read(paths: RunPaths) -> Optional[Prediction]:
     """Return the prediction that was stored with a run; None if there is none, or a damaged one."""
-    try:
-        return typed.read(Prediction, paths.prediction)
-    except DamagedError:
-        return None
+    return typed.read(Prediction, paths.prediction)

@@ -1,4 +1,4 @@
-"""profile/: what the profiled updates of a rank were made of, and which updates and ranks are profiled."""
+"""profile/: for each profiled rank a trace and a summary of its updates, and which updates and ranks are profiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError
+from trainjob.records.files import write_json
 
 _MOST_UPDATES = 1000
 
@@ -65,29 +65,18 @@ class RankProfile:
     exposed_s: Optional[float] = None  # of it, what is not hidden
 
 
-def folder_of(paths: RunPaths) -> Path:
-    """Return where profiles are: for each profiled rank a trace and a summary."""
-    return paths.folder / "profile"
-
-
 def trace_of(paths: RunPaths, rank: int) -> Path:
     """Return the trace of one rank, as chrome://tracing and Perfetto read it."""
-    return folder_of(paths) / ("rank-%04d.trace.json.gz" % rank)
+    return paths.folder / "profile" / ("rank-%04d.trace.json.gz" % rank)
 
 
-def summary_of(paths: RunPaths, rank: int) -> Path:
-    """Return the summary of one rank."""
-    return folder_of(paths) / ("rank-%04d.json" % rank)
+def write(paths: RunPaths, profile: RankProfile) -> None:
+    """Write the summary of one rank beside its trace."""
+    write_json(paths.folder / "profile" / ("rank-%04d.json" % profile.rank), typed.to_json(profile))
 
 
 def recorded(paths: RunPaths) -> List[RankProfile]:
     """Return the summaries of a run, in the order of ranks; damaged ones are left out."""
-    profiles = (_read(path) for path in sorted(folder_of(paths).glob("rank-????.json")))
+    summaries = sorted((paths.folder / "profile").glob("rank-????.json"))
+    profiles = (typed.read(RankProfile, path) for path in summaries)
     return [profile for profile in profiles if profile is not None]
-
-
-def _read(path: Path) -> Optional[RankProfile]:
-    try:
-        return typed.read(RankProfile, path)
-    except DamagedError:
-        return None

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: where each tensor lies. Its only parser and writer; knows no torch and no numpy.
+"""The header of a safetensors file: where each tensor is. Reads and writes it; knows nothing of torch or numpy.
 
 A file is eight bytes (the header's length, little-endian), the header (JSON: name → dtype, shape, offsets), and the
 tensors' bytes one after the other. Any tool that knows the layout can read it.
@@ -36,8 +36,8 @@ SIZES = {
     "F8_E4M3": 1,
     "F8_E5M2": 1,
 }
-_LONGEST_HEADER = 100 * 1024 * 1024
 _ALIGNMENT = 8
+_LONGEST_HEADER = 100 * 1024 * 1024
 METADATA = "__metadata__"
 ROWS = "rows"  # metadata of a part: the first row and the number of all rows of each tensor that it has some rows of
 
@@ -49,66 +49,12 @@ class BrokenFileError(UserError):
 
 
 class Place(NamedTuple):
-    """Where a tensor lies in a file, and how to read it."""
+    """The position of a tensor in a file, and how to read it."""
 
     dtype: str  # a key of SIZES
     shape: List[int]
     start: int  # bytes from the beginning of the file
     size: int  # bytes
-
-
-def read_header(stream: BinaryIO, path: Path) -> Dict[str, Place]:
-    """Return where each tensor of the file lies. Raises BrokenFileError for another layout or a truncated file."""
-    return _read(stream, path)[0]
-
-
-def read_metadata(path: Path) -> Dict[str, Any]:
-    """Return the metadata of a file whose header is sound. Raises DamagedError for another layout, and OSError."""
-    with open_regular(path) as stream:
-        try:
-            metadata = _read(stream, path)[1]
-        except BrokenFileError as error:
-            raise DamagedError(str(error)) from None
-    if not isinstance(metadata, dict):
-        raise DamagedError("%s has metadata that is not an object" % path.name)
-    return metadata
-
-
-class Piece(NamedTuple):
-    """Where some rows of a tensor lie; the pieces of a tensor follow each other along its first dimension."""
-
-    path: Path
-    place: Place
-    first_row: int
-
-
-def pieces(paths: Iterable[Path]) -> Dict[str, List[Piece]]:
-    """Return the pieces of each tensor in the parts of a model, in order. Raises BrokenFileError where rows lack."""
-    collected: Dict[str, List[Piece]] = {}
-    rows: Dict[str, int] = {}
-    for path in paths:
-        with open_regular(path) as stream:
-            places, metadata = _read(stream, path)
-        parted: Any = parse_json(metadata.get(ROWS, "{}").encode())
-        for name, place in places.items():
-            first, rows[name] = parted.get(name, (0, place.shape[0] if place.shape else 1))
-            collected.setdefault(name, []).append(Piece(path, place, first))
-    for name, listed in collected.items():
-        listed.sort(key=lambda piece: piece.first_row)
-        end = 0
-        for piece in listed:
-            if piece.first_row != end:
-                break
-            end += piece.place.shape[0] if piece.place.shape else 1
-        if end != rows[name]:
-            raise BrokenFileError("%s has %d rows, and %d of them are in its files" % (name, rows[name], end))
-    return collected
-
-
-def whole_shape(listed: List[Piece]) -> List[int]:
-    """Return the shape of the tensor that `listed` are the pieces of."""
-    shape = listed[0].place.shape
-    return [sum(piece.place.shape[0] for piece in listed), *shape[1:]] if shape else []
 
 
 def header(tensors: Mapping[str, Tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> Tuple[bytes, List[str]]:
@@ -129,17 +75,11 @@ def header(tensors: Mapping[str, Tuple[str, Sequence[int]]], metadata: Mapping[s
     return struct.pack("<Q", len(text)) + text, names
 
 
-def _read(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
-    entries, start, whole = _entries(stream, path)
-    metadata = entries.pop(METADATA, {})
-    try:
-        return {name: _place(entry, start, whole) for name, entry in entries.items()}, metadata
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BrokenFileError("%s has a header that is not in the safetensors layout: %s" % (path, error)) from None
+def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
+    """Return where each tensor of the file is, and the metadata.
 
-
-def _entries(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Any], int, int]:
-    """Return the header's entries, where the tensors start, and the file's size. Raises BrokenFileError."""
+    Raises BrokenFileError for another layout or a truncated file.
+    """
     whole = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     first = stream.read(8)
@@ -147,12 +87,11 @@ def _entries(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Any], int, int]:
     if length > min(whole - 8, _LONGEST_HEADER):
         raise BrokenFileError("%s is not in the safetensors layout, or is truncated: it has %d bytes" % (path, whole))
     try:
-        entries = parse_json(stream.read(length))
-    except DamagedError as error:
+        entries: Dict[str, Any] = parse_json(stream.read(length))
+        metadata = entries.pop(METADATA, {})
+        return {name: _place(entry, 8 + length, whole) for name, entry in entries.items()}, metadata
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenFileError("%s has a header that is not in the safetensors layout: %s" % (path, error)) from None
-    if not isinstance(entries, dict):
-        raise BrokenFileError("%s has a header that is not in the safetensors layout: it is not an object" % path)
-    return entries, 8 + length, whole
 
 
 def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
@@ -165,3 +104,52 @@ def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
     if end - begin != size or data_start + end > whole:
         raise ValueError("a tensor of %d bytes at bytes %d to %d of %d" % (size, begin, end, whole - data_start))
     return Place(dtype, shape, data_start + begin, size)
+
+
+def read_metadata(path: Path) -> Dict[str, Any]:
+    """Return the metadata of a file whose header is sound. Raises DamagedError for another layout, and OSError."""
+    with open_regular(path) as stream:
+        try:
+            metadata = read_header(stream, path)[1]
+        except BrokenFileError as error:
+            raise DamagedError(str(error)) from None
+    if not isinstance(metadata, dict):
+        raise DamagedError("%s has metadata that is not an object" % path.name)
+    return metadata
+
+
+class Piece(NamedTuple):
+    """The position of some rows of a tensor; the pieces of a tensor follow each other along its first dimension."""
+
+    path: Path
+    place: Place
+    first_row: int
+
+
+def pieces(paths: Iterable[Path]) -> Dict[str, List[Piece]]:
+    """Return the pieces of each tensor in the parts of a model, in order. Raises BrokenFileError where rows lack."""
+    collected: Dict[str, List[Piece]] = {}
+    rows: Dict[str, int] = {}
+    for path in paths:
+        with open_regular(path) as stream:
+            places, metadata = read_header(stream, path)
+        parted: Any = parse_json(metadata.get(ROWS, "{}").encode())
+        for name, place in places.items():
+            first, rows[name] = parted.get(name, (0, place.shape[0] if place.shape else 1))
+            collected.setdefault(name, []).append(Piece(path, place, first))
+    for name, listed in collected.items():
+        listed.sort(key=lambda piece: piece.first_row)
+        end = 0
+        for piece in listed:
+            if piece.first_row != end:
+                break
+            end += piece.place.shape[0] if piece.place.shape else 1
+        if end != rows[name]:
+            raise BrokenFileError("%s has %d rows, and %d of them are in its files" % (name, rows[name], end))
+    return collected
+
+
+def whole_shape(listed: List[Piece]) -> List[int]:
+    """Return the shape of the tensor that `listed` are the pieces of."""
+    shape = listed[0].place.shape
+    return [sum(piece.place.shape[0] for piece in listed), *shape[1:]] if shape else []

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Any, Dict, Literal, Mapping, Optional, Tuple, Type, TypeVar, Union, get_type_hints
+from typing import (
+    Any,
+    Dict,
+    Generic,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    get_type_hints,
+)
 
-from trainjob.records.files import DamagedError, load_json
+from trainjob.records.files import DamagedError, JsonLines, load_json
 
 Value = TypeVar("Value")
 
@@ -32,22 +47,24 @@ def _not_given() -> Any:
     raise TypeError("a required field is not given")
 
 
-def from_json(kind: Type[Value], value: Any, where: str = "") -> Value:
+def from_json(kind: Type[Value], value: object, where: str = "") -> Value:
     """Return `value`, parsed from JSON, as the dataclass `kind`. Raises DamagedError, which names the field."""
     if not isinstance(value, dict):
         raise _damaged(where, value, "an object")
     hints = _hints_of(kind)  # type: ignore[arg-type] # a class is hashable
     fields: Dict[str, Any] = {}
     for one in dataclasses.fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
-        key, inside = _key(one), "%s.%s" % (where, _key(one)) if where else _key(one)
+        key = _key(one)
+        inside = "%s.%s" % (where, key) if where else key
+        has_no_default = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
         if key in value:
             fields[one.name] = _checked(hints[one.name], value[key], inside)
-        elif _is_required(one):
+        elif has_no_default or one.metadata.get("required"):
             raise DamagedError("%s is missing" % inside)
     return kind(**fields)
 
 
-def read(kind: Type[Value], path: Path) -> Optional[Value]:
+def load(kind: Type[Value], path: Path) -> Optional[Value]:
     """Return what the JSON file `path` says, as the dataclass `kind`; None if there is no file.
 
     Raises DamagedError, whose text is "FILE: FIELD is VALUE, expected …".
@@ -60,6 +77,27 @@ def read(kind: Type[Value], path: Path) -> Optional[Value]:
         raise DamagedError("%s: %s" % (path.name, error)) from None
 
 
+def read(kind: Type[Value], path: Path) -> Optional[Value]:
+    """Return what `load` does, but None for a damaged file."""
+    try:
+        return load(kind, path)
+    except DamagedError:
+        return None
+
+
+class Lines(Generic[Value]):
+    """The records of a JSON-lines file that grows; damaged lines are passed over."""
+
+    def __init__(self, kind: Type[Value], path: Path) -> None:
+        self._kind, self._lines = kind, JsonLines(path)
+
+    def new(self) -> Iterator[Value]:
+        """Yield the records added since the last call."""
+        for fields in self._lines.new():
+            with contextlib.suppress(DamagedError):
+                yield from_json(self._kind, fields)
+
+
 def to_json(value: Any) -> Any:
     """Return the dataclass `value` as what `json` can write."""
     if dataclasses.is_dataclass(value):
@@ -70,20 +108,15 @@ def to_json(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=None)  # `list` reads the same kinds of record for every run
-def _hints_of(kind: Any) -> Dict[str, Any]:
+def _hints_of(kind: Type[object]) -> Dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _key(one: Any) -> str:
+def _key(one: "dataclasses.Field[Any]") -> str:
     return str(one.metadata.get("key", one.name))
 
 
-def _is_required(one: Any) -> bool:
-    has_no_default = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-    return bool(has_no_default or one.metadata.get("required"))
-
-
-def _checked(kind: Any, value: Any, where: str) -> Any:
+def _checked(kind: Any, value: object, where: str) -> Any:
     """Return `value` as `kind`: a dataclass, a plain type, Any, or Optional, Union, List, Dict or Literal of those."""
     if kind is Any:
         return value
@@ -94,51 +127,45 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if origin is Union or type(kind).__name__ == "UnionType":  # X | None, where Python knows it
         return _one_of(inner, value, where)
     if origin is Literal:
-        return value if value in inner else _refuse(where, value, " or ".join(map(str, inner)))
-    if origin in (list, collections.abc.Sequence):
-        return [_checked(inner[0], item, "%s[%d]" % (where, at)) for at, item in enumerate(_of(list, value, where))]
-    if origin is tuple:
-        items = _of(list, value, where)
-        kinds = inner[:1] * len(items) if inner[-1] is Ellipsis else inner
-        if len(kinds) != len(items):
-            _refuse(where, value, "a list of %d" % len(kinds))
-        return tuple(_checked(one, item, "%s[%d]" % (where, at)) for at, (one, item) in enumerate(zip(kinds, items)))
+        if value in inner:
+            return value
+        raise _damaged(where, value, " or ".join(map(str, inner)))
+    if origin in (list, tuple, collections.abc.Sequence):
+        if not isinstance(value, list):
+            raise _damaged(where, value, "a list")
+        is_fixed = origin is tuple and inner[-1] is not Ellipsis
+        kinds = inner if is_fixed else inner[:1] * len(value)
+        if len(kinds) != len(value):
+            raise _damaged(where, value, "a list of %d" % len(kinds))
+        items = [_checked(one, item, "%s[%d]" % (where, at)) for at, (one, item) in enumerate(zip(kinds, value))]
+        return tuple(items) if origin is tuple else items
     if origin in (dict, collections.abc.Mapping):
-        return {key: _checked(inner[1], item, "%s.%s" % (where, key)) for key, item in _of(dict, value, where).items()}
-    return _plain(kind, value, where)
+        if not isinstance(value, dict):
+            raise _damaged(where, value, "an object")
+        return {key: _checked(inner[1], item, "%s.%s" % (where, key)) for key, item in value.items()}
+    if kind is float and type(value) is int and abs(value) < _MOST:
+        return float(value)
+    if type(value) is kind:
+        return value
+    raise _damaged(where, value, _EXPECTED.get(kind, "another value"))
 
 
-def _one_of(kinds: Tuple[Any, ...], value: Any, where: str) -> Any:
+def _one_of(kinds: Tuple[Any, ...], value: object, where: str) -> Any:
     if value is None and type(None) in kinds:
         return None
     plain = [kind for kind in kinds if kind is not type(None)]
     if len(plain) == 1:
         return _checked(plain[0], value, where)
+    expected: List[str] = []
     for kind in plain:
-        if type(value) is kind or value in _choices(kind):
+        choices = tuple(kind.__args__) if getattr(kind, "__origin__", None) is Literal else ()
+        if type(value) is kind or value in choices:
             return value
-    return _refuse(where, value, " or ".join(word for kind in plain for word in _choices(kind) or (_EXPECTED[kind],)))
+        expected += choices or (_EXPECTED[kind],)
+    raise _damaged(where, value, " or ".join(expected))
 
 
-def _choices(kind: Any) -> Tuple[Any, ...]:
-    return tuple(kind.__args__) if getattr(kind, "__origin__", None) is Literal else ()
-
-
-def _plain(kind: Any, value: Any, where: str) -> Any:
-    if kind is float and type(value) is int:
-        return float(value) if abs(value) < _MOST else _refuse(where, value, "a number")
-    return value if type(value) is kind else _refuse(where, value, _EXPECTED.get(kind, "another value"))
-
-
-def _of(kind: Any, value: Any, where: str) -> Any:
-    return value if isinstance(value, kind) else _refuse(where, value, "a list" if kind is list else "an object")
-
-
-def _refuse(where: str, value: Any, expected: str) -> Any:
-    raise _damaged(where, value, expected)
-
-
-def _damaged(where: str, value: Any, expected: str) -> DamagedError:
+def _damaged(where: str, value: object, expected: str) -> DamagedError:
     text = json.dumps(value, ensure_ascii=False, default=str)
     shown = text if len(text) <= _LONGEST_SHOWN else "%s…" % text[:_LONGEST_SHOWN]
     return DamagedError("%s is %s, expected %s" % (where or "the whole file", shown, expected))

@@ -1,14 +1,13 @@
-"""What launchers write down of their ranks while they run: what each uses, and where its processes are."""
+"""usage-RRRR.jsonl: what each rank uses, as launchers sample it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Iterator, List, Optional
+from typing import List, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, read_json_lines
-from trainjob.records.typed import required
+from trainjob.records.files import append_json_line
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class UsageRecord:
-    """A line of usage-RRRR.jsonl: one rank with all its processes. `time` is in seconds since 1970.
+    """A sample of one rank with all its processes. `time` is in seconds since 1970.
 
     The first of an attempt is written when the rank starts; its `cpu_cores`, a mean since the one before, is None.
     """
@@ -39,42 +38,22 @@ class UsageRecord:
     cpu_cores: Optional[float] = None
     memory_limit_bytes: Optional[int] = None
     devices: List[DeviceUse] = field(default_factory=list)
+    other_world_size: Optional[int] = None  # of ranks that the command itself has started, unless it is the run's
 
 
-@dataclass(frozen=True)
-class ProcessStack:
-    """One process of a rank. `stack` is None if it does not run our Python hook."""
-
-    pid: int
-    command: str
-    state: str  # the kernel's letter: R, S, D
-    stack: Optional[str] = None
-
-
-@dataclass(frozen=True)
-class RankStacks:
-    """stacks-RRRR.json: where the processes of one rank are, written for the request `word`."""
-
-    word: str
-    attempt: int
-    rank: int
-    host: str
-    time: float
-    processes: List[ProcessStack] = required()
-
-
-def recorded(paths: RunPaths, rank: int) -> Iterator[UsageRecord]:
-    """Yield the samples of one rank, over all attempts; damaged lines are passed over."""
-    for fields in read_json_lines(paths.rank_usage(rank)):
-        try:
-            yield typed.from_json(UsageRecord, fields)
-        except DamagedError:
-            continue
+def lines(paths: RunPaths, rank: int) -> typed.Lines[UsageRecord]:
+    """Return the samples of one rank, over all attempts."""
+    return typed.Lines(UsageRecord, paths.rank_usage(rank))
 
 
 def newest(paths: RunPaths, rank: int) -> Optional[UsageRecord]:
     """Return the last sample of one rank; None if there is none."""
     last = None
-    for record in recorded(paths, rank):
+    for record in lines(paths, rank).new():
         last = record
     return last
+
+
+def append(paths: RunPaths, record: UsageRecord) -> None:
+    """Append a sample. Raises OSError."""
+    append_json_line(paths.rank_usage(record.rank), typed.to_json(record))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import re
@@ -21,9 +20,8 @@ from trainjob.contract.environment import set_redirects
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.lookup import find
 from trainjob.observe import index
-from trainjob.records import attempts, typed
-from trainjob.records.files import DamagedError
-from trainjob.records.measures import ProgressRecord
+from trainjob.records import attempts, progress
+from trainjob.records.progress import ProgressRecord
 from trainjob.render.rendered import Rendered
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared, data_dir
@@ -130,11 +128,8 @@ class Clock:
 
 def progress_of(paths: RunPaths) -> ProgressRecord:
     """Return the progress of a run's newest attempt; without figures before it has reported any."""
-    with contextlib.suppress(DamagedError):
-        found = typed.read(ProgressRecord, paths.progress)
-        if found is not None and found.attempt == attempts.current(paths):
-            return found
-    return ProgressRecord()
+    found = progress.read(paths)
+    return found if found.attempt == attempts.current(paths) else ProgressRecord()
 
 
 def redirects(

@@ -7,10 +7,11 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,7 @@ FOLDER = package.companion("standins") / "gpu"
 _SPECIFICATION = "TRAINJOB_STANDIN_GPUS"
 _SUMMARY = "TRAINJOB_STANDIN_GPUS_SUMMARY"
 _TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for users of a CUDA build
-_COMPILING_S = 1800.0
 _INSTALLING_S = 1800.0
-_CUDA_BUILD = 3  # the exit code that says so, with what to install on standard output
 
 # What a cluster file's `nodes.type` means, by NVIDIA's data sheets: name, memory in GB, compute capability, processors.
 _TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
@@ -42,38 +41,54 @@ _TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
 }
 
 
-def make_ready(python: str) -> Path | None:
-    """Compile what the torch of `python` needs, where that was never done (under a minute, kept in the user's cache).
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def make_ready(python: str, say: Callable[[str], None] = _to_stderr) -> Path | None:
+    """Compile what the torch of `python` needs, where that was never done; `say` is told what and how far it is.
 
     Return the folder with a CPU build of torch that must come before a CUDA build; None if torch is a CPU build.
     Raises UserError, with the cure: no compiler, no torch, a CUDA build whose CPU build can't be installed.
     """
     named = os.environ.get(_TORCH)
     folder = Path(named) if named else None
-    ended = _compile(python, folder)
-    if ended.code == _CUDA_BUILD:
-        folder = _cpu_build(python, ended.text.split())
-        ended = _compile(python, folder)
-    if ended.code != 0:
+    ended = _compile(python, folder, say)
+    if "packages" in ended:
+        folder = _cpu_build(python, ended["packages"], say)
+        ended = _compile(python, folder, say)
+    if ended:
         raise UserError(
-            f"no stand-in GPUs for {python}: {ended.stderr.strip()}",
+            f"no stand-in GPUs for {python}: {ended.get('refused', 'it says nothing more')}",
             "Rehearse with --no-gpus, on CPUs",
             "no-standin-gpus",
         )
     return folder
 
 
-def _compile(python: str, torch: Path | None) -> process.Completed:
+def _compile(python: str, torch: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return nothing once stand-in GPUs are ready, otherwise the last that `python -m trainjob_gpu` told."""
     environ = {**os.environ, "PYTHONPATH": _python_path(torch)}
-    return process.run([python, "-m", "trainjob_gpu"], environment=environ, timeout_s=_COMPILING_S, check=False)
+    lines = process.lines_of([python, "-m", "trainjob_gpu"], folder=Path.cwd(), environment=environ)
+    told: dict[str, Any] = {}
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration as end:
+            return {} if end.value == 0 else told or {"refused": f"its `-m trainjob_gpu` exited with {end.value}"}
+        if line.startswith('{"'):  # what else starts with Python may print
+            told = json.loads(line)
+            if "say" in told:
+                say(told["say"])
 
 
-def _cpu_build(python: str, packages: Sequence[str]) -> Path:
+def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], None]) -> Path:
     """Return the folder in the user's cache with CPU builds of `packages` (torch==2.6.0+cpu), installed once."""
     tag = hashlib.sha256(" ".join([os.path.realpath(python), *packages]).encode()).hexdigest()[:12]
     folder = platformdirs.user_cache_path("trainjob") / "gpu-standin" / f"{packages[0].replace('==', '-')}-{tag}"
     if folder.exists():
         return folder
+    say(f"stand-in GPUs need a CPU build of torch beside {python}'s CUDA build: pip installs {packages[0]}, once")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".installing-") as staging:
         words = ["install", "--quiet", "--no-deps", "--target", f"{staging}/new"]
@@ -120,6 +135,13 @@ def environment(
         "PATH": os.pathsep.join([str(place / "bin"), process.search_path(python)]),
         "PYTHONPATH": _python_path(torch or (Path(os.environ[_TORCH]) if os.environ.get(_TORCH) else None)),
     }
+
+
+def of_path(python: str) -> str:
+    """Return the interpreter that a shell's `python` is (an activated virtualenv's), if it has torch; else `python`."""
+    named = shutil.which("python") or shutil.which("python3")
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return named if named and process.run([named, "-c", look], check=False).code == 0 else python
 
 
 @contextlib.contextmanager

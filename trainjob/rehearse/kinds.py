@@ -12,7 +12,6 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import logs
 from trainjob.records import attempts
-from trainjob.records.files import read_word
 from trainjob.rehearse import pod
 from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, progress_of
 from trainjob.rehearse.slurm import rehearsal as slurm
@@ -52,7 +51,7 @@ def progress(rehearsal: Rehearsal) -> str:
     """Return in a few words how far a rehearsal in another thread has come."""
     paths = RunPaths(rehearsal.folder)
     if rehearsal.request.elements:
-        each = (read_word(paths.of_element(number).state) or "PENDING" for number in rehearsal.request.elements)
+        each = (attempts.state(paths.of_element(number)) or "PENDING" for number in rehearsal.request.elements)
         return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
     attempt = attempts.current(paths)
     if rehearsal.has_gpus and not paths.job.exists():
@@ -60,7 +59,7 @@ def progress(rehearsal: Rehearsal) -> str:
     if not attempt:
         return "the job has not started yet"
     update = progress_of(paths).update
-    state = read_word(paths.state) or "PENDING"
+    state = attempts.state(paths) or "PENDING"
     return f"attempt {attempt} is {state}" + ("" if update is None else f", update {update}")
 
 

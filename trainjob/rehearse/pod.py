@@ -21,8 +21,7 @@ from trainjob.contract.errors import UserError
 from trainjob.kinds.pod.model import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
-from trainjob.records import failure
-from trainjob.records.files import read_word
+from trainjob.records import attempts, failure
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import Clock, Rehearsal, RehearsalVerdict, progress_of
 
@@ -56,7 +55,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         finally:
             processes.kill(HERE, str(paths.folder))
     clock.done("ended")
-    state = read_word(paths.state) or states.LOST
+    state = attempts.state(paths) or states.LOST
     same_bytes = rehearsal.has_rendered_files(paths)
     update = progress_of(paths).update
     failed = failure.read(paths)
@@ -147,7 +146,10 @@ def shell(name: str, cluster: Cluster, redirects: Mapping[str, str]) -> int:
     """
     if cluster.has_scheduler and cluster.accelerator == "gpu":
         count, kind = cluster.accelerators_per_host or 0, cluster.accelerator_type
-        with gpus.visible_here(redirects["TRAINJOB_PYTHON"], count, kind) as place:
+        python = redirects["TRAINJOB_PYTHON"]
+        if python == sys.executable:  # nothing else was asked for
+            python = gpus.of_path(python)
+        with gpus.visible_here(python, count, kind) as place:
             code = _shell(name, os.environ)
             for line in gpus.Usage.read(place).lines():
                 sys.stdout.write(line + "\n")

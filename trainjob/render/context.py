@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trainjob.cluster.slurm_text import seconds
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
@@ -17,6 +18,7 @@ from trainjob.render.sourced import Sourced, SourcedShell, naming_its_option
 
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
 _LONGEST_COMMAND = 160
+_MARGIN_S = 120  # between the request to checkpoint and the time limit, as under Slurm
 
 
 def common(request: Request, entry: str, by_hand: str, *, has_token: bool = False) -> dict[str, Any]:
@@ -50,8 +52,18 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
         "mpirun": [ranks] if request.starter == "mpirun" else None,  # None: the launcher starts the ranks itself
         "launch_options": options,
         "starter_options": [pair for pair in options if pair[0] == "--grace-s"],
+        "time_limit": _time_limit(request),
         "command": command or [SourcedShell(quoting.word(word), "the runtime") for word in runtime],
     }
+
+
+def _time_limit(request: Request) -> dict[str, Sourced] | None:
+    """Return the seconds of the time limit and of its margin if the script itself must keep it; None otherwise."""
+    limit_s = None if request.job.time_limit is None else seconds(request.job.time_limit)
+    if limit_s is None or request.cluster.has_scheduler:
+        return None
+    origin = request.origin("time_limit")
+    return {"seconds": Sourced(limit_s, origin), "margin_s": Sourced(min(_MARGIN_S, limit_s // 2), origin)}
 
 
 def _about(request: Request, by_hand: str) -> Iterator[SourcedShell]:

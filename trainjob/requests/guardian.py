@@ -22,23 +22,19 @@ def main(folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            _end(RunPaths(path))
-    if not (folder / KEEP).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _end(paths: RunPaths) -> None:
     from trainjob.lifecycle.cancel import cancel
     from trainjob.machines import processes
     from trainjob.machines.access import HERE
 
-    with contextlib.suppress(UserError):
-        cancel(paths, grace_s=0.0)
-    # A rehearsal has no submission, which `cancel` needs.
-    with contextlib.suppress(UserError):
-        processes.kill(HERE, str(paths.folder))
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            with contextlib.suppress(UserError):
+                cancel(RunPaths(path), grace_s=0.0)
+            # A rehearsal has no submission, which `cancel` needs.
+            with contextlib.suppress(UserError):
+                processes.kill(HERE, str(path))
+    if not (folder / KEEP).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,13 @@ from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.records.files import read_json_lines
 from trainjob.records.job import Plan, PlanWarning
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
 if TYPE_CHECKING:
     from trainjob.observe.report.report import Report
-    from trainjob.observe.status import Status
+    from trainjob.observe.status import Snapshot
     from trainjob.render.rendered import Rendered
 
 
@@ -100,13 +99,13 @@ class Run:
         """The run directory on this machine."""
         return self.paths.folder
 
-    def status(self) -> Status:
+    def status(self) -> Snapshot:
         """Return the status of the run. Times are seconds since 1970; `exit_code` is None until the run has ended."""
         from trainjob.observe.status import status
 
         return status(self.paths)
 
-    def wait(self, timeout_s: float | None = None) -> Status:
+    def wait(self, timeout_s: float | None = None) -> Snapshot:
         """Return the status once the run has ended, successfully or not.
 
         Raises TimeoutError after `timeout_s` seconds; the run continues.
@@ -135,16 +134,17 @@ class Run:
         arrays.refuse_whole(self.paths, "logs")
         return b"".join(logs.read(self.paths, rank)).decode(errors="replace")
 
-    def metrics(self) -> list[Mapping[str, Any]]:
+    def metrics(self) -> Sequence[Mapping[str, Any]]:
         """Return the lines of metrics.jsonl; `kind` is begin, train, evaluation or end.
 
         They have `epoch`, `update`, `loss`, `samples_per_s` and `seconds` by phase. A resumed run may repeat updates:
         of two lines for one update, the later one counts.
         """
         from trainjob.backends import mirror
+        from trainjob.records import metrics
 
         mirror.refresh_output(self.paths)
-        return list(read_json_lines(self.paths.metrics))
+        return metrics.raw(self.paths)
 
     def report(self) -> Report:
         """Return the figures of the run so far: epochs, losses, accuracy, samples/s, seconds by phase."""
@@ -154,7 +154,7 @@ class Run:
         mirror.refresh_output(self.paths)
         return report(self.paths)
 
-    def cancel(self, *, grace_s: float = 30.0) -> Status:
+    def cancel(self, *, grace_s: float = 30.0) -> Snapshot:
         """End every process of the run, and no other; its ranks get `grace_s` seconds to checkpoint.
 
         Raises UserError if its machine can't be reached.

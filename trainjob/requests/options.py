@@ -1,4 +1,7 @@
-"""A caller's options for a job, before any of them is read: the command line's flags, or a Python call's arguments."""
+"""A caller's options for a job, before any of them is read: the command line's flags, or a Python call's arguments.
+
+A module of its own, because `--help` loads it.
+"""
 
 from __future__ import annotations
 

@@ -28,9 +28,8 @@ from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
 
 if TYPE_CHECKING:
-    from trainjob.backends.base import Remote
     from trainjob.machines.machine import Machine
-    from trainjob.render.elements import Elements
+    from trainjob.records.submission import Remote
     from trainjob.render.rendered import Rendered
 
 
@@ -69,8 +68,8 @@ class Prepared:
         cluster = self.named_cluster.cluster
         if cluster.ssh is None:
             return None
-        from trainjob.backends.base import Remote
         from trainjob.machines import remote_files
+        from trainjob.records.submission import Remote
 
         folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_dir or "~/trainjob-runs")
         return Remote(cluster.ssh.host, cluster.ssh.user, folder)
@@ -104,7 +103,11 @@ def prepare(options: JobOptions) -> Prepared:
     job, origins = _with_counted_samples(
         named_cluster, _with_absolute_paths(named_cluster, merged.job), dict(merged.origins)
     )
-    array = _array(job)
+    array = None
+    if job.array is not None or job.sweep is not None:
+        from trainjob.render import elements  # slow to load, and only arrays need it
+
+        array = elements.read(job, Path.cwd())
     request = Request(
         cluster=named_cluster.cluster,
         cluster_origin=named_cluster.origin_word,
@@ -114,15 +117,6 @@ def prepare(options: JobOptions) -> Prepared:
         project_folder=project.start,
     )
     return Prepared(named_cluster, array.planned(request) if array else request, project, options.untracked)
-
-
-def _array(job: Job) -> Elements | None:
-    """Return the elements of an array. The module loads only for arrays, because it is slow to load."""
-    if job.array is None and job.sweep is None:
-        return None
-    from trainjob.render import elements
-
-    return elements.read(job, Path.cwd())
 
 
 def rendered(request: Request) -> Rendered:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trainjob.contract.errors import UserError
 from trainjob.observe.predictions import earlier, model
-from trainjob.observe.predictions.observed import Observation, observe
+from trainjob.observe.predictions.model import Observation
 from trainjob.records import job as jobs
 from trainjob.records.prediction import Prediction
 from trainjob.requests.prepared import Prepared
@@ -84,7 +84,7 @@ def profile(workbench: Workbench, numbers: Sequence[int], cores: int) -> Iterato
 def _measured(workbench: Workbench, instances: int, updates: int) -> Observation:
     request = workbench.vary(instances=instances, updates=updates, epochs=None, checkpoint_every=0, log_every=updates)
     paths = workbench.run(request)
-    observation = observe(paths, jobs.read(paths.job))
+    observation = earlier.observe(paths, jobs.read(paths.job))
     if observation is None:
         raise UserError(f"run {paths.id} recorded nothing to predict from", f"see why: trainjob logs {paths.folder}")
     workbench.discard(paths)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
 from trainjob.backends import registry
-from trainjob.backends.base import Remote
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
@@ -16,13 +16,18 @@ from trainjob.contract import secrets
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
+from trainjob.kinds import table
 from trainjob.lifecycle import resume as resuming
-from trainjob.lifecycle import start, waiting
+from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
-from trainjob.observe import index, notify
+from trainjob.observe import arrays, index, notify
+from trainjob.observe.report.report import report
 from trainjob.observe.status import status
-from trainjob.render.request import DirectiveError
-from trainjob.requests.margin import follow_checkpoints
+from trainjob.planning.build import plan
+from trainjob.planning.rules import Refusal
+from trainjob.records import checkpoints
+from trainjob.records import job as jobs
+from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests.prepared import Prepared, rendered
 
 
@@ -67,6 +72,8 @@ def submit(
     (unless `check` is False), an unreadable configuration of the user, and the same job within a minute (unless
     `again` is true).
     """
+    from trainjob.observe.predictions import earlier
+
     start.refuse_redirects(os.environ)
     notify.configured()
     if not allow_secret_env:
@@ -76,33 +83,28 @@ def submit(
     _refuse_no_job(prepared)
     if check:
         refuse_problems(prepared)
-    remote = prepared.remote()
+    remote, named = prepared.remote(), prepared.named_cluster
+    backend = registry.name_for(named.cluster)
+    wait_for = start.to_wait_for(map(index.find, after), named.name, backend, remote) if after else ()
     handover = start.Handover(
         rendered=files,
         name=prepared.request.plan.name,
-        cluster=prepared.named_cluster.name,
-        backend=registry.name_for(prepared.named_cluster.cluster),
+        cluster=named.name,
+        backend=backend,
         runs_dir=prepared.runs_dir,
-        share=prepared.named_cluster.cluster.share,
+        share=named.cluster.share,
         project=prepared.project,
         selection=prepared.selection,
         remote=remote,
-        after=_to_wait_for(prepared, after, remote),
+        after=wait_for,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
-    _predict(prepared, paths)
-    return paths
-
-
-def _predict(prepared: Prepared, paths: RunPaths) -> None:
-    """Store a prediction from earlier runs. An OSError here does not fail the submission."""
-    from trainjob.observe.predictions import earlier
-
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a prediction that can't be stored does not fail the submission
         predicted = earlier.predict(prepared.request)
         if predicted is not None:
             predicted.write(paths)
+    return paths
 
 
 def refuse_secrets(prepared: Prepared) -> None:
@@ -130,13 +132,6 @@ def _refuse_no_job(prepared: Prepared) -> None:
         )
 
 
-def _to_wait_for(prepared: Prepared, runs: Sequence[str], remote: Remote | None) -> tuple[RunPaths, ...]:
-    if not runs:
-        return ()
-    named = prepared.named_cluster
-    return waiting.to_wait_for([index.find(run) for run in runs], named.name, registry.name_for(named.cluster), remote)
-
-
 def resume(
     paths: RunPaths, *, instances: int | None = None, from_scratch: bool = False, warn: Callable[[str], None]
 ) -> None:
@@ -150,18 +145,67 @@ def resume(
     """
     start.refuse_redirects(os.environ)
     with locked(paths.whole, "trainjob resume"):
-        resuming.check_resumable(paths)
-        lost = status(paths).checkpoints_not_written
+        now = status(paths)
+        resuming.refuse_unless_ended(now)
+        lost = now.checkpoints_not_written
         if lost:
             warn(f"{lost} checkpoint{'s' if lost > 1 else ''} of the last attempt NOT written")
         if from_scratch:
-            resuming.start_over(paths)
+            resuming.start_over(now)
         else:
-            for line in resuming.passed_over(paths):
+            for line in resuming.passed_over(now):
                 warn(line)
         request = None if instances is None else resuming.with_instances(paths, instances)
         request = follow_checkpoints(paths, request, warn)
         if request is not None:
             write_again(paths, rendered(request))
-        resuming.resume(paths)
+        resuming.resume(now)
         notify.watch(paths)
+
+
+def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[str], None]) -> Request | None:
+    """Return the request with a longer margin, to render the run again, if its checkpoints need it; else `request`.
+
+    A margin that the user has stated stays. `say` is called with a line about a margin that changes, or should change.
+    """
+    record = jobs.read(paths.job)
+    cluster = table.recorded_cluster(record)
+    if record.train is None:
+        return request
+    if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array
+        return request
+    margin_s, durable_s = record.train.limit_margin_s, 0.0
+    with contextlib.suppress(UserError, OSError):  # without readable records, the duration is unknown
+        durable_s = report(paths).checkpoint_durable_s or 0.0
+    if margin_s is None or not checkpoints.is_too_late(durable_s, margin_s):
+        return request
+    needed_s = checkpoints.margin_for(durable_s)
+    observation = (
+        f"a checkpoint of this run took up to {durable_s:.0f} s until it was on disk, and the stop signal comes only "
+        f"{margin_s:.0f} s before the time limit"
+    )
+    if MARGIN not in record.request.origins and cluster.states_margin:
+        say(
+            f"{observation}, as its cluster file says. "
+            f"Submit it again with time_limit_signal.margin_s: {needed_s} there"
+        )
+        return request
+    try:
+        changed = _with_margin(request or resuming.request_of(record), needed_s, durable_s)
+    except Refusal as refused:
+        say(f"{observation}. It stays so, because {needed_s} s do not fit: {refused}")
+        return request
+    say(f"{observation}: from now on {needed_s} s, also in its job script")
+    return changed
+
+
+def _with_margin(request: Request, margin_s: int, durable_s: float) -> Request:
+    """Return the request with this margin, planned again. Raises Refusal if the time limit has no room for it."""
+    longer = request.cluster.with_margin(margin_s)
+    origin = f"measured: a checkpoint of this run took up to {durable_s:.0f} s"
+    return dataclasses.replace(
+        request,
+        cluster=longer,
+        origins={**request.origins, MARGIN: origin},
+        plan=plan(request.plan.cluster, longer, request.job),
+    )

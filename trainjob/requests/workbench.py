@@ -24,7 +24,7 @@ from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
 from trainjob.observe import index
 from trainjob.observe.seen import look
-from trainjob.observe.status import Status, poll
+from trainjob.observe.status import Snapshot, poll
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
@@ -84,7 +84,7 @@ class Workbench:
         self.refuse_incomplete(wait(paths, self.say))
         return paths
 
-    def refuse_incomplete(self, status: Status) -> None:
+    def refuse_incomplete(self, status: Snapshot) -> None:
         """Raise UserError, with the last lines of the failed rank, unless the run is complete."""
         if status.state == states.COMPLETED:
             return
@@ -104,11 +104,11 @@ class Workbench:
         remove_run(paths)
 
 
-def wait(paths: RunPaths, say: Callable[[str], None]) -> Status:
+def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
     """Return the status of a run once it has ended; until then call `say` with its progress every 10 s."""
     began_at = said_at = time.monotonic()
 
-    def has_ended(now: Status) -> bool:
+    def has_ended(now: Snapshot) -> bool:
         nonlocal said_at
         if now.state not in states.ACTIVE:
             return True
@@ -119,18 +119,15 @@ def wait(paths: RunPaths, say: Callable[[str], None]) -> Status:
             say(f"  {updates}{said_at - began_at:.0f} s{left}")
         return False
 
-    return poll(paths, has_ended, lambda: _until_its_files_end(paths))
-
-
-def _until_its_files_end(paths: RunPaths) -> None:
-    """Return once the files of a run say that it has ended, or after a while, because its script may have been killed.
-
-    Asking for a status starts a process to see whether the script lives, which costs more than updates of a small net.
-    """
-    limit = time.monotonic() + _BETWEEN_QUESTIONS_S
-    time.sleep(_POLL_S)
-    while look(paths).is_open and time.monotonic() < limit:
+    def until_its_files_end() -> None:
+        # Or for a while, because its script may have been killed. A status query starts a process, which costs more
+        # than several updates of a small network.
+        limit = time.monotonic() + _BETWEEN_QUESTIONS_S
         time.sleep(_POLL_S)
+        while look(paths).is_open and time.monotonic() < limit:
+            time.sleep(_POLL_S)
+
+    return poll(paths, has_ended, until_its_files_end)
 
 
 @contextlib.contextmanager
@@ -140,23 +137,7 @@ def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbe
     Raises UserError if the folder can't be created.
     """
     runs_dir = find("local").cluster.runs_dir
-    with _guarded((expanded(runs_dir) if runs_dir else index.home()) / "experiments") as folder:
-        yield Workbench(prepared, folder, say)
-
-
-def refuse_unfit(prepared: Prepared) -> None:
-    """Raise UserError for a cluster of another kind than local, and for every problem that `check` would find."""
-    if not prepared.named_cluster.cluster.trains_here:
-        raise UserError(
-            f"this trains on the CPUs of this machine, and cluster {prepared.named_cluster.name} is of kind "
-            f"{prepared.named_cluster.cluster.kind}",
-            "leave --cluster out; the job's own settings decide what is trained",
-        )
-    refuse_problems(prepared)
-
-
-@contextlib.contextmanager
-def _guarded(home: Path) -> Iterator[Path]:
+    home = (expanded(runs_dir) if runs_dir else index.home()) / "experiments"
     folder = home.resolve() / index.new_id("experiment")
     try:
         folder.mkdir(parents=True)
@@ -168,6 +149,17 @@ def _guarded(home: Path) -> Iterator[Path]:
         [sys.executable, "-m", "trainjob.requests.guardian", str(folder)], log=folder / "guardian.log"
     )
     try:
-        yield folder
+        yield Workbench(prepared, folder, say)
     finally:
         guardian.end()
+
+
+def refuse_unfit(prepared: Prepared) -> None:
+    """Raise UserError for a cluster of another kind than local, and for every problem that `check` would find."""
+    if not prepared.named_cluster.cluster.trains_here:
+        raise UserError(
+            f"this trains on the CPUs of this machine, and cluster {prepared.named_cluster.name} is of kind "
+            f"{prepared.named_cluster.cluster.kind}",
+            "leave --cluster out; the job's own settings decide what is trained",
+        )
+    refuse_problems(prepared)

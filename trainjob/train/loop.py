@@ -9,8 +9,7 @@ from typing import Iterator, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records import checkpoints
-from trainjob.records.files import write_atomically
+from trainjob.records import attempts, checkpoints
 from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
@@ -241,7 +240,7 @@ class Loop:
         self._save_durably()
         if stage.world.rank == 0:
             stage.recorder.stop_line(stage.counts.epoch_of(self.update), self.update)
-            write_atomically(stage.paths.requeue, "%d\n" % self.update)
+            attempts.ask_to_requeue(stage.paths, self.update)
         self._say("stopped on request after update %d of %d; its checkpoint is written" % (self.update, stage.end))
         return STOPPED
 

@@ -247,7 +247,7 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
     requests = Requests(run.paths, run.attempt)
     progress = Progress(run.paths, run.attempt, end, leads, requests)
     # One rank has nobody to be compared with.
-    times = Times(run.paths.rank_times(run.world.rank), run.attempt) if run.world.size > 1 else None
+    times = Times(run.paths, run.world.rank, run.attempt) if run.world.size > 1 else None
     recorder = Recorder(run.paths, run.attempt, leads, progress.line_failed, times)
 
     def durable(update: int, stood_still_s: float, durable_s: float) -> None:

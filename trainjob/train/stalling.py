@@ -21,7 +21,8 @@ import torch
 from trainjob.contract import exits
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import read_json, read_word, write_atomically, write_json
+from trainjob.records import attempts, stacks
+from trainjob.records.files import read_json, write_atomically, write_json
 from trainjob.train.world import World, flight_recorder
 
 # Ranks that wait give the others this long to record what they are doing: not all timers started together.
@@ -115,17 +116,16 @@ class Watch:
 
     def _keep_stacks(self, mine: Stalled) -> None:
         """Make the launchers record the stacks of all ranks now, because the end of one rank ends the others."""
-        request, prefix = self._paths.stacks_request, "stall-%d-" % self._attempt
-        if not (read_word(request) or "").startswith(prefix):
+        prefix = "stall-%d-" % self._attempt
+        if not (attempts.asked_for_stacks(self._paths) or "").startswith(prefix):
             try:
-                write_atomically(request, "%s%d-%d\n" % (prefix, mine.rank, os.getpid()))
+                attempts.ask_for_stacks(self._paths, "%s%d-%d" % (prefix, mine.rank, os.getpid()))
             except OSError as error:
                 _say("%s; no stacks can be kept: %s" % (mine, error))
                 return
 
         def has_answered(rank: int) -> bool:
-            stacks = read_json(self._paths.rank_stacks(rank))
-            return isinstance(stacks, dict) and str(stacks.get("word")).startswith(prefix)
+            return stacks.word(self._paths, rank).startswith(prefix)
 
         ranks, deadline = range(self._world.size), time.monotonic() + _GIVEN_TO_LAUNCHERS_S
         while time.monotonic() < deadline and not (all(map(has_answered, ranks)) and all(map(self._read, ranks))):

@@ -30,14 +30,14 @@ class ImageCheck:
 
 @dataclass(frozen=True)
 class ImageVerdict:
-    """Whether an image trains, and the checks that decided."""
+    """The verdict whether an image trains, and the checks that decided."""
 
     versions: dict[str, str]
     checks: tuple[ImageCheck, ...]
 
     @property
     def good(self) -> bool:
-        """Whether everything is as it should be."""
+        """True if everything is as it should be."""
         return all(check.good for check in self.checks)
 
     @property

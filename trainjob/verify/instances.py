@@ -26,7 +26,7 @@ PRECISION = {"float64": "64.64", "float32": "32.32"}
 
 @dataclass(frozen=True)
 class InstancesVerdict:
-    """Whether N instances train as one, and the evidence. `judged` names the figures that decide."""
+    """The verdict whether N instances train as one, and the evidence. `judged` names the figures that decide."""
 
     instances: int
     engine: str
@@ -41,12 +41,12 @@ class InstancesVerdict:
 
     @property
     def equal(self) -> bool:
-        """Whether the runs are equal within the tolerance."""
+        """True if the runs are equal within the tolerance."""
         return not self.findings
 
     @property
     def inconclusive(self) -> bool:
-        """Whether the runs differ by no more than rounding makes of this task."""
+        """True if the runs differ by no more than rounding causes in this task."""
         return any(finding.code == AMPLIFIED for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class BitwiseVerdict:
 
     @property
     def equal(self) -> bool:
-        """Whether all ended with the same bits."""
+        """True if all ended with the same bits."""
         return all(one.first_apart is None for one in self.trained)
 
     def as_json(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.backends import registry
-from trainjob.backends.base import Submission, read_submission
 from trainjob.backends.folder import write_again
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -21,8 +20,9 @@ from trainjob.machines import processes
 from trainjob.observe.status import status
 from trainjob.planning.engines import gives_same_bits
 from trainjob.records import attempts, checkpoints
+from trainjob.records import submission as submissions
 from trainjob.records.checkpoints import Checkpoint
-from trainjob.records.files import JsonLines
+from trainjob.records.submission import Submission
 from trainjob.records.trace import TracePaths
 from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
@@ -190,13 +190,14 @@ def _interrupt(workbench: Workbench, paths: RunPaths, planned: InterruptionPlan,
         if seen is None:
             break
         _interrupt_once(paths, way, chance)
-        if wait(paths, workbench.say).state == states.COMPLETED:
+        now = wait(paths, workbench.say)
+        if now.state == states.COMPLETED:
             break
         instances = planned.instances
         if planned.other_instances is not None:
             instances = planned.other_instances if number == 0 else instances
             write_again(paths, rendered(resuming.with_instances(paths, instances)))
-        resuming.resume(paths)
+        resuming.resume(now)
         done.append(Interruption(way, seen, instances))
         workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
     return done
@@ -206,7 +207,7 @@ def _wait_for_update(paths: RunPaths, update: int) -> int | None:
     """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
     looked_at = 0.0
     # progress.json is written once a second, the trace with every update.
-    trace, reached = JsonLines(TracePaths(paths).rank(0)), dict[int, int]()
+    trace, reached = TracePaths(paths).lines(0), dict[int, int]()
     submitted = _submission(paths).attempt
     while True:
         reached.update((line["attempt"], line["update"]) for line in trace.new())
@@ -233,6 +234,6 @@ def _interrupt_once(paths: RunPaths, way: str, chance: random.Random) -> None:
 
 
 def _submission(paths: RunPaths) -> Submission:
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     return submission

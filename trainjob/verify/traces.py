@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import read_json, read_json_lines
+from trainjob.records import metrics
 from trainjob.records.safetensors import pieces
 from trainjob.records.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
 
@@ -105,20 +105,18 @@ class RunTrace:
 def read(paths: RunPaths) -> RunTrace:
     """Return the trace of a run. Raises UserError if the run left none."""
     files = TracePaths(paths)
-    model = read_json(files.model)
-    ranks = [
-        [TraceLine(**line) for line in read_json_lines(path)] for path in sorted(files.folder.glob("rank-*.jsonl"))
-    ]
+    model = files.facts()
+    ranks = [[TraceLine(**line) for line in of_rank] for of_rank in files.ranks()]
     newest: dict[int, int] = {}
     for line in (line for of_rank in ranks for line in of_rank):
         newest[line.update] = max(newest.get(line.update, 0), line.attempt)
     lines = tuple({line.update: line for line in of_rank if line.attempt == newest[line.update]} for of_rank in ranks)
-    if not isinstance(model, dict) or not any(lines):
+    if model is None or not any(lines):
         raise UserError(
             f"run {paths.id} left no trace to compare: it ended before its first update", "give more --updates"
         )
     updates = tuple(sorted({number for of_rank in lines for number in of_rank}))
-    losses = {line["update"]: line["loss"] for line in read_json_lines(paths.metrics) if line.get("kind") == "train"}
+    losses = {line.update: line.loss for line in metrics.read(paths) if line.kind == "train" and line.loss is not None}
     flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
     return RunTrace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
 

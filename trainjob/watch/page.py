@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from trainjob.observe.report import page
 from trainjob.observe.report.series import Series
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 from trainjob.watch import show, views
 
 _HEADERS = {
@@ -38,9 +38,9 @@ _HEADERS = {
 class Sources:
     """The sources of what the page shows: the runs, a run's curves and ranks, and the last lines of its log."""
 
-    listed: Callable[[], list[Status]]
-    records: Callable[[Status], tuple[Series, Sequence[tuple[str, str]]]]
-    last_lines: Callable[[Status], Sequence[str]]
+    listed: Callable[[], list[Snapshot]]
+    records: Callable[[Snapshot], tuple[Series, Sequence[tuple[str, str]]]]
+    last_lines: Callable[[Snapshot], Sequence[str]]
 
 
 class Server(ThreadingHTTPServer):
@@ -55,8 +55,7 @@ class Server(ThreadingHTTPServer):
         self.address = f"http://{self.hosts[0]}/{self.token}/"
         self._sources, self._every_s = sources, every_s
         self._lock = threading.Lock()
-        self._pace = views.Pace()
-        self._listed: list[Status] = []
+        self._listed: list[Snapshot] = []
         self._looked_at = -math.inf
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -76,7 +75,7 @@ class Server(ThreadingHTTPServer):
             now = next((now for now in self._listed if now.id == run_id), None)
             return None if now is None or path == run_id else self._of_one(now)
 
-    def _of_one(self, now: Status) -> str:
+    def _of_one(self, now: Snapshot) -> str:
         lines = [show.visible(line) for line in self._sources.last_lines(now)]
         series, ranks = self._sources.records(now)
         shown = [(name, show.visible(text)) for name, text in ranks]
@@ -86,7 +85,7 @@ class Server(ThreadingHTTPServer):
         whole = {"runs": [], "one": None, "curves": [], "ranks": [], "lines": [], **values}
         return page.render("watch.html.j2", title=title, every_s=max(1, math.ceil(self._every_s)), **whole)
 
-    def _shown(self, now: Status) -> dict[str, object]:
+    def _shown(self, now: Snapshot) -> dict[str, object]:
         return {
             "id": now.id,
             "state": now.state,
@@ -94,8 +93,8 @@ class Server(ThreadingHTTPServer):
             "done": now.update,
             "total": now.total_updates if now.update is not None else None,
             "progress": views.progress(now),
-            "left": views.time_left(now, self._pace),
-            "facts": views.facts(now, self._pace),
+            "left": views.time_left(now),
+            "facts": views.facts(now),
             "notes": views.notes(now),
         }
 

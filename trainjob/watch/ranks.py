@@ -6,21 +6,19 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.ranks import own_seconds
 from trainjob.records import job as jobs
-from trainjob.records import typed
-from trainjob.records.files import DamagedError, JsonLines
+from trainjob.records import usage as usage_records
+from trainjob.records.files import DamagedError
 from trainjob.records.job import ContractError
-from trainjob.records.measures import RankTimes
+from trainjob.records.measures import RankTimes, rank_times
 from trainjob.records.usage import UsageRecord
 from trainjob.watch import show
 
-T = TypeVar("T")
 _MOST_RANKS = 8
 # Samples are taken every 30 s; a login node need not be asked for them at every look.
 _FETCHED_EVERY_S = 30.0
@@ -36,8 +34,10 @@ class Ranks:
         with contextlib.suppress(ContractError, DamagedError, OSError):
             self._instances = jobs.read(self._paths.job).plan.topology.instances
         ranks = range(min(self._instances, _MOST_RANKS))
-        self._usage = {rank: _Newest(self._paths.rank_usage(rank), UsageRecord) for rank in ranks}
-        self._times = {rank: _Newest(self._paths.rank_times(rank), RankTimes) for rank in ranks}
+        self._usage_lines = {rank: usage_records.lines(self._paths, rank) for rank in ranks}
+        self._times_lines = {rank: rank_times(self._paths, rank) for rank in ranks}
+        self._usage: dict[int, UsageRecord] = {}
+        self._times: dict[int, RankTimes] = {}
 
     def until_now(self) -> list[tuple[str, str]]:
         """Return a row for each rank that has recorded anything in the newest attempt: its name, and its use."""
@@ -45,8 +45,9 @@ class Ranks:
             with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
                 mirror.refresh_usage(self._paths)
             self._fetched_at = time.monotonic()
-        usage = {rank: one for rank, file in self._usage.items() if (one := file.until_now()) is not None}
-        times = {rank: line for rank, file in self._times.items() if (line := file.until_now()) is not None}
+        self._usage.update((rank, one) for rank, file in self._usage_lines.items() for one in file.new())
+        self._times.update((rank, line) for rank, file in self._times_lines.items() for line in file.new())
+        usage, times = self._usage, self._times
         attempt = max([*(one.attempt for one in usage.values()), *(line.attempt for line in times.values())], default=0)
         own_s = {
             rank: own_seconds(line.seconds) / line.updates
@@ -55,29 +56,14 @@ class Ranks:
         }
         slowest = max(own_s, key=own_s.__getitem__) if len(own_s) > 1 else None
         rows = []
-        for rank in self._usage:
+        for rank in self._usage_lines:
             words = list(_use(usage[rank])) if rank in usage and usage[rank].attempt == attempt else []
             if rank in own_s:
                 mark = ", the slowest" if rank == slowest else ""
                 words.append(f"{1000 * own_s[rank]:.3g} ms of data and compute an update{mark}")
             rows += [(f"rank {rank}", " · ".join(words))] if words else []
-        further = self._instances - len(self._usage)
+        further = self._instances - len(self._usage_lines)
         return [*rows, *([("", f"… and {further} more ranks: trainjob usage")] if rows and further else [])]
-
-
-class _Newest(Generic[T]):
-    """The last object of a JSON-lines file that grows."""
-
-    def __init__(self, path: Path, kind: type[T]) -> None:
-        self._lines, self._kind = JsonLines(path), kind
-        self._last: T | None = None
-
-    def until_now(self) -> T | None:
-        """Return it; None if there is none yet."""
-        for fields in self._lines.new():
-            with contextlib.suppress(DamagedError):
-                self._last = typed.from_json(self._kind, fields)
-        return self._last
 
 
 def _use(one: UsageRecord) -> Iterator[str]:

@@ -20,10 +20,10 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.listing import Choice, listed
-from trainjob.observe.report.series import Series, add_lines
-from trainjob.observe.status import Status, status
+from trainjob.observe.report.series import Series
+from trainjob.observe.status import Snapshot, status
+from trainjob.records import metrics
 from trainjob.records.failure import tail_of_attempt
-from trainjob.records.files import JsonLines
 from trainjob.requests import interface
 from trainjob.watch import show, views
 from trainjob.watch.page import Server, Sources
@@ -34,7 +34,7 @@ _LINES_OF_ONE = 12
 _LINES_OF_LOG = 40
 
 
-def newest(paths: RunPaths | None = None) -> list[Status]:
+def newest(paths: RunPaths | None = None) -> list[Snapshot]:
     """Return the newest runs, the newest first; or one run, whatever its age."""
     return [status(paths)] if paths is not None else listed(Choice(limit=_MOST_RUNS))[::-1]
 
@@ -73,9 +73,8 @@ class Screen:
     def __init__(self, every_s: float, only: RunPaths | None) -> None:
         self._every_s = every_s
         self._only = only
-        self._pace = views.Pace()
         self._records = _Records()
-        self.listed: list[Status] = []
+        self.listed: list[Snapshot] = []
         self._chosen = None if only is None else only.id
         self._shows = "all" if only is None else "one"  # all, one, log
         self._message = ""
@@ -116,11 +115,11 @@ class Screen:
         now = self.listed[self.chosen]
         if self._shows == "one":
             curves, ranks = self._records.of(now)
-            view = views.one_run(now, curves, ranks, _last_lines(now, _LINES_OF_ONE), self._pace)
+            view = views.one_run(now, curves, ranks, _last_lines(now, _LINES_OF_ONE))
         elif self._shows == "log":
             view = views.log(now, _last_lines(now, _LINES_OF_LOG))
         else:
-            view = views.all_runs(self.listed, self.chosen, self._pace)
+            view = views.all_runs(self.listed, self.chosen)
         return Group(view, Text(show.visible(self._message), style="bold"))
 
     def obey(self, key: str) -> None:
@@ -165,7 +164,7 @@ class _Records:
     def __init__(self) -> None:
         self._files: dict[str, tuple[_Curves, Ranks]] = {}
 
-    def of(self, now: Status) -> tuple[Series, list[tuple[str, str]]]:
+    def of(self, now: Snapshot) -> tuple[Series, list[tuple[str, str]]]:
         """Return the curves of a run, and the rows of its ranks."""
         if now.id not in self._files:
             self._files[now.id] = (_Curves(now), Ranks(now.folder))
@@ -176,18 +175,17 @@ class _Records:
 class _Curves:
     """The curves of one run, which grow as it is watched: no line of its metrics is read twice."""
 
-    def __init__(self, now: Status) -> None:
-        self._lines = JsonLines(RunPaths(now.folder).metrics)
+    def __init__(self, now: Snapshot) -> None:
+        self._lines = metrics.Reader(now.paths)
         self._series = Series()
 
     def until_now(self) -> Series:
         """Return the curves with what has been written since the last look."""
-        for block in self._lines.blocks():
-            add_lines(block, self._series)
+        self._lines.feed(self._series)
         return self._series
 
 
-def _last_lines(now: Status, most: int) -> list[str]:
+def _last_lines(now: Snapshot, most: int) -> list[str]:
     """Return the end of rank 0's output, else of the job script's log."""
     paths = RunPaths(now.folder)
     log = paths.rank_log(0) if paths.rank_log(0).exists() else paths.scheduler_log

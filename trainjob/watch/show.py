@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from trainjob.observe.status import Snapshot
 
 # What a terminal acts on instead of showing it: C0 but line feed and tab, DEL, C1, the line separators and direction
 # marks of Unicode; and the halves of characters, which no stream can encode.
@@ -61,13 +66,7 @@ def _cell(text: str) -> str:
     return visible(str(text)).replace("\n", "\\n").replace("\t", "\\t")
 
 
-class Measured(Protocol):
-    """A row of what was measured: any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Row = TypeVar("Row", bound=Measured)
+Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def figures(
@@ -93,6 +92,13 @@ def figures(
 def warning(line: str) -> None:
     """Print a warning on the error stream."""
     click.echo(f"warning: {line}", err=True)
+
+
+def time_left(now: Snapshot) -> str:
+    """Return how long a run still takes, as in "2 min 5 s left"; empty if that is unknown, or it is at its end."""
+    if now.outlook is None or now.update is None or now.update >= (now.total_updates or 0):
+        return ""
+    return f"{seconds(now.outlook.left_s)} left"
 
 
 def progress(line: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -14,7 +12,7 @@ from rich.text import Text
 
 from trainjob.contract import states
 from trainjob.observe.report.series import Series
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 from trainjob.watch import show
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -23,25 +21,7 @@ _COLORS = {states.RUNNING: "cyan", states.COMPLETED: "green", states.FAILED: "re
 KEYS = "↑↓ choose · enter one run · l its log · esc all runs · c cancel · r resume · q quit"
 
 
-@dataclass
-class Pace:
-    """How fast each run passes its updates, by what was seen of it since the view began."""
-
-    _first: dict[str, tuple[int, float]] = field(default_factory=dict)
-
-    def left_s(self, now: Status, at_s: float) -> float | None:
-        """Return the seconds that a run still takes; None before two different updates were seen."""
-        if now.update is None or not now.total_updates or now.state != states.RUNNING:
-            return None
-        update, seen_at = self._first.setdefault(now.id, (now.update, at_s))
-        if now.update < update:
-            self._first[now.id] = (now.update, at_s)
-        if now.update <= update or at_s <= seen_at:
-            return None
-        return (now.total_updates - now.update) * (at_s - seen_at) / (now.update - update)
-
-
-def all_runs(listed: Sequence[Status], chosen: int, pace: Pace) -> RenderableType:
+def all_runs(listed: Sequence[Snapshot], chosen: int) -> RenderableType:
     """Return the table of runs, the one numbered `chosen` marked."""
     table = Table(expand=True, box=None, header_style="bold")
     for column in ("RUN", "STATE", "CLUSTER", "PROGRESS", "", "LEFT", "NOTE"):
@@ -53,20 +33,18 @@ def all_runs(listed: Sequence[Status], chosen: int, pace: Pace) -> RenderableTyp
             _plain(now.cluster or "by hand"),
             _bar(now),
             _plain(progress(now)),
-            _plain(time_left(now, pace)),
+            _plain(time_left(now)),
             _plain(next(iter(notes(now)), "")),
             style="reverse" if number == chosen else "",
         )
     return Group(table, Text(KEYS, style="dim"))
 
 
-def one_run(
-    now: Status, series: Series, ranks: Sequence[tuple[str, str]], lines: Sequence[str], pace: Pace
-) -> RenderableType:
+def one_run(now: Snapshot, series: Series, ranks: Sequence[tuple[str, str]], lines: Sequence[str]) -> RenderableType:
     """Return one run: its state, how far it is, its curves, its ranks, and the last lines that they printed."""
     rows: list[RenderableType] = [
         Text(now.id, style="bold"),
-        _plain(" · ".join(facts(now, pace))),
+        _plain(" · ".join(facts(now))),
         Padding(_bar(now), 0),  # a bar alone ends no line
         *(_plain(f"{title:<18}{text}") for title, text in (*curves(series), *ranks)),
         *map(_plain, notes(now)),
@@ -77,18 +55,18 @@ def one_run(
     return Group(*rows)
 
 
-def log(now: Status, lines: Sequence[str]) -> RenderableType:
+def log(now: Snapshot, lines: Sequence[str]) -> RenderableType:
     """Return the end of a run's log."""
     return Group(Text(now.id, style="bold"), *(_plain(line) for line in lines), Text(KEYS, style="dim"))
 
 
-def facts(now: Status, pace: Pace) -> list[str]:
+def facts(now: Snapshot) -> list[str]:
     """Return a run's state, how far it is, the time that is left, and what its scheduler says."""
     scheduler = (f"{key} {value}" for key, value in now.scheduler.items())
-    return [fact for fact in (now.state, progress(now), time_left(now, pace), *scheduler) if fact]
+    return [fact for fact in (now.state, progress(now), time_left(now), *scheduler) if fact]
 
 
-def notes(now: Status) -> list[str]:
+def notes(now: Snapshot) -> list[str]:
     """Return what the figures don't show, the most urgent first."""
     return [text for text in (now.at_risk, now.note, str(now.cause) if now.cause else None) if text]
 
@@ -115,31 +93,29 @@ def sparkline(series: Series, part: str, name: str) -> str:
     return f"{values[0]:.4g} {blocks} {values[-1]:.4g}"
 
 
-def plain_line(now: Status) -> str:
+def plain_line(now: Snapshot) -> str:
     """Return a run as one line, for where there is no terminal."""
     parts = (now.id, now.state, progress(now), now.at_risk or now.note or "")
     return show.visible(" · ".join(part for part in parts if part))
 
 
-def _bar(now: Status) -> RenderableType:
+def _bar(now: Snapshot) -> RenderableType:
     if now.update is None or not now.total_updates:
         return Text("")
     return ProgressBar(total=now.total_updates, completed=now.update, width=20)
 
 
-def progress(now: Status) -> str:
+def progress(now: Snapshot) -> str:
     """Return how many updates a run has made."""
     if now.update is None:
         return ""
     return f"{now.update:,}" + (f" of {now.total_updates:,}" if now.total_updates else "")
 
 
-def time_left(now: Status, pace: Pace) -> str:
-    """Return how long a run still takes at the pace that was seen, and what its time limit leaves it."""
-    left_s = pace.left_s(now, time.monotonic())
+def time_left(now: Snapshot) -> str:
+    """Return how long a run still takes, and what its time limit leaves it."""
     limit = now.scheduler.get("time_left", "")
-    limited = f" (limit {limit})" if limit else ""
-    return (f"{show.seconds(left_s)} left" if left_s is not None else "") + limited
+    return show.time_left(now) + (f" (limit {limit})" if limit else "")
 
 
 def _plain(text: str) -> Text:

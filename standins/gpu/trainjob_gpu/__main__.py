@@ -1,24 +1,30 @@
-"""`python -m trainjob_gpu`: compile what this interpreter's torch needs, or say why it can't be had."""
+"""`python -m trainjob_gpu`: compile what this interpreter's torch needs, or say why it can't be had.
 
+It prints one JSON object a line, as it goes: `say` is progress, `refused` why, `packages` what a CUDA build needs.
+"""
+
+import json
 import sys
 
 from trainjob_gpu import library
 
-CUDA_BUILD = 3
+
+def _tell(**said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
-    """Return 0 when stand-in GPUs are ready, 3 for a CUDA build, with what to install, and 1 for any other reason."""
+    """Return 0 when stand-in GPUs are ready."""
     try:
         torch = library.installed()
         if torch.cuda is not None:
-            sys.stdout.write(" ".join(library.cpu_builds(torch)) + "\n")
-            return CUDA_BUILD
+            _tell(packages=library.cpu_builds(torch))
+            return 1
         library.refuse_unsuitable(torch)
-        for name in ("core", "group"):
-            library.build(torch, name)
+        library.build(torch, lambda line: _tell(say=line))
     except library.StandInError as error:
-        sys.stderr.write("%s\n" % error)
+        _tell(refused=str(error))
         return 1
     return 0
 

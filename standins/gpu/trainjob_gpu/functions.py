@@ -207,6 +207,10 @@ class Functions:
         """Return the share of a GPU's memory that this process may take."""
         return float(self._core.trainjob_gpu_share(self._checked(index)))
 
+    def jiterator_compile_and_launch_kernel(self, *_: Any) -> Any:
+        """Refuse: it compiles CUDA's C++."""
+        raise NotImplementedError("torch.cuda.jiterator compiles kernels for a GPU, which stand-in GPUs can't run")
+
     def getAllocatorBackend(self) -> str:
         """Return the name of torch's own allocator."""
         return "native"

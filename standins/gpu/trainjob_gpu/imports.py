@@ -94,6 +94,12 @@ def _after_sampler() -> None:
     notes.watch_sampler(sys.modules["torch.utils.data.distributed"])
 
 
+def _after_nvml() -> None:
+    from trainjob_gpu import patches
+
+    patches.refuse_nvml()
+
+
 BEFORE: Dict[str, Step] = {
     "torch": _before_torch,
     "torch.cuda": _before_cuda,
@@ -103,4 +109,5 @@ AFTER: Dict[str, Step] = {
     "torch": _after_torch,
     "torch.distributed.distributed_c10d": _after_distributed,
     "torch.utils.data.distributed": _after_sampler,
+    "pynvml": _after_nvml,
 }

@@ -1,4 +1,4 @@
-"""Compiles the stand-in's C++ once for each torch, and keeps it in the user's cache."""
+"""Compiles the stand-in's C++ once for each version of torch, and keeps it in the user's cache for all virtualenvs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,20 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import time
 from importlib import metadata
 from pathlib import Path
-from typing import List, NamedTuple, Tuple
+from typing import Callable, Dict, List, NamedTuple, Tuple
 
 CORE = Path(__file__).resolve().parent / "core"
-OLDEST = (2, 1)
+OLDEST = (2, 4)
+Say = Callable[[str], None]
+# What is compiled, side by side: each unit's source, what it stands in for, and what it is linked with.
+UNITS: Dict[str, Tuple[str, List[str]]] = {
+    "core": ("the devices", ["-lc10", "-ltorch_cpu"]),
+    "group": ("NCCL", ["-lc10", "-ltorch_cpu", "-ltorch_python"]),
+}
 _TORCH_VERSION = re.compile(r"^__version__ = '([^']+)'", re.M)
 _CUDA_VERSION = re.compile(r"^cuda(?:: [^=]+)? = (?:'([^']+)'|None)", re.M)
 
@@ -80,63 +88,89 @@ def cpu_builds(torch: Torch) -> List[str]:
     return names
 
 
-def build(torch: Torch, name: str) -> Path:
-    """Return the compiled library `name` ("core" or "group") for `torch`, compiling it where that was never done."""
-    target = _cache() / ("%s-%s" % (torch.version, _digest(torch))) / (name + ".so")
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / (name + ".lock")).open("w") as lock:
+def build(torch: Torch, say: Say = lambda _line: None) -> Dict[str, Path]:
+    """Return the compiled libraries for `torch` by the names of UNITS, compiling those that never were.
+
+    They name no folder of torch's, so that every virtualenv with this torch can load them. `say` is told of each step.
+    """
+    build_name = "%s-%s" % (torch.version, _digest(torch))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainjob" / "gpu-standin" / build_name
+    # Only what is bound to Python depends on its version.
+    python = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
+    targets = {"core": folder / "core.so", "group": folder / ("group.%s.so" % python)}
+    if all(target.exists() for target in targets.values()):
+        return targets
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            _compile(torch, name, target)
-    return target
+        missing = {name: target for name, target in targets.items() if not target.exists()}
+        if missing:
+            _compile(torch, missing, say)
+    return targets
 
 
 def load_core() -> ctypes.CDLL:
     """Load the library that torch takes for CUDA; before torch itself, which asks for it once."""
     torch = installed()
     refuse_unsuitable(torch)
-    return ctypes.CDLL(str(build(torch, "core")), ctypes.RTLD_GLOBAL)
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainjob" / "gpu-standin"
+    core = build(torch)["core"]
+    for name in ("libtorch_cpu.so", "libc10.so"):  # what it is linked with, and has no path to
+        ctypes.CDLL(str(torch.folder / "lib" / name))
+    return ctypes.CDLL(str(core), ctypes.RTLD_GLOBAL)
 
 
 def _digest(torch: Torch) -> str:
-    digest = hashlib.sha256(sys.version.encode() + str(torch.folder).encode())
+    # Two builds of one commit lay out their classes alike, whichever virtualenv they are in.
+    commit = re.search(r"^git_version = .*", (torch.folder / "version.py").read_text(), re.M)
+    digest = hashlib.sha256(("%s %d" % (commit and commit.group(), _abi(torch))).encode())
     for source in sorted(CORE.iterdir()):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _compile(torch: Torch, name: str, target: Path) -> None:
+def _compile(torch: Torch, targets: Dict[str, Path], say: Say) -> None:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         raise StandInError(
             "stand-in GPUs are compiled once for each torch, and no C++ compiler is on PATH: install g++ (Debian, "
             "Ubuntu: apt install g++), or name one in CXX"
         )
-    staging = target.with_name(".%s.%d.part" % (target.name, os.getpid()))
-    ended = subprocess.run(_command(torch, name, compiler, staging), capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise StandInError("%s can't compile stand-in GPUs for torch %s:\n%s" % (compiler, torch.version, ended.stderr))
-    os.replace(staging, target)
+    say(
+        "stand-in GPUs for torch %s are compiled by %s, once for all virtualenvs that have it: about 15 s"
+        % (torch.version, os.path.basename(compiler))
+    )
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=str(next(iter(targets.values())).parent), prefix=".compiling-") as staging:
+        running = {}
+        for name in targets:
+            with Path(staging, name + ".log").open("w") as log:
+                command = _command(torch, name, compiler, Path(staging, name + ".so"))
+                running[name] = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            for name, process in sorted(running.items()):
+                if process.wait() != 0:
+                    raise StandInError(
+                        "%s can't compile stand-in GPUs for torch %s:\n%s"
+                        % (compiler, torch.version, Path(staging, name + ".log").read_text())
+                    )
+                os.replace(str(Path(staging, name + ".so")), str(targets[name]))
+                say("  %s: ready after %.0f s" % (UNITS[name][0], time.monotonic() - began))
+        finally:
+            for process in running.values():
+                process.kill()
+                process.wait()
 
 
 def _command(torch: Torch, name: str, compiler: str, target: Path) -> List[str]:
-    include, libraries = torch.folder / "include", torch.folder / "lib"
+    include = torch.folder / "include"
+    folders = [include, include / "torch" / "csrc" / "api" / "include", sysconfig.get_paths()["include"]]
     # torch's headers want C++20 since 2.12; older ones were written for C++17.
     standard = "c++20" if torch.release >= (2, 10) else "c++17"
-    words = [compiler, "-std=" + standard, "-O1", "-w", "-fPIC", "-shared", "-D_GLIBCXX_USE_CXX11_ABI=%d" % _abi(torch)]
-    words += ["-I%s" % folder for folder in (include, include / "torch" / "csrc" / "api" / "include")]
-    linked = ["-lc10", "-ltorch_cpu"]
-    if name == "group":
-        words += ["-I%s" % sysconfig.get_paths()["include"], "-DTORCH_EXTENSION_NAME=trainjob_gpu_group"]
-        linked += ["-ltorch", "-ltorch_python"]
-    words += [str(CORE / (name + ".cpp")), "-o", str(target), "-L%s" % libraries, *linked]
-    return [*words, "-Wl,--no-as-needed,-rpath,%s" % libraries]
+    # Optimizing takes the compiler longer than it saves: what is copied and computed is torch's own code.
+    words = [compiler, "-std=" + standard, "-O0", "-w", "-pipe", "-fPIC", "-shared", "-DAT_PER_OPERATOR_HEADERS"]
+    words += ["-D_GLIBCXX_USE_CXX11_ABI=%d" % _abi(torch), *("-I%s" % folder for folder in folders)]
+    words += [str(CORE / (name + ".cpp")), "-o", str(target), "-L%s" % (torch.folder / "lib")]
+    return [*words, "-Wl,--no-as-needed", *UNITS[name][1]]
 
 
 def _abi(torch: Torch) -> int:

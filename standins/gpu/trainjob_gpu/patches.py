@@ -13,8 +13,12 @@ def apply() -> None:
     """Let torch.cuda, torch.load and storages find the stand-in GPUs."""
     import torch
 
+    from trainjob_gpu import kernels
+
+    kernels.put_into_torch()
     _versions(torch)
     _properties(torch)
+    _sensors(torch)
     _storages(torch)
     _loading(torch)
     _compiling(torch)
@@ -52,6 +56,39 @@ def _properties(torch: Any) -> None:
     cuda.default_generators = tuple(
         torch.ops.trainjob_gpu.generator(index) for index in range(functions._cuda_getDeviceCount())
     )
+
+
+def _sensors(torch: Any) -> None:
+    # What NVML measures of a GPU: torch would say that a package is missing.
+    for name in ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "device_memory_used"):
+        if hasattr(torch.cuda, name):
+            setattr(torch.cuda, name, _unmeasured("torch.cuda.%s()" % name))
+
+
+def _unmeasured(call: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError(
+            "%s asks NVML, and stand-in GPUs have none: nothing is measured in a rehearsal. Let the script go on "
+            "without the figure" % call
+        )
+
+    return refuse
+
+
+def refuse_nvml() -> None:
+    """Let pynvml fail as it does where there is no NVML, in words that name the stand-in."""
+    pynvml = sys.modules["pynvml"]
+
+    class NoNvml(pynvml.NVMLError_LibraryNotFound):  # type: ignore[name-defined,misc]
+        def __str__(self) -> str:
+            return "stand-in GPUs have no NVML, which pynvml asks: nothing is measured in a rehearsal"
+
+    def init(*_: Any) -> Any:
+        raise NoNvml
+
+    for name in ("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"):
+        if hasattr(pynvml, name):
+            setattr(pynvml, name, init)
 
 
 def _accelerator(torch: Any) -> None:

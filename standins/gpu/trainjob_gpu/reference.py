@@ -36,6 +36,8 @@ ROWS: List[Row] = [
     Row("`.to`, `.cuda`, `device=`, device contexts", WORKS, "torch.ones(1).to(0).cuda(1)"),
     Row("pinned memory, `non_blocking`", WORKS, "torch.ones(1).pin_memory().cuda(non_blocking=True)"),
     Row("`torch.cuda.FloatTensor` and its kind", WORKS, "torch.cuda.FloatTensor(2)"),
+    Row("16 bits where the CPU has no kernel", WORKS, "torch.fft.fft(torch.ones(2).cuda().half())", "by float32"),
+    Row("`torch.inference_mode`", WORKS, "with torch.inference_mode(): torch.ones(2, 2).cuda().view(4)"),
     Row("autocast, GradScaler", WORKS, "torch.amp.GradScaler('cuda'); torch.autocast('cuda')"),
     Row("channels_last", WORKS, "torch.ones(1, 1, 2, 2).cuda().to(memory_format=torch.channels_last)"),
     Row("sparse tensors", WORKS, "torch.eye(2).to_sparse().cuda().to_dense()"),
@@ -48,6 +50,10 @@ ROWS: List[Row] = [
     Row("`record_stream`", NOTHING, "torch.ones(1).cuda().record_stream(torch.cuda.current_stream())"),
     Row("cuDNN's flags, TF32", NOTHING, "torch.backends.cudnn.benchmark = True"),
     Row("NVTX, `profiler.start`", NOTHING, "torch.cuda.nvtx.range_push('a'); torch.cuda.profiler.start()"),
+    Row(
+        "`utilization`, `temperature` and their kind, pynvml", REFUSED, "torch.cuda.utilization()", "NVML measures them"
+    ),
+    Row("`torch.cuda.jiterator`", REFUSED, "torch._C._cuda_jiterator_compile_and_launch_kernel()"),
     Row("CUDA graphs", REFUSED, "torch.cuda.CUDAGraph()"),
     Row("memory pools", REFUSED, "torch.cuda.MemPool()"),
     Row("`caching_allocator_alloc`", REFUSED, "torch.cuda.caching_allocator_alloc(8)"),

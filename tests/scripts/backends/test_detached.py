@@ -17,13 +17,14 @@ import pytest
 from tests.support.records import record
 from tests.support.runs_at_work import settings
 from trainjob.backends import detached
-from trainjob.backends.base import Liveness, Native
+from trainjob.backends.base import Liveness
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import processes
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
 from trainjob.records.job import ClusterRecord, RequestRecord
+from trainjob.records.submission import Native
 
 
 @pytest.fixture

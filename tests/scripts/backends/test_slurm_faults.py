@@ -8,13 +8,13 @@ import pytest
 
 import trainjob
 from tests.support.standin_slurm import StandinSlurm, files_say
-from trainjob.backends.slurm import cancelling, ordering
+from trainjob.backends.slurm import backend
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandinSlurm:
-    monkeypatch.setattr(ordering, "DELAYS_S", (0.05, 0.05))
-    monkeypatch.setattr(cancelling, "_DELAYS_S", (0.05, 0.05))
+    monkeypatch.setattr(backend, "SUBMIT_DELAYS_S", (0.05, 0.05))
+    monkeypatch.setattr(backend, "CANCEL_DELAYS_S", (0.05, 0.05))
     return StandinSlurm(tmp_path / "slurm", monkeypatch)
 
 
@@ -180,10 +180,10 @@ def test_resume_waits_for_a_script_that_has_recorded_its_end_and_still_runs(
     assert slurm.alive() == ["101"]
 
     def exits_meanwhile(seconds: float) -> None:
-        if seconds == ordering.DELAYS_S[0]:
+        if seconds == backend.SUBMIT_DELAYS_S[0]:
             slurm.set_job("101", state="COMPLETED")
 
-    monkeypatch.setattr("trainjob.backends.slurm.ordering.time.sleep", exits_meanwhile)
+    monkeypatch.setattr("trainjob.backends.slurm.backend.time.sleep", exits_meanwhile)
     run.resume()
     assert slurm.alive() == ["102"]
 

@@ -109,8 +109,8 @@ def test_what_a_rank_uses_is_recorded(launch: Callable[..., RunPaths], tmp_path:
     smi.chmod(0o755)
     searched = f"{smi.parent}:{os.environ['PATH']}"
     paths = launch(COMPUTES, "--accelerator", "gpu", PATH=searched, CUDA_VISIBLE_DEVICES="1", SLURM_STEP_GPUS="1")
-    until(lambda: len(list(usage.recorded(paths, 0))) >= 2, "two samples")
-    first, second, *_ = usage.recorded(paths, 0)
+    until(lambda: len(list(usage.lines(paths, 0).new())) >= 2, "two samples")
+    first, second, *_ = usage.lines(paths, 0).new()
     assert first.cpu_cores is None
     assert 0.01 < (second.cpu_cores or 0) <= 1.1
     assert second.memory_bytes > 64 << 20
@@ -171,4 +171,4 @@ def test_no_samples_but_the_first_where_the_site_wants_none(launch: Callable[...
     paths = launch(WAITS, "--usage-every-s", "0")
     first_line(paths)
     stacks(paths)  # at least one second later
-    assert [sample.cpu_cores for sample in usage.recorded(paths, 0)] == [None]
+    assert [sample.cpu_cores for sample in usage.lines(paths, 0).new()] == [None]

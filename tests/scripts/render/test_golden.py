@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import trainjob
 from tests.support.render_cases import GOLDEN, golden_requests, golden_script, rendered
 from trainjob.render import library
 
@@ -55,3 +56,12 @@ def test_a_script_is_executable_and_job_json_is_not(name: str) -> None:
     made = rendered(REQUESTS[name])
     records = {file: content.mode for file, content in made.files.items() if file != made.script}
     assert (made.files[made.script].mode, set(records.values())) == (0o755, {0o644})
+
+
+@pytest.mark.parametrize("cluster", ["local", "hosts-gpu", "pod16", "slurm-gpu"])
+def test_a_time_limit_is_kept_by_the_script_where_no_scheduler_does(cluster: str) -> None:
+    job = trainjob.plan(cluster=cluster, task="digits-cnn", time_limit="00:03:00")
+    (script,) = (file.content.decode() for name, file in job.render().files.items() if name.startswith("job.s"))
+    by_itself = "time_limit_s=180 time_limit_margin_s=90" in script
+    assert by_itself != ("#SBATCH --time=00:03:00" in script)
+    assert by_itself == (cluster != "slurm-gpu")

@@ -222,7 +222,7 @@ class Checkpoint(Case):
 
     def state(self) -> list[int]:
         complete = checkpoints.folders(self.paths.checkpoints)
-        assert [checkpoints.problem(folder) for folder in complete] == [None] * len(complete)
+        assert [checkpoints.check(folder).folder for folder in complete] == complete
         return [checkpoints.update_of(folder) for folder in complete]
 
     def is_after(self, before: Any, now: Any) -> bool:

@@ -14,7 +14,7 @@ import pytest
 import trainjob
 from tests.support.attack import Attack
 from tests.support.standin_slurm import StandinSlurm, files_say
-from trainjob.backends.slurm import cancelling, ordering
+from trainjob.backends.slurm import backend
 
 KIND = "controller faults"
 # Before a program does its work, and after it.
@@ -79,10 +79,10 @@ def _faults() -> list[Fault]:
 
 @pytest.fixture(autouse=True)
 def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "DELAYS_S", (0.05, 0.05))
-    monkeypatch.setattr(cancelling, "_DELAYS_S", (0.05,))
-    monkeypatch.setattr(cancelling, "_END_S", 1.0)
-    monkeypatch.setattr(cancelling, "_POLL_S", 0.1)
+    monkeypatch.setattr(backend, "SUBMIT_DELAYS_S", (0.05, 0.05))
+    monkeypatch.setattr(backend, "CANCEL_DELAYS_S", (0.05,))
+    monkeypatch.setattr(backend, "END_S", 1.0)
+    monkeypatch.setattr(backend, "POLL_S", 0.1)
 
 
 def _try(attack: Attack, folder: Path, faults: list[Fault]) -> None:

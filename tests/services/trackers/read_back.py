@@ -1,12 +1,10 @@
-"""Prints as JSON what TensorBoard, MLflow or W&B reads of an exported run: read_back.py TOOL PLACE."""
+"""Prints as JSON what TensorBoard or MLflow reads of an exported run: read_back.py TOOL PLACE."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 Curves = dict[str, list[tuple[int, float]]]
@@ -47,32 +45,6 @@ def mlflow(place: str) -> dict[str, Any]:
     return runs
 
 
-def wandb(place: str) -> dict[str, Any]:
-    """Read every offline run as W&B's own viewer does."""
-    runs = {}
-    for path in Path(place).glob("wandb/offline-run-*/run-*.wandb"):
-        curves: Curves = {}
-        facts: dict[str, Any] = {}
-        for record in _records(path):
-            content = record.get(record["type"])
-            if record["type"] == "run":
-                settings = content["config"]["update"]
-                facts = {"name": content["display_name"], "project": content["project"], "settings": settings}
-            elif record["type"] == "history":
-                for name, value in content["item"].items():
-                    curves.setdefault(name, []).append((content["item"]["update"], value))
-            elif record["type"] == "exit":
-                facts["exit_code"] = content["exit_code"]
-        runs[path.stem.removeprefix("run-")] = {**facts, "curves": curves}
-    return runs
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-    printed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
-    return [json.loads(line) for line in printed.splitlines()]
-
-
 if __name__ == "__main__":
-    readers: dict[str, Callable[[str], dict[str, Any]]] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+    readers: dict[str, Callable[[str], dict[str, Any]]] = {"tensorboard": tensorboard, "mlflow": mlflow}
     json.dump(readers[sys.argv[1]](sys.argv[2]), sys.stdout)

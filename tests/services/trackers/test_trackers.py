@@ -1,4 +1,4 @@
-"""What `export` hands to TensorBoard, MLflow and W&B, read back by each of them."""
+"""What `export` hands to TensorBoard and MLflow, read back by each of them."""
 
 from __future__ import annotations
 
@@ -119,23 +119,6 @@ def test_mlflow_reads_settings_and_curves_and_each_export_adds_what_is_new(
     assert (seen["settings"]["learning_rate"], seen["settings"]["instances"]) == ("0.5", "2")
     assert "env.API_TOKEN" not in seen["settings"]
     assert seen["tags"]["trainjob.run_directory"] == str(run.folder)
-
-
-def test_wandb_reads_the_run_of_the_last_export_alone(python: Python, run: RunPaths, tmp_path: Path) -> None:
-    place = str(tmp_path / "offline")
-    assert exported(python, run, "--wandb-offline", place) == [3]
-    log_the_second_attempt(run)
-    assert exported(python, run, "--wandb-offline", place) == [4]
-
-    seen = json.loads(python(str(READER), "wandb", place))
-    assert list(seen) == ["k3xq-digits"]
-    seen = seen["k3xq-digits"]
-    assert seen["curves"]["train/loss"] == [[10, 0.1], [20, 0.05], [30, 0.25]]
-    assert seen["curves"]["evaluation/accuracy"] == [[30, 0.9]]
-    assert seen["settings"]["learning_rate"] == 0.5
-    assert "env.API_TOKEN" not in seen["settings"]
-    assert seen["settings"]["places"]["run directory"] == str(run.folder)
-    assert (seen["name"], seen["project"], seen["exit_code"]) == ("k3xq-digits", "digits", 0)
 
 
 def test_a_store_that_refuses_is_one_line_without_its_password(

@@ -107,6 +107,43 @@ dist.destroy_process_group()
     assert [values(ended) for ended in ranks(tmp_path, script)] == [[[True, True]]] * 2
 
 
+RARER = """
+import json
+sizes = [torch.empty(size, device="cuda") for size in (1, 3)]
+dist.all_gather(sizes, torch.full((1 + 2 * rank,), float(rank), device="cuda"))
+kept, got, sent = (torch.full((2,), value, device="cuda") for value in (0.0, 0.0, 7.0 + rank))
+pairs = [(dist.isend, sent, rank), (dist.irecv, kept, rank), (dist.isend, sent, 1 - rank), (dist.irecv, got, 1 - rank)]
+for work in dist.batch_isend_irecv([dist.P2POp(*pair) for pair in pairs]): work.wait()
+with torch.profiler.profile() as profile: dist.all_reduce(sent); dist.broadcast(sent, 0)
+names = sorted(event.name for event in profile.events() if event.name.startswith("nccl:"))
+dist.set_debug_level(dist.DebugLevel.DETAIL)
+objects = [None, None]; dist.all_gather_object(objects, {"rank": rank})
+x = torch.arange(12.0, device="cuda").view(4, 3) * (rank + 1)
+mean, inverse = torch.batch_norm_stats(x, 1e-5)
+means, inverses = ([torch.empty(3, device="cuda") for _ in range(2)] for _ in range(2))
+dist.all_gather(means, mean); dist.all_gather(inverses, inverse)
+running = [torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")]
+mean, inverse = torch.batch_norm_gather_stats(x, torch.stack(means), torch.stack(inverses), *running, 1.0, 1e-5, 4)
+whole = torch.cat([torch.arange(12.0).view(4, 3), torch.arange(12.0).view(4, 3) * 2])
+right = torch.allclose(mean.cpu(), whole.mean(0)) and torch.allclose(running[1].cpu(), whole.var(0), rtol=1e-4)
+print(json.dumps([[size.tolist() for size in sizes], kept.tolist(), got.tolist(), names, objects, right]))
+dist.destroy_process_group()
+"""
+
+
+def test_rarer_calls_that_nccl_takes(tmp_path: Path) -> None:
+    for rank, ended in enumerate(ranks(tmp_path, OWN_GPU + RARER)):
+        (seen,) = values(ended)
+        assert seen == [
+            [[0.0], [1.0, 1.0, 1.0]],
+            [7.0 + rank] * 2,
+            [8.0 - rank] * 2,
+            ["nccl:all_reduce", "nccl:broadcast"],
+            [{"rank": 0}, {"rank": 1}],
+            True,
+        ]
+
+
 # What the last lines of rank 0 must say: the rank, the line of the script, and the cure.
 MISTAKES = {
     "all ranks on one GPU": (

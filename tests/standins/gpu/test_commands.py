@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,19 @@ def test_a_shell_sees_a_nodes_gpus(here: Here, tmp_path: Path) -> None:
     lines = told.read_text().splitlines()
     assert [line.split(":")[0] for line in lines[:-1]] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
     assert lines[-1] == "4 cuda:0"
+
+
+def test_a_shell_has_them_under_the_torch_of_the_activated_virtualenv(here: Here, tmp_path: Path) -> None:
+    asked, shell, python = tmp_path / "asked", tmp_path / "shell", tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$@" >>{asked}\nexec {sys.executable} "$@"\n')
+    shell.write_text(f"#!/bin/sh\ncommand -v python >{tmp_path / 'told'}\n")
+    for program in (python, shell):
+        program.chmod(0o755)
+    path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
+    here.run("rehearse", "--cluster", "slurm-gpu", "--shell", environ={"SHELL": str(shell), "PATH": path})
+    assert "-m trainjob_gpu" in asked.read_text().splitlines()
+    assert (tmp_path / "told").read_text() == f"{python}\n"
 
 
 def test_verify_compares_stand_in_gpus_with_one(here: Here) -> None:

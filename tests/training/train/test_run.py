@@ -231,7 +231,7 @@ def test_the_rank_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
     assert named is not None
     assert (named.rank, named.phase) == (1, "compute")
     assert named.own_s > 60 * 0.05
-    first, other = ([line.updates for line in rank_times(run, rank)] for rank in (0, 1))
+    first, other = ([line.updates for line in rank_times(run, rank).new()] for rank in (0, 1))
     assert sum(first) == sum(other) == 60
 
 
@@ -280,7 +280,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_the_last_good_checkp
         assert "the loss of update 33 is nan" in log(run, rank)
         assert "Traceback" not in log(run, rank)
     assert updates(run)[0] == 30
-    assert checkpoints.problem(run.checkpoint(30)) is None
+    checkpoints.check(run.checkpoint(30))
 
 
 def test_weights_that_overflow_are_not_saved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +299,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
     assert updates(run) == [65, 60]
     assert sorted(path.name for path in run.checkpoints.glob("update-*")) == ["update-00000060", "update-00000065"]
     for folder in checkpoints.folders(run.checkpoints):
-        assert checkpoints.problem(folder) is None
+        checkpoints.check(folder)
 
 
 def test_no_staging_file_is_left_behind(tmp_path: Path) -> None:

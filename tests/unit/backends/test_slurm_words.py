@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from trainjob.backends.base import Liveness
-from trainjob.backends.slurm import asking, queue
+from trainjob.backends.slurm import queue
 from trainjob.contract import states
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Nodes
@@ -46,7 +46,7 @@ def test_the_parts_of_a_job_on_groups_of_nodes_are_one_job() -> None:
         ("6", "6", "n4"),
     ]
     shown = "JobId={} HetJobId=4 HetJobOffset={} JobState=RUNNING WorkDir=/shared/runs/kfzw StdErr="
-    assert [job.id for job in asking.parse_shown(f"{shown.format(4, 0)}\n{shown.format(5, 1)}")] == ["4"]
+    assert [job.id for job in queue.parse_shown(f"{shown.format(4, 0)}\n{shown.format(5, 1)}")] == ["4"]
     assert queue.parse_accounting("4+0|FAILED\n4+1|FAILED\n") == [("4", "FAILED")]
 
 

@@ -1,4 +1,4 @@
-"""What `submit --follow` says of the time that is left, and of checkpoints that are lost."""
+"""What `submit --follow` says of checkpoints that are lost."""
 
 from __future__ import annotations
 
@@ -11,29 +11,11 @@ from click.testing import CliRunner
 
 from tests.support.run_folders import made, only_one_is_running
 from trainjob.cli import following
-from trainjob.cli.following import TimeLeft
 from trainjob.cli.look.status import status
 from trainjob.cli.run.resume import resume as resume_command
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
-
-
-def test_the_time_left_is_by_the_updates_seen() -> None:
-    left = TimeLeft()
-    assert left.after(None, 100, 0.0) == ""
-    assert left.after(10, 100, 5.0) == ""
-    assert left.after(12, 100, 6.0) == ""
-    assert left.after(30, 100, 15.0) == " · 35.0 s left"
-    assert left.after(100, 100, 50.0) == ""
-
-
-def test_a_run_that_starts_again_is_timed_anew() -> None:
-    left = TimeLeft()
-    left.after(50, 100, 0.0)
-    assert left.after(20, 100, 60.0) == ""
-    assert left.after(40, 100, 70.0) == " · 30.0 s left"
-
 
 PASSED_OVER = "checkpoint /runs/abcd/checkpoints/update-00000200 is passed over: index.json is missing or broken"
 NOT_WRITTEN = "2 checkpoints NOT written by attempt 1"
@@ -64,7 +46,7 @@ def test_status_shows_each_checkpoint_that_is_lost(lost: RunPaths) -> None:
 
 
 def test_resume_shows_each_checkpoint_that_is_lost(lost: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(_: RunPaths) -> None:
+    def started(_: object) -> None:
         raise UserError("it begins")
 
     monkeypatch.setattr(resuming, "resume", started)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.curves import series
 from tests.unit.cli.test_live_views import RUNNING
-from trainjob.observe.report.series import series
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 from trainjob.watch.page import Server, Sources
 
 HOSTILE = "<script>alert(1)</script>"
@@ -30,7 +30,7 @@ def looks() -> list[int]:
 def server(looks: list[int]) -> Iterator[Server]:
     hostile = dataclasses.replace(RUNNING, id="x:1", note=HOSTILE, cluster=None, scheduler={"time_left": "10:00"})
 
-    def listed() -> list[Status]:
+    def listed() -> list[Snapshot]:
         looks.append(1)
         return [RUNNING, hostile]
 

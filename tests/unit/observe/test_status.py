@@ -16,9 +16,9 @@ from trainjob.backends.slurm import backend as slurm
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.lifecycle import cancel
-from trainjob.lifecycle.resume import check_resumable
+from trainjob.lifecycle.resume import refuse_unless_ended
 from trainjob.observe import index
-from trainjob.observe.status import Status, poll, status, statuses
+from trainjob.observe.status import Snapshot, poll, status, statuses
 
 ELSEWHERE = {"pid": 1, "started": 1, "host": "another-host"}
 
@@ -119,7 +119,7 @@ def test_status_is_plain_json(tmp_path: Path) -> None:
 
 def test_polling_ends_with_the_first_status_that_is_wanted(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
-    looks: list[Status] = []
+    looks: list[Snapshot] = []
     ended = poll(
         paths,
         lambda now: looks.append(now) or now.state == "FAILED",
@@ -146,9 +146,9 @@ def test_whoever_waits_for_a_requeued_run_has_slurm_start_it_soon_and_once(
 
 @pytest.mark.parametrize("state", sorted(states.RESUMABLE - {"LOST"}))
 def test_a_run_that_ended_early_may_be_resumed_and_a_complete_one_not(tmp_path: Path, state: str) -> None:
-    check_resumable(made(tmp_path, "abcd", state=state))
+    refuse_unless_ended(status(made(tmp_path, "abcd", state=state)))
     with pytest.raises(UserError, match="run efgh is COMPLETED, so there is nothing left to resume"):
-        check_resumable(made(tmp_path, "efgh", state="COMPLETED"))
+        refuse_unless_ended(status(made(tmp_path, "efgh", state="COMPLETED")))
 
 
 def test_a_run_on_another_host_is_cancelled_there(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.rehearse import gpus
 
@@ -34,18 +35,22 @@ def test_the_reference_page_of_gpus_is_up_to_date(write_golden: bool, monkeypatc
 def test_a_cuda_build_gets_a_cpu_build_of_its_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[list[str]] = []
 
-    def run(arguments: Sequence[str], environment: Mapping[str, str] | None = None, **_: object) -> process.Completed:
+    def lines_of(_: object, folder: Path, environment: Mapping[str, str]) -> Generator[str, None, int]:
+        if "gpu-standin" in environment["PYTHONPATH"]:
+            return 0
+        # The interpreter sees a CUDA build until a CPU build is ahead of it.
+        yield '{"packages": ["torch==2.6.0+cpu", "torchvision==0.21.0+cpu"]}\n'
+        return 1
+
+    def run(arguments: Sequence[str], **_: object) -> process.Completed:
         calls.append(list(arguments))
-        if "trainjob_gpu" in arguments:  # the interpreter sees a CUDA build until a CPU build is ahead of it
-            sees_cpu_build = "gpu-standin" in (environment or {})["PYTHONPATH"]
-            code, output = (0, b"") if sees_cpu_build else (3, b"torch==2.6.0+cpu torchvision==0.21.0+cpu\n")
-            return process.Completed(tuple(arguments), code, output, "")
         if "--target" in arguments:
             Path(arguments[arguments.index("--target") + 1]).mkdir()
         return process.Completed(tuple(arguments), 0, b"", "")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(process, "lines_of", lines_of)
     folder = gpus.make_ready("/venv/bin/python")
     assert folder is not None
     assert folder.name.startswith("torch-2.6.0+cpu-")
@@ -53,3 +58,27 @@ def test_a_cuda_build_gets_a_cpu_build_of_its_version_once(tmp_path: Path, monke
     installs = [words for words in calls if "install" in words]
     assert [words[-2:] for words in installs] == [["torch==2.6.0+cpu", "torchvision==0.21.0+cpu"]]
     assert gpus.environment(tmp_path, 2, None, torch=folder)["PYTHONPATH"].split(os.pathsep)[1] == str(folder)
+
+
+def test_what_is_compiled_is_told_as_it_goes_and_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines_of(*_: object, **__: object) -> Generator[str, None, int]:
+        yield '{"say": "compiling"}\n'
+        yield '{"say": "half of it"}\n'
+        yield '{"refused": "no g++"}\n'
+        return 1
+
+    monkeypatch.setattr(process, "lines_of", lines_of)
+    told: list[str] = []
+    with pytest.raises(UserError, match=r"no stand-in GPUs for /venv/bin/python: no g\+\+"):
+        gpus.make_ready("/venv/bin/python", told.append)
+    assert told == ["compiling", "half of it"]
+
+
+def test_a_python_that_can_not_even_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines_of(*_: object, **__: object) -> Generator[str, None, int]:
+        yield "a line of the user's own\n"
+        return 1
+
+    monkeypatch.setattr(process, "lines_of", lines_of)
+    with pytest.raises(UserError, match="exited with 1"):
+        gpus.make_ready("/venv/bin/python")

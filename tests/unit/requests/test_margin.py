@@ -15,11 +15,11 @@ from trainjob.kinds.table import cluster_of
 from trainjob.records import job as jobs
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
-from trainjob.requests.margin import follow_checkpoints
+from trainjob.requests.submission import follow_checkpoints
 
 SLURM = find("slurm-gpu").cluster
 TOOK = "a checkpoint of this run took up to 70 s until it was on disk"
-SLOW = f"{TOOK}, and the run was told to stop 120 s before its time "
+SLOW = f"{TOOK}, and the stop signal comes only 120 s before the time "
 
 
 def ended(paths: RunPaths, asked: Request, *durable_s: float) -> RunPaths:

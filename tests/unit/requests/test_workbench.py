@@ -13,7 +13,7 @@ import pytest
 from tests.unit.cli.test_live_views import RUNNING
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.outlook import Outlook
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 from trainjob.requests import workbench
 
 STATUSES = [
@@ -28,7 +28,7 @@ def test_a_long_run_says_how_far_it_is_every_ten_seconds(monkeypatch: pytest.Mon
     seconds = itertools.count(5, 5)
     clock = {"now": 0.0}
 
-    def poll(paths: RunPaths, until: Callable[[Status], bool], wait: Callable[[], None]) -> Status:
+    def poll(paths: RunPaths, until: Callable[[Snapshot], bool], wait: Callable[[], None]) -> Snapshot:
         for now in STATUSES:
             for _ in range(2):
                 clock["now"] = float(next(seconds))

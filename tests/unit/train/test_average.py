@@ -13,6 +13,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.export import export
 from trainjob.records import checkpoints
+from trainjob.records.files import DamagedError
 from trainjob.train.engines.average import Average
 from trainjob.train.recording import safetensors
 
@@ -75,4 +76,5 @@ def test_a_damaged_average_is_no_sound_checkpoint(tmp_path: Path) -> None:
     assert train_here(run) == 0
     folder = checkpoints.folders(run.checkpoints)[0]
     (folder / checkpoints.AVERAGED).write_bytes(b"")
-    assert "averaged.safetensors has 0 bytes and should have" in str(checkpoints.problem(folder))
+    with pytest.raises(DamagedError, match=r"averaged\.safetensors has 0 bytes and should have"):
+        checkpoints.check(folder)

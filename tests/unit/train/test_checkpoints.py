@@ -80,7 +80,7 @@ def test_a_broken_checkpoint_is_passed_over_for_the_one_before(
     assert "is passed over" in out
     assert "from the checkpoint of update 40" in out
     assert final_bytes(run) == whole
-    assert checkpoints.problem(run.checkpoint(60)) is None
+    checkpoints.check(run.checkpoint(60))
 
 
 def renamed(run: Any) -> None:

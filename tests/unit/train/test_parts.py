@@ -16,6 +16,7 @@ from tests.support.runs_at_work import lines, make_run, train_here
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.export import export
 from trainjob.records import checkpoints
+from trainjob.records.files import DamagedError
 from trainjob.records.safetensors import BrokenFileError
 from trainjob.train.recording import checkpoint, safetensors
 from trainjob.train.recording.checkpoint import CheckpointWriter, Part, ShardGroup
@@ -73,7 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_parts_are_one_checkpoint(folder: Path) -> None:
-    assert checkpoints.problem(folder) is None
+    checkpoints.check(folder)
     tensors = safetensors.stored(checkpoints.read(folder).model)
     assert tensors["weight"].shape == WEIGHT.shape
     assert torch.equal(tensors["weight"][...], WEIGHT)
@@ -94,14 +95,17 @@ def test_a_damaged_or_missing_part_is_seen(folder: Path) -> None:
     content = bytearray(second.read_bytes())
     content[-1] ^= 1
     second.write_bytes(content)
-    assert str(checkpoints.problem(folder)).startswith("model-00002-of-00002.safetensors has sha256 ")
+    with pytest.raises(DamagedError, match=r"model-00002-of-00002\.safetensors has sha256 "):
+        checkpoints.check(folder)
     second.unlink()
-    assert checkpoints.problem(folder) == "model-00002-of-00002.safetensors is missing"
+    with pytest.raises(DamagedError, match=r"^model-00002-of-00002\.safetensors is missing$"):
+        checkpoints.check(folder)
     with pytest.raises(BrokenFileError, match="weight has 5 rows, and 3 of them are in its files"):
         safetensors.stored(checkpoints.read(folder).model[:1])
     index = json.loads((folder / checkpoints.INDEX).read_text())
     (folder / checkpoints.INDEX).write_text(json.dumps({**index, "parts": 0}))
-    assert checkpoints.problem(folder) == "index.json is missing or broken: parts is 0"
+    with pytest.raises(DamagedError, match=r"^index\.json is missing or broken: parts is 0$"):
+        checkpoints.check(folder)
 
 
 def test_a_disk_that_refuses_one_part_leaves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,6 @@ def test_ranks_that_mean_nothing_are_refused(text: str) -> None:
 
 def test_a_damaged_summary_is_left_out(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    profile.folder_of(paths).mkdir()
-    profile.summary_of(paths, 0).write_text("{")
+    profile.trace_of(paths, 0).parent.mkdir()
+    (profile.trace_of(paths, 0).parent / "rank-0000.json").write_text("{")
     assert profile.recorded(paths) == []

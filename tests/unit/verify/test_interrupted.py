@@ -10,7 +10,7 @@ import pytest
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.status import Status
+from trainjob.observe.status import Snapshot
 from trainjob.verify import interrupted
 from trainjob.verify.interrupted import Interruption, InterruptionPlan
 
@@ -46,7 +46,7 @@ class Bench:
         self.before.append(before)
         return [Interruption("kill", 7, 2)] if len(self.begun) >= self.slow else []
 
-    def refuse_incomplete(self, _status: Status) -> None:
+    def refuse_incomplete(self, _status: Snapshot) -> None:
         if self.state != states.COMPLETED:
             raise UserError("a run that this command started is FAILED", "see its log")
 

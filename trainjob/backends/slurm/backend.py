@@ -1,27 +1,46 @@
-"""The back end for Slurm: sbatch, squeue and scancel, on this machine or on a login node over ssh."""
+"""The back end for Slurm, on this machine or on a login node over ssh: submits a run once, and cancels its jobs."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.backends import mirror, vipu_partitions
-from trainjob.backends.base import Native, Submission, place_of, read_submission
-from trainjob.backends.slurm import asking, cancelling, ordering
-from trainjob.backends.slurm.asking import read
-from trainjob.backends.slurm.ordering import Order
+from trainjob.backends import mirror
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
+from trainjob.backends.containers import remove_partitions
+from trainjob.backends.slurm import asking, queue
+from trainjob.backends.slurm.asking import JobOfRun
+from trainjob.backends.slurm.queue import Job
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.machines.access import machine_at
+from trainjob.machines.machine import Machine
+from trainjob.machines.process import CommandError
 from trainjob.machines.slurm import commands
+from trainjob.machines.slurm.commands import ControllerDownError, SlurmMissingError, SlurmRefusedError
+from trainjob.machines.ssh.failures import SshError
 from trainjob.records import attempts, usage
 from trainjob.records import job as job_records
-from trainjob.records.files import read_word
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Native, Submission
 
 HAS_SCHEDULER = True
-ask, cancel = asking.ask, cancelling.cancel
+# Seconds between two tries of sbatch, and of scancel, while the controller does not answer.
+SUBMIT_DELAYS_S = (1.0, 2.0, 4.0, 8.0)
+CANCEL_DELAYS_S = (1.0, 2.0, 4.0)
+# What sbatch may take: a busy controller answers late, and what it has taken by then must be looked for.
+SBATCH_S = 60.0
+POLL_S = 1.0
+# How long Slurm may take beyond the grace time to end a job: TERM, KillWait, KILL, epilogue.
+END_S = 90.0
+# What scancel says of a job that has ended.
+_OVER = re.compile(r"Invalid job id|already completing or completed", re.IGNORECASE)
+
+ask = asking.ask
 
 
 def refuse_folder(folder: Path) -> None:
@@ -36,16 +55,12 @@ def refuse_folder(folder: Path) -> None:
 
 def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
     """Return the command that submits a job under the run's name."""
-    job_ids = [_newest_job(one) for one in after]
-    return _sbatch(paths, script, [f"--dependency=afterok:{':'.join(job_ids)}"] if job_ids else [])
-
-
-def _sbatch(paths: RunPaths, script: str, options: Sequence[str] = ()) -> list[str]:
+    options = [f"--dependency=afterok:{':'.join(map(_newest_job, after))}"] if after else []
     return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
 
 
 def _newest_job(paths: RunPaths) -> str:
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     if submission is None or submission.native is None:
         raise UserError(
             f"run {paths.id} was never submitted, so nothing can wait for it",
@@ -53,12 +68,117 @@ def _newest_job(paths: RunPaths) -> str:
         )
     # A job that could not be requeued is continued by another one, whose id only the run directory has.
     has_begun = attempts.current(paths) >= submission.attempt
-    return (read_word(paths.job_id) if has_begun else None) or read(submission.native).id
+    return (attempts.job_id(paths) if has_begun else None) or JobOfRun.of(submission.native).id
 
 
 def image_digest(paths: RunPaths) -> str | None:  # noqa: ARG001 - the Protocol's signature
-    """Return None: images lie on the nodes, which are not known yet."""
+    """Return None: images are on the nodes, which are not known yet."""
     return None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One call of sbatch, and how the job of an earlier try of it is recognized."""
+
+    paths: RunPaths
+    machine: Machine
+    folder: str  # where sbatch is called
+    argv: Sequence[str]
+    earlier: Set[str]  # jobs of attempts before this one
+    is_first: bool  # this is the run's first attempt, so that a job that has ended may be its own, too
+    elements: Set[int] = frozenset()  # of an array; none: the whole run
+
+    def job_of_an_earlier_try(self, *, asks_twice: bool) -> str | None:
+        """Return the id of a job that an earlier try has submitted for this attempt; None if there is none.
+
+        `asks_twice`: that squeue lists none is confirmed by scontrol. Raises _QuestionError where Slurm can't be asked,
+        and NotSubmittedError if a job of an earlier attempt still waits or runs.
+        """
+        timeout_s = asking.query_timeout_s(self.paths)
+        try:
+            job_id = self._mine(queue.jobs(self.machine, timeout_s))
+            if job_id is None and asks_twice:
+                job_id = self._mine(asking.shown_jobs(self.machine, timeout_s))
+        except (ControllerDownError, CommandError, SshError) as error:
+            if isinstance(error, SshError) and not error.reached:
+                raise
+            raise _QuestionError(str(error), is_lost=False) from None
+        return job_id
+
+    def _mine(self, jobs: Iterable[Job]) -> str | None:
+        folders = {f"{self.folder}/{ELEMENTS}/{number}" for number in self.elements}
+        ours = [job for job in jobs if job.folder == self.folder and (not folders or job.run_folder in folders)]
+        for job in ours:
+            if job.array_id in self.earlier and not job.has_ended and job.state != "COMPLETING":
+                kind = _StillRunsError if job.state == "RUNNING" else NotSubmittedError
+                text = f"job {job.name} of an earlier attempt of run {self.paths.id} is {job.state} in Slurm"
+                raise kind(f"{text} ({job.reason})", f"End it first: trainjob cancel {self.paths.id}")
+        new = [job for job in ours if job.array_id not in self.earlier and (self.is_first or not job.has_ended)]
+        return max((job.array_id for job in new), key=int, default=None)
+
+    def submitted(self) -> str:
+        """Return the id of the job, a new one or that of an earlier try.
+
+        Raises NotSubmittedError when it is certain that nothing was submitted, UnknownOutcomeError when it is not.
+        """
+        lost: UserError | None = None  # after which the job may be in Slurm, or still arrive there
+        problem: UserError | None = None
+        for delay_s in (0.0, *SUBMIT_DELAYS_S):
+            time.sleep(delay_s)
+            try:
+                job_id = self.job_of_an_earlier_try(asks_twice=lost is not None)
+                if job_id is not None:
+                    return job_id
+                if lost is None:
+                    return self._call_sbatch()
+            except (SlurmRefusedError, SlurmMissingError) as error:
+                if lost is None:
+                    raise NotSubmittedError(error.text, error.cure) from None
+            except _StillRunsError as error:
+                problem = error
+            except (ControllerDownError, SshError) as error:
+                problem = error
+                may_have_arrived = error.is_lost if isinstance(error, ControllerDownError) else error.reached
+                if may_have_arrived and lost is None and not isinstance(error, _QuestionError):
+                    lost = error
+                if isinstance(error, SshError) and not error.reached:
+                    break
+        if lost is not None:
+            raise UnknownOutcomeError(
+                f"{lost}. Run {self.paths.id} may have been submitted or not",
+                f"`trainjob resume {self.paths.id}` looks for it in Slurm and submits it only if it is not there",
+            )
+        if isinstance(problem, _StillRunsError):
+            raise problem
+        tries = f"It was tried {len(SUBMIT_DELAYS_S) + 1} times, and nothing was submitted"
+        raise NotSubmittedError(f"{problem}. {tries}", "Submit it again later")
+
+    def _call_sbatch(self) -> str:
+        name = self.machine.name
+        try:
+            output = commands.call(self.machine, self.argv, folder=self.folder, timeout_s=SBATCH_S).text
+        except SlurmRefusedError as error:
+            job_id = queue.submitted_id(error.output)
+            if job_id is not None:
+                message = f"sbatch on {name} printed job id {job_id} and failed: {error.reply}"
+                raise ControllerDownError(message, is_lost=True) from None
+            raise
+        except CommandError as error:
+            # It was killed, and nobody knows when.
+            raise ControllerDownError(str(error), is_lost=True) from None
+        job_id = queue.submitted_id(output)
+        if job_id is None:
+            message = f"sbatch on {name} should print a job id, but printed {output.strip()!r}"
+            raise ControllerDownError(message, is_lost=True)
+        return job_id
+
+
+class _StillRunsError(NotSubmittedError):
+    """A job of an earlier attempt runs. Its script may have just recorded its end, and be about to exit."""
+
+
+class _QuestionError(ControllerDownError):
+    """A question, which changes nothing, was not answered."""
 
 
 def start(paths: RunPaths, script: str) -> Native:
@@ -67,24 +187,22 @@ def start(paths: RunPaths, script: str) -> Native:
     Nothing is submitted twice: a job of this run that Slurm has already is taken. Raises NotSubmittedError when it is
     certain that nothing was submitted, UserError when that is not certain.
     """
-    submission = read_submission(paths)
-    words = argv(paths, script) if submission is None or not submission.argv else list(submission.argv)
-    machine, folder = place_of(paths)
+    submission = submissions.read(paths)
+    words = argv(paths, script) if submission is None or not submission.argv else submission.argv
     is_first = submission is None or submission.attempt == 1
-    job_id = ordering.submitted(Order(paths, machine, folder, words, _earlier(submission), is_first))
-    return _native(paths, job_id)
+    order = Order(paths, *place_of(paths), words, _earlier(submission), is_first)
+    return _native(paths, order.submitted())
 
 
 def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:
     """Return the native ids of some elements of an array, which begin or wait once more. Raises as `start`."""
     numbers = elements.numbers
     folders = [paths.of_element(number) for number in numbers]
-    machine, folder = place_of(paths)
-    words = _sbatch(paths, script, [f"--array={elements.text}"])
-    earlier = {job_id for one in folders for job_id in _earlier(read_submission(one))}
-    job_id = ordering.submitted(
-        Order(paths, machine, folder, words, earlier, is_first=False, elements=frozenset(numbers))
-    )
+    *sbatch, script = argv(paths, script)
+    earlier = {job_id for one in folders for job_id in _earlier(submissions.read(one))}
+    words = [*sbatch, f"--array={elements.text}", script]
+    order = Order(paths, *place_of(paths), words, earlier, is_first=False, elements=frozenset(numbers))
+    job_id = order.submitted()
     return {number: _native(one, f"{job_id}_{number}") for number, one in zip(numbers, folders, strict=True)}
 
 
@@ -93,36 +211,35 @@ def look_for(paths: RunPaths) -> Native | None:
 
     Raises UserError if Slurm can't be asked.
     """
-    submission = read_submission(paths)
+    submission, number = submissions.read(paths), paths.element
     machine, folder = place_of(paths)
+    whole = folder if number is None else folder.removesuffix(f"/{ELEMENTS}/{number}")
+    elements = frozenset[int]() if number is None else frozenset([number])
     is_first = submission is None or submission.attempt == 1
-    order = Order(paths, machine, folder, [], _earlier(submission), is_first)
-    if paths.element is not None:
-        whole = folder.removesuffix(f"/{ELEMENTS}/{paths.element}")
-        order = dataclasses.replace(order, folder=whole, elements=frozenset([paths.element]))
-    job_id = ordering.job_of_an_earlier_try(order, asks_twice=True)
+    order = Order(paths, machine, whole, [], _earlier(submission), is_first, elements)
+    job_id = order.job_of_an_earlier_try(asks_twice=True)
     if job_id is None:
         return None
-    return _native(paths, job_id if paths.element is None else f"{job_id}_{paths.element}")
+    return _native(paths, job_id if number is None else f"{job_id}_{number}")
 
 
 def _native(paths: RunPaths, job_id: str) -> Native:
-    _, folder = place_of(paths)
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     remote = submission.remote if submission else None
     where = {"host": remote.host, "user": remote.user} if remote else {"host": None, "user": None}
     after = {"after": list(submission.after)} if submission and submission.after else {}
+    folder = place_of(paths)[1]
     return {"job_id": job_id, "folder": folder, **where, **after, "query_timeout_s": asking.query_timeout_s(paths)}
 
 
 def _earlier(submission: Submission | None) -> set[str]:
     # The id of the whole array for an element: other elements of that array may still run.
-    return {read(native).array_id for native in submission.earlier} if submission else set()
+    return {JobOfRun.of(native).array_id for native in submission.earlier} if submission else set()
 
 
 def identify(native: Native) -> dict[str, str]:
     """Return the id of the run's job."""
-    return {"job_id": read(native).id}
+    return {"job_id": JobOfRun.of(native).id}
 
 
 def next_to(
@@ -146,15 +263,14 @@ def next_to(
 
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks."""
-    job = read(native)
-    commands.call(
-        machine_at(job.host, job.user), ["scancel", "--batch", "--signal=USR1", job.id], timeout_s=job.query_timeout_s
-    )
+    job = JobOfRun.of(native)
+    words = ["scancel", "--batch", "--signal=USR1", job.id]
+    commands.call(machine_at(job.host, job.user), words, timeout_s=job.query_timeout_s)
 
 
 def start_soon(native: Native) -> None:
     """Spare a requeued job the two minutes that Slurm holds it back."""
-    job = read(native)
+    job = JobOfRun.of(native)
     # Its nodes would take the credential of a job that starts within the second of its requeue for the revoked one.
     update = ["scontrol", "update", f"JobId={job.id}", "StartTime=now+5"]
     commands.call(machine_at(job.host, job.user), update, timeout_s=job.query_timeout_s)
@@ -162,4 +278,79 @@ def start_soon(native: Native) -> None:
 
 def clean_up(paths: RunPaths) -> None:
     """Remove the V-IPU partitions that a job of the run could not remove."""
-    vipu_partitions.remove(paths)
+    remove_partitions(paths)
+
+
+def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
+    """Cancel every job of this run, array elements and continuations included, and return when none is left.
+
+    Of an element of an array, that element alone. A V-IPU partition that a job of the run could not remove is removed.
+    What its own files name as the run's is cancelled before anything is asked.
+
+    Raises UserError when Slurm can't be asked, or takes longer than `grace_s` and a minute and a half.
+    """
+    machine, folder = place_of(paths)
+    timeout_s = asking.query_timeout_s(paths)
+    # Of the newest submission, and of the job that began last.
+    named = {attempts.job_id(paths) or "", "" if native is None else JobOfRun.of(native).id}
+    recorded = {job_id for job_id in named if re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)}
+    cancelled = set(recorded)
+    for job_id in sorted(recorded):
+        # The name beside the number: a Slurm that was reinstalled counts from 1 again. With a name, though, scancel
+        # would end all elements of an array that wait, where one is meant.
+        name = [] if "_" in job_id else [f"--name={paths.whole.id}"]
+        _scancel(machine, [*name, job_id], timeout_s)
+    deadline = time.monotonic() + grace_s + END_S
+    while left := _unfinished(paths, recorded, cancelled, timeout_s):
+        # The array's own number means all its elements.
+        new = {job.array_id if job.folder == folder else job.name for job in left} - cancelled
+        if new:
+            _scancel(machine, sorted(new), timeout_s)
+            cancelled |= new
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"run {paths.id}: Slurm was told to cancel {', '.join(sorted(cancelled))} and has not ended them yet",
+                f"Look again later: trainjob status {paths.id}",
+            )
+        time.sleep(POLL_S)
+    remove_partitions(paths)
+
+
+def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
+    """Call scancel, again for a while where the controller is away. A job that has ended is no error."""
+    for delay_s in (*CANCEL_DELAYS_S, None):
+        try:
+            commands.call(machine, ["scancel", *words], timeout_s=timeout_s)
+        except SlurmRefusedError as error:
+            if not _OVER.search(error.reply):
+                raise
+        except ControllerDownError:
+            if delay_s is None:
+                raise
+            time.sleep(delay_s)
+            continue
+        return
+
+
+def _unfinished(paths: RunPaths, recorded: Set[str], cancelled: Set[str], timeout_s: float) -> list[Job]:
+    """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller."""
+    machine, folder = place_of(paths)
+    unanswered: UserError | None = None
+    try:
+        jobs = queue.jobs(machine, timeout_s)
+    except UserError as error:
+        jobs, unanswered = [], error
+    ours = [job for job in jobs if folder in (job.folder, job.run_folder) and not job.has_ended]
+    if ours or (not recorded and unanswered is None):
+        return ours
+    second = asking.second_answers(machine, sorted(recorded), timeout_s)
+    silent = [answer for answer in second.values() if isinstance(answer, UserError)]
+    if silent or not recorded:
+        named = ", ".join(sorted(cancelled))
+        told = f"Slurm was told to cancel {named}" if named else "no job of it is recorded"
+        raise UserError(
+            f"run {paths.id}: {told}, and whether it has ended can't be seen: {unanswered or silent[0]}",
+            f"Look again later: trainjob status {paths.id}",
+        )
+    shown = [job for answer in second.values() if not isinstance(answer, UserError) for job in answer]
+    return [job for job in shown if folder in (job.folder, job.run_folder) and not job.has_ended]

@@ -1,4 +1,4 @@
-"""What Slurm knows of jobs: squeue, asked once for all of them, and sacct for those that squeue has forgotten."""
+"""Jobs as Slurm's commands print them, and what their states mean in plain words."""
 
 from __future__ import annotations
 
@@ -23,27 +23,21 @@ _FIELDS, _NODES = 11, 9
 _SHOWN_ID = re.compile(r"([0-9]+)(?:_[^+]*|\+([0-9]+))?")
 _ACCOUNTED_JOB = re.compile(r"([0-9]+(?:_[0-9]+)?)(?:\+0)?")
 
-_ENDED_STATES: dict[str, str | None] = {
-    "COMPLETED": None,
-    "FAILED": states.FAILED,
-    "TIMEOUT": states.TIMEOUT,
-    "DEADLINE": states.TIMEOUT,
-    "CANCELLED": states.CANCELLED,
-    "PREEMPTED": states.CANCELLED,
-    "OUT_OF_MEMORY": states.FAILED,
-    "BOOT_FAIL": states.FAILED,
-    "NODE_FAIL": states.LOST,
-    "REVOKED": states.LOST,
-}
-_ENDED_NOTES = {
-    "TIMEOUT": "Slurm ended it at its time limit",
-    "DEADLINE": "Slurm ended it at its deadline",
-    "CANCELLED": "cancelled in Slurm",
-    "PREEMPTED": "preempted by a job of higher priority, and not requeued",
-    "OUT_OF_MEMORY": "a node ran out of memory: ask for more (directives.mem), or for fewer instances per node",
-    "BOOT_FAIL": "a node could not be started",
-    "NODE_FAIL": "a node failed, and the job was not requeued",
-    "COMPLETED": "Slurm calls the job COMPLETED, but its run directory does not say so",
+# What it means that a job has ended in a state of Slurm's: our state, and a note. A COMPLETED run says so itself.
+_ENDED: dict[str, tuple[str | None, str]] = {
+    "COMPLETED": (None, "Slurm calls the job COMPLETED, but its run directory does not say so"),
+    "FAILED": (states.FAILED, "Slurm calls the job FAILED"),
+    "TIMEOUT": (states.TIMEOUT, "Slurm ended it at its time limit"),
+    "DEADLINE": (states.TIMEOUT, "Slurm ended it at its deadline"),
+    "CANCELLED": (states.CANCELLED, "cancelled in Slurm"),
+    "PREEMPTED": (states.CANCELLED, "preempted by a job of higher priority, and not requeued"),
+    "OUT_OF_MEMORY": (
+        states.FAILED,
+        "a node ran out of memory: ask for more (directives.mem), or for fewer instances per node",
+    ),
+    "BOOT_FAIL": (states.FAILED, "a node could not be started"),
+    "NODE_FAIL": (states.LOST, "a node failed, and the job was not requeued"),
+    "REVOKED": (states.LOST, "Slurm calls the job REVOKED"),
 }
 _WAITS_FOR = {
     "Priority": "because other jobs have priority",
@@ -69,6 +63,9 @@ _WAITS_FOR = {
     "launch failed requeued held": "and is held, because its nodes could not start it (scontrol show job)",
 }
 _NEVER = ("N/A", "NONE", "")
+_FIELD = re.compile(r"(\w+)=(\S*)")
+_FOLDER = re.compile(r" WorkDir=(.*?)(?: \w+=|$)")
+_SUBMITTED_ID = re.compile(r"([0-9]+)(;[\w.-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What Slurm's commands call this very job: an element of an array by both numbers."""
+        """The name of this very job for Slurm's commands: an element of an array by both numbers."""
         return f"{self.array_id}_{self.index}" if self.index.isdecimal() else self.array_id
 
     @property
@@ -111,7 +108,13 @@ class Job:
     @property
     def has_ended(self) -> bool:
         """Whether nothing of it runs or waits."""
-        return self.state in _ENDED_STATES
+        return self.state in _ENDED
+
+    def is_called(self, name: str) -> bool:
+        """Return whether `name` names this job: its own id, that of its array, or one of the elements that wait."""
+        # Elements of an array that wait are one job, whose index is a range.
+        in_range = "_" in name and self.array_id == name.partition("_")[0] and not self.index.isdecimal()
+        return name in (self.name, self.array_id) or in_range
 
 
 def jobs(machine: Machine, timeout_s: float) -> list[Job]:
@@ -158,7 +161,37 @@ def parse(text: str) -> Iterator[Job]:
             yield dataclasses.replace(job, nodes=nodes) if found[2] else job
 
 
-def answer(jobs: list[Job], after: Sequence[str] = ()) -> Answer:
+def parse_shown(text: str) -> Iterator[Job]:
+    """Yield the jobs in the output of `scontrol show job -o`, one a line."""
+    for line in text.splitlines():
+        # A comment, which comes last, may hold anything.
+        words: dict[str, str] = dict(reversed(_FIELD.findall(line)))
+        folder = _FOLDER.search(line)
+        is_job = words.get("JobId", "").isdigit() and words.get("HetJobOffset", "0") == "0"
+        if is_job and words.get("JobState", "").isupper() and folder:
+            yield Job(
+                id=words["JobId"],
+                array_id=words.get("ArrayJobId") or words["JobId"],
+                index=words.get("ArrayTaskId", "N/A"),
+                state=words["JobState"],
+                reason=words.get("Reason", "None"),
+                start=words.get("StartTime", "N/A").replace("Unknown", "N/A"),
+                elapsed=words.get("RunTime", ""),
+                time_limit=words.get("TimeLimit", ""),
+                time_left="",
+                nodes=words.get("NodeList", "").replace("(null)", ""),
+                folder=folder[1],
+            )
+
+
+def submitted_id(output: str) -> str | None:
+    """Return the job id in the output of sbatch; None if there is none."""
+    # A line of its own, "123", or "123;cluster" where there are several clusters: a number may stand in any message.
+    matches = (_SUBMITTED_ID.fullmatch(line.strip()) for line in output.splitlines())
+    return ([match[1] for match in matches if match] or [None])[-1]
+
+
+def answer(jobs: Sequence[Job], after: Sequence[str] = ()) -> Answer:
     """Return what Slurm says of a run that has these jobs (elements of an array, attempts), at least one.
 
     `after` are the runs that it was told to wait for.
@@ -176,7 +209,7 @@ def answer(jobs: list[Job], after: Sequence[str] = ()) -> Answer:
 
 def is_end(state: str) -> bool:
     """Return whether a job in Slurm's `state`, as accounting writes it, has ended."""
-    return _word(state) in _ENDED_STATES
+    return _word(state) in _ENDED
 
 
 def _word(state: str) -> str:
@@ -185,40 +218,27 @@ def _word(state: str) -> str:
 
 def ended(state: str) -> Answer:
     """Return what it means that a job has ended in Slurm's `state` although its files do not say so."""
-    word = _word(state)
-    note = _ENDED_NOTES.get(word, f"Slurm calls the job {word}")
-    return Answer(Liveness.GONE, _ENDED_STATES.get(word), note)
+    return Answer(Liveness.GONE, *_ENDED.get(_word(state), (None, f"Slurm calls the job {_word(state)}")))
 
 
 def waits(job: Job, after: Sequence[str] = ()) -> str:
     """Return why a job waits and when it may start, in plain words."""
     reason = job.reason.split(",")[0].strip("()")
-    words = _waits_for_runs(reason, after) or _WAITS_FOR.get(reason)
+    words = _WAITS_FOR.get(reason)
+    named = f"run{'s' if len(after) > 1 else ''} {', '.join(after)}"
+    if after and reason == "Dependency":
+        words = f"for {named} to be COMPLETED"
+    elif after and reason == "DependencyNeverSatisfied":
+        words = f"forever, because {named} did not become COMPLETED: cancel it"
     text = f"waits {words} ({reason})" if words else f"waits: {reason}"
     return text if job.start in _NEVER else f"{text}; may start at {job.start.replace('T', ' ')}"
 
 
-def _waits_for_runs(reason: str, after: Sequence[str]) -> str | None:
-    named = f"run{'s' if len(after) > 1 else ''} {', '.join(after)}"
-    if after and reason == "Dependency":
-        return f"for {named} to be COMPLETED"
-    if after and reason == "DependencyNeverSatisfied":
-        return f"forever, because {named} did not become COMPLETED: cancel it"
-    return None
-
-
 def accounted_states(machine: Machine, job_ids: Sequence[str], timeout_s: float) -> dict[str, str]:
     """Return the state of each job that accounting knows; nothing if it is off, fails or hangs."""
-    words = [
-        "sacct",
-        "--noheader",
-        "--parsable2",
-        "--allocations",
-        "--format=JobID,State",
-        f"--jobs={','.join(job_ids)}",
-    ]
+    options = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(job_ids)}"]
     try:
-        return dict(parse_accounting(commands.call(machine, words, timeout_s=timeout_s).text))
+        return dict(parse_accounting(commands.call(machine, ["sacct", *options], timeout_s=timeout_s).text))
     except UserError:
         return {}
 

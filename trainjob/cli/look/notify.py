@@ -22,16 +22,11 @@ def notify(stay: bool, test: bool) -> None:
 
 
 def _send_test_message() -> None:
-    from trainjob.cluster import preferences
     from trainjob.contract import states
     from trainjob.observe import delivery
     from trainjob.observe import notify as notifying
 
-    rules = notifying.configured()
-    if rules is None:
-        raise UserError(
-            f"no notification is configured in {preferences.file()}", "add `notify:`, as docs/reports.md shows it"
-        )
+    rules = notifying.required()
     message = delivery.Message(
         "test", "ended", states.COMPLETED, "local", 1, None, None, "trainjob notify --test", "This is a test."
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument(
     "runs",
     nargs=-1,
+    required=True,
     metavar="RUN…",
     help="Run id, a unique prefix of one, last, or a path. Several with --html: a comparison.",
     shell_complete=complete.runs,
@@ -34,17 +35,11 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write one self-contained page with curves: of a run, or of several.",
 )
-@click.option("--predictions", is_flag=True, help="Show how good the predictions of all complete runs were.")
 @json_option
-def report(runs: tuple[str, ...], html: Path | None, predictions: bool, as_json: bool) -> None:
+def report(runs: tuple[str, ...], html: Path | None, as_json: bool) -> None:
     """Show the results of a run, from its folder alone."""
     from trainjob.observe import index
 
-    if predictions:
-        _print_score([index.find(run) for run in runs] if runs else list(index.every_run()), as_json=as_json)
-        return
-    if not runs:
-        raise click.BadParameter("name a run, or give --predictions", param_hint="RUN…")
     found = [index.find(run) for run in runs]
     if html is not None:
         _write_page(found, html)
@@ -80,7 +75,7 @@ def _write_page(runs: list[RunPaths], target: Path) -> None:
 def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
     """Print a run's report, or the report of each element of an array."""
     from trainjob.observe import arrays
-    from trainjob.observe.report.elements import in_words, own
+    from trainjob.observe.arrays import in_words, own_settings
     from trainjob.observe.status import status
 
     elements = arrays.elements(paths)
@@ -92,7 +87,7 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
             print_report(report)
         return
     states = {one.id: one.state for one in status(paths).elements}
-    reports = [(made(element, states[element.id]), own(element)) for element in elements]
+    reports = [(made(element, states[element.id]), own_settings(element)) for element in elements]
     if as_json:
         rows = [{**report.as_json(), "own": settings} for report, settings in reports]
         show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": rows})
@@ -132,45 +127,3 @@ def print_report(report: Report) -> None:
     instances = quantity(report.instances, "instance")
     click.echo(f"\n{report.name} · {report.state or 'not started'} · {instances}{attempts}")
     show.rows([*rows.figures(report), *rows.predictions(report), ("run directory", report.folder)])
-
-
-def _print_score(runs: list[RunPaths], *, as_json: bool) -> None:
-    """Print each complete run that has a prediction, then how good the predictions of each quantity were."""
-    from dataclasses import asdict
-
-    from trainjob.observe.report.predicted import measure, score
-    from trainjob.observe.report.report import report as from_the_folder
-
-    compared = [
-        (paths.id, one) for paths in runs if paths.prediction.exists() for one in from_the_folder(paths).predictions
-    ]
-    scores = score([one for _, one in compared])
-    if as_json:
-        show.as_json(
-            {"scores": [asdict(one) for one in scores], "runs": [{"id": run, **asdict(one)} for run, one in compared]}
-        )
-        return
-    if not compared:
-        click.echo(
-            "no completed run has a stored prediction. A run gets one when an earlier run of the same job exists"
-        )
-        return
-    show.table(
-        ("RUN", "QUANTITY", "PREDICTED", "90 % INTERVAL", "RESULT", "DIFFERENCE", ""),
-        (
-            (
-                *(run, one.quantity, measure(one.predicted.median, one.unit)),
-                f"{measure(one.predicted.low, one.unit)} to {measure(one.predicted.high, one.unit)}",
-                *(measure(one.result, one.unit), f"{100 * one.error:+.1f} %", "" if one.is_within else "outside"),
-            )
-            for run, one in compared
-        ),
-    )
-    click.echo()
-    show.table(
-        ("QUANTITY", "RUNS", "IN THE 90 % INTERVAL", "MEDIAN ERROR"),
-        (
-            (one.quantity, str(one.runs), f"{100 * one.within:.0f} %", f"{100 * one.median_error:.1f} %")
-            for one in scores
-        ),
-    )

@@ -15,7 +15,7 @@ from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.observe.outlook import Outlook
-    from trainjob.observe.status import Status
+    from trainjob.observe.status import Snapshot
 
 
 @command("trainjob list", "trainjob list --state FAILED")
@@ -84,7 +84,7 @@ def status(run: str, as_json: bool) -> None:
     print_failure(now)
 
 
-def _rows(now: Status) -> Iterator[tuple[str, str]]:
+def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     yield "cluster", now.cluster or "by hand"
     yield "submitted", now.submitted_at or "by hand"
     if now.scheduler:
@@ -119,7 +119,7 @@ def outlook_rows(outlook: Outlook) -> Iterator[tuple[str, str]]:
         yield "WARNING", f"its time limit comes first, in {limit}: it needs about {more}"
 
 
-def print_failure(now: Status) -> None:
+def print_failure(now: Snapshot) -> None:
     """Print why the run ended, and the last lines of the rank that failed first, else of the job script."""
     failed = now.failure
     if now.cause is not None:

@@ -100,7 +100,7 @@ def _memory(prepared: Prepared) -> list[tuple[str, str]]:
 
 def _print_elements(request: Request) -> None:
     """Print the settings of each element of an array that differ from those of the whole."""
-    from trainjob.observe.report.elements import differing, in_words
+    from trainjob.observe.arrays import differing, in_words
 
     click.echo("\neach element as above, and:")
     shown = list(request.elements.items())[:_MOST_ELEMENTS_SHOWN]

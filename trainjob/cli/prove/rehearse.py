@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import command, fail_unless, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import exits
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -85,8 +84,7 @@ def rehearse(
         show.as_json({**verdict.as_json(), "kept": kept, "redirects": dict(asked.redirects)})
     else:
         _print(verdict, kept=kept)
-    if not verdict.passed:
-        raise click.exceptions.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    fail_unless(verdict.passed)
 
 
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import command, fail_unless, json_option
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import exits, settings
+from trainjob.contract import settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -98,8 +98,7 @@ def verify(
         show.as_json({**verdict.as_json(), "kept": kept})
     else:
         _print(verdict, kept=kept)
-    if not verdict.equal:
-        raise click.exceptions.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    fail_unless(verdict.equal)
 
 
 def _print(verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict, *, kept: bool) -> None:

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the weights to FILE, in the safetensors layout.",
 )
-@click.option("--tensorboard", metavar="DIR", help="Write settings and metrics for TensorBoard.")
+@click.option(
+    "--tensorboard",
+    metavar="DIR",
+    help="Write settings and metrics for TensorBoard; `wandb sync` uploads these event files to Weights & Biases.",
+)
 @click.option("--mlflow", metavar="URI", help="Log settings and metrics to an MLflow server or store.")
-@click.option("--wandb-offline", metavar="DIR", help="Write an offline run for `wandb sync`.")
 @click.option(
     "--averaged", is_flag=True, help="With -o: the moving average of the weights, of a run with --average-decay."
 )
@@ -39,19 +42,18 @@ def export(
     output: Path | None,
     tensorboard: str | None,
     mlflow: str | None,
-    wandb_offline: str | None,
     averaged: bool,
     as_json: bool,
 ) -> None:
-    """Write the trained model as plain weights, or metrics for TensorBoard, MLflow and W&B."""
+    """Write the trained model as plain weights, or metrics for TensorBoard and MLflow."""
     from trainjob.observe import index
 
-    targets = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb_offline}
+    targets = {"tensorboard": tensorboard, "mlflow": mlflow}
     wanted = {tool: target for tool, target in targets.items() if target is not None}
     if averaged and output is None:
         raise click.BadParameter("--averaged is for the weights: name a file for them with -o FILE")
     if output is None and not wanted:
-        raise click.BadParameter("name what to write: -o FILE, --tensorboard DIR, --mlflow URI or --wandb-offline DIR")
+        raise click.BadParameter("name what to write: -o FILE, --tensorboard DIR or --mlflow URI")
     paths = index.find(run)
     written = {} if output is None else _weights(paths, output, averaged=averaged, quiet=as_json)
     exported = _to_trackers(paths, wanted, quiet=as_json) if wanted else []
@@ -75,7 +77,7 @@ def _weights(paths: RunPaths, output: Path, *, averaged: bool, quiet: bool) -> d
 def _to_trackers(paths: RunPaths, targets: Mapping[str, str], *, quiet: bool) -> list[dict[str, Any]]:
     """Export a run, or each element of an array, to every tool that was named."""
     from trainjob.lifecycle.export import TRACKERS
-    from trainjob.lifecycle.trackers.history import history
+    from trainjob.lifecycle.history import history
     from trainjob.observe import arrays
 
     rows = []

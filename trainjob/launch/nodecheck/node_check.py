@@ -223,6 +223,6 @@ def _needed_bytes(paths: RunPaths) -> int:
         if os.listdir(str(paths.checkpoints)):
             from trainjob.records import checkpoints
 
-            newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+            newest = checkpoints.newest(paths)
             return sum(file.stat().st_size for file in newest.iterdir()) if newest else _LEAST_FREE_BYTES
     return _LEAST_FREE_BYTES

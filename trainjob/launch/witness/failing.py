@@ -11,10 +11,8 @@ from trainjob.launch.host import node_name, own_name
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank
 from trainjob.launch.witness.evidence import Witness
-from trainjob.records import causes, checkpoints
-from trainjob.records.attempts import is_stale
+from trainjob.records import attempts, causes, checkpoints, events
 from trainjob.records.failure import Failure, record_first, tail_of_attempt
-from trainjob.records.files import write_atomically
 
 
 def record(paths: RunPaths, rank: Rank, ended: Ended, witness: Witness, restarts: bool) -> None:
@@ -52,8 +50,8 @@ def explain(paths: RunPaths, failure: Failure, restarts: bool, node: str = "") -
     if not restarts or cause is None:
         return
     if cause.blames_node:
-        write_atomically(paths.bad_node, "%s %s\n" % (node or node_name(), cause.text))
-    newest = next(iter(checkpoints.folders(paths.checkpoints)), None)
+        events.blame_node(paths, node or node_name(), cause.text)
+    newest = checkpoints.newest(paths)
     # Ranks that have not begun need no checkpoint.
-    if cause.restart and (newest or cause.code == causes.BAD_NODE) and not is_stale(paths, failure.attempt):
-        write_atomically(paths.requeue, "%d\n" % (checkpoints.update_of(newest) if newest else 0))
+    if cause.restart and (newest or cause.code == causes.BAD_NODE) and not attempts.is_stale(paths, failure.attempt):
+        attempts.ask_to_requeue(paths, checkpoints.update_of(newest) if newest else 0)

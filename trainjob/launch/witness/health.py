@@ -13,7 +13,7 @@ from typing import Mapping
 from trainjob.contract.environment import ATTEMPT, RUN_DIR
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
-from trainjob.records.files import read_json
+from trainjob.records import progress as progress_record
 
 
 def main(environ: Mapping[str, str]) -> int:
@@ -25,14 +25,14 @@ def main(environ: Mapping[str, str]) -> int:
     if not folder:
         return 0
     paths = RunPaths(folder)
-    progress = read_json(paths.progress)
+    progress = progress_record.read(paths)
     try:
         train = jobs.read(paths.job).train
     except jobs.ContractError:
         return 0
-    if train is None or not isinstance(progress, dict) or str(progress.get("attempt")) != environ.get(ATTEMPT):
+    if train is None or str(progress.attempt) != environ.get(ATTEMPT):
         return 0
-    if time.time() - progress["heartbeat"] <= train.stall_timeout_s:
+    if time.time() - (progress.heartbeat or 0.0) <= train.stall_timeout_s:
         return 0
     sys.stdout.write("no update for more than %g s\n" % train.stall_timeout_s)
     return 1

@@ -20,10 +20,9 @@ from trainjob.launch import processes
 from trainjob.launch.host import node_name, text
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
-from trainjob.records.files import write_json
 
 if TYPE_CHECKING:
-    from trainjob.records.usage import ProcessStack, RankStacks
+    from trainjob.records.stacks import ProcessStack, RankStacks
 
 SIGNAL = signal.SIGRTMAX - 3
 _HOOK = Path(__file__).resolve().parent / "hook"
@@ -56,7 +55,7 @@ class Stacks:
 
     def of(self, tree: Sequence[Process]) -> List[ProcessStack]:
         """Return the stacks of each process of a rank."""
-        from trainjob.records.usage import ProcessStack
+        from trainjob.records.stacks import ProcessStack
 
         found = []
         for process in tree:
@@ -96,8 +95,8 @@ def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
 
 def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) -> Dict[int, RankStacks]:
     """Record the stacks of all ranks for the request `word`, and return them by rank."""
-    from trainjob.records import typed
-    from trainjob.records.usage import RankStacks
+    from trainjob.records import stacks as stack_records
+    from trainjob.records.stacks import RankStacks
 
     trees = processes.trees([rank.pid for rank in ranks])
     host, written = node_name(), {}
@@ -105,5 +104,5 @@ def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) 
         tree = trees.get(rank.pid, [])
         record = RankStacks(word, rank.attempt, rank.rank, host, round(time.time(), 3), stacks.of(tree))
         written[rank.rank] = record
-        write_json(paths.rank_stacks(rank.rank), typed.to_json(record))
+        stack_records.write(paths, record)
     return written

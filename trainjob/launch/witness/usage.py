@@ -10,7 +10,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from trainjob.contract import device_tools
 from trainjob.contract.device_tools import MIB, number
-from trainjob.contract.environment import RANK_DEVICE
+from trainjob.contract.environment import RANK, RANK_DEVICE, WORLD_SIZE
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
 from trainjob.launch.processes import Process
@@ -62,6 +62,7 @@ class Sampler:
             memory_bytes=sum(_own_bytes(process, rank.pid) for process in tree),
             memory_limit_bytes=self._limit,
             devices=devices,
+            other_world_size=_other_world_size(rank, tree),
         )
 
     def _ask(self, words: Sequence[str]) -> str:
@@ -79,6 +80,21 @@ class Sampler:
             process.kill()  # not waited for: a process in a broken driver never ends
             self._hangs = process
             return ""
+
+
+def _other_world_size(rank: Watched, tree: Sequence[Process]) -> Optional[int]:
+    """Return the world size that a process of the rank was given, if it is not the run's own; None otherwise."""
+    expected = rank.environment.get(WORLD_SIZE, "")
+    for process in tree:
+        try:
+            with open("/proc/%d/environ" % process.pid, "rb") as stream:
+                words = dict(word.partition(b"=")[::2] for word in stream.read().split(b"\0"))
+        except OSError:
+            continue  # it has just ended
+        given = words.get(WORLD_SIZE.encode(), b"").decode("ascii", "replace")
+        if RANK.encode() in words and given.isdigit() and given != expected:
+            return int(given)
+    return None
 
 
 def _own_bytes(process: Process, root: int) -> int:

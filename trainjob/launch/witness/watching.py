@@ -23,9 +23,10 @@ from trainjob.launch.rank_environment import Watched
 from trainjob.launch.witness import stacks
 from trainjob.launch.witness.stacks import Stacks
 from trainjob.launch.witness.usage import Sampler
-from trainjob.records import typed
-from trainjob.records.files import append_json_line, read_json, read_word, write_atomically
-from trainjob.records.usage import RankStacks, UsageRecord
+from trainjob.records import attempts, usage
+from trainjob.records import stacks as stack_records
+from trainjob.records.stacks import RankStacks
+from trainjob.records.usage import UsageRecord
 
 NAME = "trainjob-watch"
 _LOOK_S = 1.0
@@ -92,6 +93,8 @@ class _Observer:
         records = self._sampler.sample()
         if self._orders.every_s or any(record.cpu_cores is None for record in records):
             self._record(records)
+        for record in records:
+            self._report_other_world(record)
         limit_s = self._orders.stall_timeout_s
         for record in records if limit_s is not None else ():
             idle_s = self._life[record.rank].idle_s(record)
@@ -103,10 +106,25 @@ class _Observer:
     def _record(self, records: Sequence[UsageRecord]) -> None:
         for record in records:
             with contextlib.suppress(OSError):  # a full disk: the ranks will report it
-                append_json_line(self._paths.rank_usage(record.rank), typed.to_json(record))
+                usage.append(self._paths, record)
+
+    def _report_other_world(self, record: UsageRecord) -> None:
+        """Report once that a launcher in the command has made a world of its own."""
+        life = self._life[record.rank]
+        if record.other_world_size is None or life.is_elsewhere:
+            return
+        life.is_elsewhere = True
+        with contextlib.suppress(OSError):
+            usage.append(self._paths, record)
+        sys.stderr.write(
+            "trainjob: rank %d has started ranks of another world: its size is %d, and that of the run %d. A command "
+            "that starts ranks by itself is started once per node: --command-per node\n"
+            % (record.rank, record.other_world_size, self._world_size)
+        )
+        sys.stderr.flush()
 
     def _answer(self) -> None:
-        word = read_word(self._paths.stacks_request)
+        word = attempts.asked_for_stacks(self._paths)
         if word is not None and word != self._answered:
             self._answered = word
             self._write_stacks(word)
@@ -124,11 +142,11 @@ class _Observer:
         if life.is_reported:
             return
         life.is_reported = True
-        word = read_word(self._paths.stacks_request)
+        word = attempts.asked_for_stacks(self._paths)
         if word is None or not word.startswith("stall-"):
             word = "stall-%d-%d" % (rank, os.getpid())
             with contextlib.suppress(OSError):
-                write_atomically(self._paths.stacks_request, word + "\n")
+                attempts.ask_for_stacks(self._paths, word)
         self._answered = word
         mine = self._write_stacks(word).get(rank)
         with open(str(self._paths.rank_log(rank)), "a") as log:
@@ -141,9 +159,8 @@ class _Observer:
     def _wait_for_others(self, word: str) -> None:
         """Wait until all ranks have written their stacks: ending one ends all."""
         deadline = time.monotonic() + _OTHERS_S
-        files = [self._paths.rank_stacks(rank) for rank in range(self._world_size)]
         while time.monotonic() < deadline:
-            if all(word in (read_json(file) or {}).get("word", "") for file in files):
+            if all(word in stack_records.word(self._paths, rank) for rank in range(self._world_size)):
                 return
             time.sleep(_LOOK_S / 4)
 
@@ -156,6 +173,7 @@ class _Life:
         self._log_bytes = -1
         self._since = time.monotonic()
         self.is_reported = False
+        self.is_elsewhere = False  # its processes have formed a world of their own
 
     def idle_s(self, record: UsageRecord) -> float:
         """Return how long the rank has shown no sign of life, given a new sample."""

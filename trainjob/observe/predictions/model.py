@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from trainjob.observe.predictions.observed import Observation, checkpoints_of
 from trainjob.records.prediction import Prediction, Range
 
 # Between two runs of one job on one machine: as if seen once, and ever less, until so many differences show it.
@@ -31,6 +30,36 @@ _SCATTER_OF_MEMORY, _SCATTER_OF_CHECKPOINT = 0.03, 0.005
 _Z = 1.6449  # 95 % of a normal distribution are below
 # Machines change: of each number of instances only this many of the newest runs count.
 _NEWEST = 12
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The measurements of one run, in seconds."""
+
+    id: str
+    instances: int
+    accumulation: int
+    compute_s: float  # of one micro batch
+    loader_s: float  # of one micro batch
+    reduce_s: float  # of one update: all-reduce, and waiting for the slowest rank
+    evaluation_s: float  # of one evaluation
+    evaluations: float  # an epoch
+    checkpoint_s: float  # of one checkpoint
+    start_up_s: float  # of one attempt
+    ending_s: float  # of one attempt
+    memory_bytes: float | None = None
+    checkpoint_bytes: float | None = None
+    weights_bytes: float | None = None
+    durable_s: float | None = None  # the longest time until a checkpoint was on disk
+
+    def update_s(self, accumulation: int) -> float:
+        """Return the seconds of one update with another number of micro batches."""
+        return accumulation * (self.compute_s + self.loader_s) + self.reduce_s
+
+
+def checkpoints_of(updates: int, every: int) -> int:
+    """Return how many checkpoints a run writes, the last one included."""
+    return 1 + (updates - 1) // every if every else 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +131,8 @@ def predict(observations: Sequence[Observation], target: Target, basis: str) -> 
         return None
     scaling = fit(observations, target)
     each = target.accumulation * (scaling.compute_s + scaling.loader_s) + scaling.reduce_s
-    near = same or _nearest(observations, target.instances)
+    nearest = min((one.instances for one in observations), key=lambda one: abs(math.log(one / target.instances)))
+    near = same or [one for one in observations if one.instances == nearest][-_NEWEST:]
     if same:
         each, whole = median(map(target.update_s, same)), median(map(target.run_s, same))
     else:
@@ -112,6 +142,7 @@ def predict(observations: Sequence[Observation], target: Target, basis: str) -> 
     start_up, ending = median(one.start_up_s for one in near), median(one.ending_s for one in near)
     aside = median(map(target.aside_s, near))
     training = _range(target.updates * each + aside, of_update)
+    besides = f"besides   start-up {start_up:.2f} s, ending {ending:.2f} s, evaluation and checkpoints {aside:.2f} s"
     return Prediction(
         instances=target.instances,
         updates=target.updates,
@@ -124,13 +155,8 @@ def predict(observations: Sequence[Observation], target: Target, basis: str) -> 
         time_limit_s=target.time_limit_s,
         attempts=_attempts(target, training, start_up + ending),
         start_up_s=start_up,
-        model=[*scaling.lines(target), _rest(start_up, ending, aside, is_measured=bool(same))],
+        model=[*scaling.lines(target), besides if same else f"{besides}; no run has had this number of instances"],
     )
-
-
-def _rest(start_up: float, ending: float, aside: float, *, is_measured: bool) -> str:
-    parts = f"besides   start-up {start_up:.2f} s, ending {ending:.2f} s, evaluation and checkpoints {aside:.2f} s"
-    return parts if is_measured else f"{parts}; no run has had this number of instances"
 
 
 def fit(observations: Sequence[Observation], target: Target) -> Scaling:
@@ -181,11 +207,6 @@ def _reduction(measured: dict[int, float], size: float | None) -> tuple[float, f
     if latency < 0:
         return 0.0, only_bytes
     return (at / aa, 0.0) if per_byte < 0 else (latency, per_byte)
-
-
-def _nearest(observations: Sequence[Observation], number: int) -> list[Observation]:
-    nearest = min((one.instances for one in observations), key=lambda one: abs(math.log(one / number)))
-    return [one for one in observations if one.instances == nearest][-_NEWEST:]
 
 
 def _scatter(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainjob.contract.errors import UserError
 from trainjob.observe.report.ranks import Rank, over_time
@@ -15,9 +15,12 @@ from trainjob.observe.report.series import MOST_POINTS, Columns, Point, Series
 from trainjob.records.measures import PHASES
 from trainjob.records.usage import UsageRecord
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 # matplotlib writes each color as it is; this one becomes the page's own text color.
 _INK = "#010203"
-# Distinguishable for color-blind people too (Okabe and Ito, without yellow and black).
+# Told apart by people who are color-blind too (Okabe and Ito, without yellow and black).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _WIDTH_IN, _HEIGHT_IN = 6.0, 3.2
 _STYLE: Any = {
@@ -30,7 +33,7 @@ _STYLE: Any = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """An SVG that fits any width, with the title above it."""
+    """An SVG that fits any width, with the title that stands above it."""
 
     title: str
     svg: str
@@ -58,23 +61,34 @@ def of_run(series: Series) -> list[Drawing]:
         ("speed", "Speed (samples/s)", [Line("samples/s", training.curve("samples_per_s"))]),
     )
     starts = [update for attempt, update in series.attempts.items() if attempt > 1]
-    drawn = [Drawing(title, draw(name, lines, starts)) for name, title, lines in parts if any(map(_is_drawn, lines))]
+    drawn = [
+        Drawing(title, draw(name, lines, starts)) for name, title, lines in parts if any(line.points for line in lines)
+    ]
     phases = list(training.shares(PHASES))
-    return [*drawn, *([Drawing("Where the time went (% of rank 0's time)", _phases(phases))] if phases else [])]
+    if phases:
+        ends, shares = zip(*phases, strict=True)
+
+        def stacked(axes: Axes) -> None:
+            axes.stackplot(ends, *zip(*shares, strict=True), labels=PHASES, colors=COLORS[: len(PHASES)], alpha=0.85)
+            axes.set_ylim(0, 100)
+
+        picture = _svg("phases", stacked, has_legend=True, is_filled=True)
+        drawn.append(Drawing("Where the time went (% of rank 0's time)", picture))
+    return drawn
 
 
 def of_runs(runs: Mapping[str, Series]) -> list[Drawing]:
     """Return the drawings that lay the curves of several runs over each other, by the label of each run."""
-    parts: tuple[tuple[str, str, Callable[[Series], list[Point]]], ...] = (
-        ("loss", "Training loss", lambda series: series.training.curve("loss")),
-        ("held-out-loss", "Held-out loss", lambda series: series.held_out.curve("loss")),
-        ("held-out-accuracy", "Held-out accuracy", lambda series: series.held_out.curve("accuracy")),
-        ("speed", "Speed (samples/s)", lambda series: series.training.curve("samples_per_s")),
+    parts = (
+        ("loss", "Training loss", "training", "loss"),
+        ("held-out-loss", "Held-out loss", "held_out", "loss"),
+        ("held-out-accuracy", "Held-out accuracy", "held_out", "accuracy"),
+        ("speed", "Speed (samples/s)", "training", "samples_per_s"),
     )
     drawn = []
-    for name, title, curve in parts:
-        lines = [Line(label, curve(series)) for label, series in runs.items()]
-        if any(map(_is_drawn, lines)):
+    for name, title, part, figure in parts:
+        lines = [Line(label, getattr(series, part).curve(figure)) for label, series in runs.items()]
+        if any(line.points for line in lines):
             drawn.append(Drawing(title, draw(name, lines)))
     return drawn
 
@@ -91,7 +105,7 @@ def of_usage(samples: Mapping[int, Iterable[UsageRecord]]) -> list[Drawing]:
     drawn = []
     for name, title in parts:
         lines = [Line(f"rank {rank}", columns.curve(name, MOST_POINTS // 4)) for rank, columns in ranks.items()]
-        if any(map(_is_drawn, lines)):
+        if any(line.points for line in lines):
             drawn.append(Drawing(title, draw(f"usage-{name}", lines, across="minutes")))
     return drawn
 
@@ -122,15 +136,11 @@ def _usage(records: Iterable[UsageRecord]) -> Columns:
     return columns
 
 
-def _is_drawn(line: Line) -> bool:
-    return bool(line.points)
-
-
 def draw(name: str, lines: Sequence[Line], starts: Sequence[float] = (), across: str = "weight updates") -> str:
-    """Return curves as SVG, over updates or `across`; a dotted line marks where an attempt began, at `starts`."""
+    """Return curves as SVG, over updates or `across`; a dotted line stands where an attempt began, at `starts`."""
     lines = [line for line in lines if line.points]
 
-    def content(axes: Any) -> None:
+    def content(axes: Axes) -> None:
         for line, color in zip(lines, COLORS * len(lines), strict=False):
             xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
             axes.plot(xs, ys, label=line.label, color=color, linewidth=1.4, marker="o" if len(xs) < 40 else None, ms=3)
@@ -140,19 +150,9 @@ def draw(name: str, lines: Sequence[Line], starts: Sequence[float] = (), across:
     return _svg(name, content, has_legend=len(lines) > 1 or bool(starts), across=across)
 
 
-def _phases(rows: Sequence[tuple[float, list[float]]]) -> str:
-    def content(axes: Any) -> None:
-        ends = [end for end, _ in rows]
-        by_phase = list(zip(*(of_stretch for _, of_stretch in rows), strict=True))
-        axes.stackplot(ends, *by_phase, labels=PHASES, colors=COLORS[: len(PHASES)], alpha=0.85)
-        axes.set_ylim(0, 100)
-
-    return _svg("phases", content, has_legend=True, is_filled=True)
-
-
 def _svg(
     name: str,
-    content: Callable[[Any], None],
+    content: Callable[[Axes], None],
     *,
     has_legend: bool,
     is_filled: bool = False,
@@ -180,14 +180,11 @@ def _svg(
             axes.legend(loc="best", frameon=False, fontsize=10)
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(name, written.getvalue())
-
-
-def _inline(name: str, svg: str) -> str:
-    """Return an SVG file as part of a page: as wide as its place, in the page's color, with unique ids."""
+    # As part of a page: as wide as its place, in the page's color, with ids of its own, and without the metadata and
+    # namespaces, which name addresses that nobody needs.
+    svg = written.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    # A page without requests: the metadata and namespaces name addresses that are not needed.
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", svg)

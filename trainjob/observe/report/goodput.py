@@ -17,12 +17,12 @@ _LEAST_WAIT_S = 2.0  # a submission is recorded in whole seconds, and itself tak
 
 @dataclass(frozen=True)
 class Goodput:
-    """The wall-clock time of all attempts by use, in seconds. The seven parts add up to `allocated_s`.
+    """The parts of the wall-clock time of all attempts, in seconds. The seven parts add up to `allocated_s`.
 
     Waiting is no part of it: nothing was allocated.
     """
 
-    share: float | None  # of allocated_s in the final weights; None: the updates were not recorded (a user's command)
+    share: float | None  # of allocated_s in the final weights; None: nobody recorded the updates (a user's command)
     allocated_s: float
     final_weights_s: float
     lost_updates_s: float  # trained, then trained again by a later attempt, or in no checkpoint at the end
@@ -32,11 +32,11 @@ class Goodput:
     ending_s: float  # after the last update: the last evaluation's barrier, processes that end, a checkpoint on request
     unrecorded_s: float  # of attempts that recorded no updates
     queue_s: float | None  # waiting for the scheduler; None: not known when it was submitted
-    stopped_s: float  # between an attempt that was not continued automatically and the next one
+    stopped_s: float  # between an attempt that nobody continued by itself and the next one
 
     @property
     def parts(self) -> list[tuple[str, float]]:
-        """The uses of the allocated time, in words, with the seconds of each part that took any."""
+        """The parts of the allocated time in words, with the seconds of each that took any."""
         named = (
             ("training in the final weights", self.final_weights_s),
             ("updates lost", self.lost_updates_s),
@@ -57,7 +57,7 @@ class Goodput:
 
 @dataclass(frozen=True)
 class Trained:
-    """The record of one attempt: its intervals by their last update, and their seconds without checkpoints."""
+    """The training that one attempt recorded: intervals by their last update, and their seconds without checkpoints."""
 
     attempt: int
     began_at: float
@@ -69,7 +69,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts in a run's folder about its time."""
+    """The facts about time in the folder of a run."""
 
     attempts: Sequence[Attempt]
     trained: Sequence[Trained]
@@ -79,16 +79,51 @@ class Facts:
     heartbeat: float | None
     saved_update: int  # of the newest checkpoint; 0: none
 
+    def end_of(self, attempt: Attempt) -> float:
+        """Return when an attempt ended. If it recorded no end, return its last sign of life."""
+        if attempt.ended_at is not None:
+            return attempt.ended_at
+        after = [one.began_at for one in self.attempts if one.number > attempt.number]
+        return max(attempt.began_at, min([self.heartbeat or attempt.began_at, *after]))
+
 
 @dataclass
 class _Parts:
-    kept: float = 0.0
-    lost: float = 0.0
-    checkpoints: float = 0.0
-    evaluation: float = 0.0
-    start_up: float = 0.0
-    ending: float = 0.0
-    unrecorded: float = 0.0
+    """The parts of Goodput, while they are added up."""
+
+    final_weights_s: float = 0.0
+    lost_updates_s: float = 0.0
+    checkpoints_s: float = 0.0
+    evaluation_s: float = 0.0
+    start_up_s: float = 0.0
+    ending_s: float = 0.0
+    unrecorded_s: float = 0.0
+
+    def add(self, attempt: Attempt, trained: Trained, kept_until: float, facts: Facts) -> None:
+        """Add the time of one attempt; of its updates, those after `kept_until` are not in the final weights."""
+        allocated = facts.end_of(attempt) - attempt.began_at
+        start_up = min(allocated, max(0.0, trained.began_at - attempt.began_at))
+        kept, lost = _kept_and_lost(trained, kept_until)
+        evaluation = facts.evaluation_s.get(attempt.number, 0.0)
+        checkpoints = trained.checkpoint_s
+        if attempt.state == states.COMPLETED and facts.end_s is not None:
+            # The last checkpoint is written after the last interval has been recorded.
+            checkpoints += max(0.0, facts.end_s - kept - lost - checkpoints)
+        rest = allocated - start_up - kept - lost - evaluation - checkpoints
+        if rest < 0:  # the clock was set, or seconds were rounded: what the intervals measured counts
+            start_up, rest = max(0.0, start_up + rest), 0.0
+        has_saved_all = attempt.state == states.CANCELLED and not lost
+        if attempt.ended_at is None:  # at work
+            kept += rest
+        elif has_saved_all or attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED):
+            self.ending_s += rest
+        else:
+            lost += rest
+        self.final_weights_s += kept
+        self.lost_updates_s += lost
+        self.checkpoints_s += checkpoints
+        self.evaluation_s += evaluation
+        self.start_up_s += start_up
 
 
 def goodput(facts: Facts, state: str | None) -> Goodput | None:
@@ -103,59 +138,16 @@ def goodput(facts: Facts, state: str | None) -> Goodput | None:
     for attempt in facts.attempts:
         mine = trained.get(attempt.number)
         if mine is None:
-            parts.unrecorded += _end(attempt, facts) - attempt.began_at
+            parts.unrecorded_s += facts.end_of(attempt) - attempt.began_at
             continue
         later = starts[facts.trained.index(mine) + 1 :]
-        _add(parts, attempt, mine, min([*later, saved]), facts)
+        parts.add(attempt, mine, min([*later, saved]), facts)
     allocated = sum(vars(parts).values())
     queue, stopped = _between(facts)
     if not all(map(math.isfinite, (allocated, queue or 0.0, stopped))):
         return None
-    return Goodput(
-        share=parts.kept / allocated if allocated and trained else None,
-        allocated_s=allocated,
-        final_weights_s=parts.kept,
-        lost_updates_s=parts.lost,
-        checkpoints_s=parts.checkpoints,
-        evaluation_s=parts.evaluation,
-        start_up_s=parts.start_up,
-        ending_s=parts.ending,
-        unrecorded_s=parts.unrecorded,
-        queue_s=queue,
-        stopped_s=stopped,
-    )
-
-
-def _end(attempt: Attempt, facts: Facts) -> float:
-    """Return when an attempt ended. If it recorded no end, return its last sign of life."""
-    if attempt.ended_at is not None:
-        return attempt.ended_at
-    after = [one.began_at for one in facts.attempts if one.number > attempt.number]
-    return max(attempt.began_at, min([facts.heartbeat or attempt.began_at, *after]))
-
-
-def _add(parts: _Parts, attempt: Attempt, trained: Trained, kept_until: float, facts: Facts) -> None:
-    """Add the time of one attempt; of its updates, those after `kept_until` are not in the final weights."""
-    allocated = _end(attempt, facts) - attempt.began_at
-    start_up = min(allocated, max(0.0, trained.began_at - attempt.began_at))
-    kept, lost = _kept_and_lost(trained, kept_until)
-    evaluation = facts.evaluation_s.get(attempt.number, 0.0)
-    checkpoints = trained.checkpoint_s
-    if attempt.state == states.COMPLETED and facts.end_s is not None:
-        # The last checkpoint is written after the last interval has been recorded.
-        checkpoints += max(0.0, facts.end_s - kept - lost - checkpoints)
-    rest = allocated - start_up - kept - lost - evaluation - checkpoints
-    if rest < 0:  # the clock was set, or seconds were rounded: what the intervals measured counts
-        start_up, rest = max(0.0, start_up + rest), 0.0
-    has_saved_all = attempt.state == states.CANCELLED and not lost
-    has_stopped_by_itself = has_saved_all or attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED)
-    is_at_work = attempt.ended_at is None
-    parts.kept += kept + (rest if is_at_work else 0.0)
-    parts.lost += lost + (0.0 if has_stopped_by_itself or is_at_work else rest)
-    parts.ending += rest if has_stopped_by_itself and not is_at_work else 0.0
-    parts.checkpoints += checkpoints
-    parts.evaluation += evaluation
-    parts.start_up += start_up
+    share = parts.final_weights_s / allocated if allocated and trained else None
+    return Goodput(share, allocated, **vars(parts), queue_s=queue, stopped_s=stopped)
 
 
 def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:
@@ -171,17 +163,16 @@ def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:
 
 
 def _between(facts: Facts) -> tuple[float | None, float]:
-    """Return the seconds in a queue, and those before a further attempt was requested."""
+    """Return the seconds in a queue, and those during which nobody had asked for a further attempt."""
     queue, stopped = 0.0, 0.0
     for before, after in pairwise(facts.attempts):
-        gap = max(0.0, after.began_at - _end(before, facts))
+        gap = max(0.0, after.began_at - facts.end_of(before))
         # Only a scheduler names nodes, and it starts a job again whose node has failed.
         if before.state == states.REQUEUED or (before.state == states.LOST and after.nodes):
             queue += gap
         else:
             stopped += gap
-    try:
-        first = facts.attempts[0].began_at - datetime.fromisoformat(facts.submitted_at or "").timestamp()
-    except (TypeError, ValueError, OverflowError):  # anything in a damaged record
+    if facts.submitted_at is None:
         return queue or None, stopped
+    first = facts.attempts[0].began_at - datetime.fromisoformat(facts.submitted_at).timestamp()
     return queue + max(0.0, first), stopped

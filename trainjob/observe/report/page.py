@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from trainjob.backends.base import read_submission
 from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report import drawings, placement, rows, timeline
-from trainjob.observe.report.predicted import measure
 from trainjob.observe.report.ranks import ranks
-from trainjob.observe.report.report import Report
+from trainjob.observe.report.report import Report, measure
 from trainjob.observe.report.series import Series
 from trainjob.records import checkpoints, events, usage
 from trainjob.records import job as jobs
-from trainjob.records.files import DamagedError, read_json
+from trainjob.records import submission as submissions
 from trainjob.records.measures import PHASES
 
 Rows = Sequence[tuple[str, str]]
@@ -43,7 +39,7 @@ class Described:
 
 def described(paths: RunPaths, report: Report, curves: Series) -> Described:
     """Return a run as the page needs it."""
-    submission = read_submission(paths)
+    submission = submissions.read(paths)
     facts = [("cluster", jobs.read(paths.job).plan.cluster)]
     if submission is not None:
         facts.append(("submitted", submission.submitted_at))
@@ -60,6 +56,8 @@ def of_run(run: Described) -> str:
     curves = run.curves
     record = jobs.read(run.paths.job)
     listed = ranks(run.paths, run.report.instances)
+    settings, origins = by_setting(record.request.job), record.request.origins
+    scripts = (run.paths.job_script, run.paths.batch_script)
     return render(
         "run.html.j2",
         title=f"{run.report.name} · {run.report.state or 'not started'}",
@@ -69,7 +67,7 @@ def of_run(run: Described) -> str:
         hosts=placement.hosts(record.plan),
         drawings=drawings.of_run(curves),
         usage=drawings.of_usage(
-            {rank: usage.recorded(run.paths, rank) for rank in range(min(_MOST_RANKS, run.report.instances))}
+            {rank: usage.lines(run.paths, rank).new() for rank in range(min(_MOST_RANKS, run.report.instances))}
         ),
         ranks=sorted(listed, key=lambda rank: -rank.own_s)[:_MOST_ROWS],
         phases=PHASES,
@@ -80,9 +78,9 @@ def of_run(run: Described) -> str:
         predictions=run.report.predictions,
         events=timeline.events(run.paths, curves.marks),
         checkpoints=_checkpoints(run.paths),
-        settings=_settings(record),
+        settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
         warnings=record.plan.warnings,
-        script=_script(run.paths),
+        script=next((path.read_text(encoding="utf-8", errors="replace") for path in scripts if path.is_file()), ""),
     )
 
 
@@ -90,17 +88,18 @@ def of_runs(runs: Sequence[Described]) -> str:
     """Return the page that compares runs: settings that differ, then curves, then figures with their spread."""
     curves = {run.paths.id: run.curves for run in runs}
     requests = {run.paths.id: by_setting(jobs.read(run.paths.job).request.job) for run in runs}
+    speeds = [(name, one.speed()) for name, one in curves.items()]
     return render(
         "runs.html.j2",
         title=f"{len(runs)} runs compared",
         runs=runs,
         differing=_differing(requests),
         drawings=drawings.of_runs(curves),
-        speeds={name: _speed(one, "{1:,.0f} ({0:,.0f} to {2:,.0f})") for name, one in curves.items()},
+        speeds={name: "{1:,.0f} ({0:,.0f} to {2:,.0f})".format(*spread) if spread else "" for name, spread in speeds},
     )
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """Return a page of the folder templates/report."""
     folder = package.companion("templates") / "report"
     environment = Environment(
@@ -118,56 +117,38 @@ def _notes(curves: Series, report: Report) -> list[str]:
     notes = []
     if curves.repeated_updates:
         notes.append(f"{curves.repeated_updates} updates were trained again after interruptions")
-    if curves.damaged:
-        notes.append(f"{curves.damaged} damaged lines of metrics.jsonl were passed over")
-    speed = _speed(curves, "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}")
-    if speed:
+    if report.damaged_lines:
+        notes.append(f"{report.damaged_lines} damaged lines of metrics.jsonl were passed over")
+    spread = curves.speed()
+    if spread is not None:
+        speed = "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}".format(*spread)
         notes.append(f"samples/s per logging interval: {speed}")
     if report.cause is not None:
         notes.append(str(report.cause))
     return notes
 
 
-def _speed(curves: Series, form: str) -> str:
-    spread = curves.speed()
-    return "" if spread is None else form.format(*spread)
-
-
 def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
     """Return folder, size and digest of the weights of every checkpoint, from its index. The files are not read."""
-    rows = []
+    listed = []
     for folder in checkpoints.folders(paths.checkpoints):
-        try:
-            index: Any = read_json(folder / checkpoints.INDEX)
-            files = index["files"]
-            megabytes = sum(one["bytes"] for one in files.values()) / 1e6
-            first = checkpoints.part_names(checkpoints.MODEL, checkpoints.parts_of(index))[0]
-            rows.append((folder.name, f"{megabytes:,.1f} MB", files[first]["sha256"][:16]))
-        except (TypeError, KeyError, AttributeError, DamagedError):  # whatever a damaged index is made of
-            rows.append((folder.name, "damaged index", ""))
-    return rows
+        files = checkpoints.files_of(folder)
+        # The weights of a model in parts: the first part stands for all.
+        weights = [name for name in sorted(files or {}) if name.startswith(checkpoints.MODEL.partition(".")[0])]
+        if files is None or not weights:
+            listed.append((folder.name, "damaged index", ""))
+        else:
+            megabytes = sum(file.bytes for file in files.values()) / 1e6
+            listed.append((folder.name, f"{megabytes:,.1f} MB", files[weights[0]].sha256[:16]))
+    return listed
 
 
-def _settings(record: jobs.JobRecord) -> list[tuple[str, str, str]]:
-    """Return what was requested: setting, value, and where the value came from."""
-    origins = record.request.origins
-    settings = by_setting(record.request.job)
-    return [(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())]
-
-
-def _differing(requests: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+def _differing(requests: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
     """Return each setting that is not the same in all runs, with its value in each."""
     keys = sorted({key for request in requests.values() for key in request})
-    rows = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
-    return [(key, values) for key, values in rows if len(set(values)) > 1]
+    settings = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
+    return [(key, values) for key, values in settings if len(set(values)) > 1]
 
 
-def _text(value: Any) -> str:
-    return " ".join(str(one) for one in value) if isinstance(value, list) else str(value)
-
-
-def _script(paths: RunPaths) -> str:
-    for path in (paths.job_script, paths.batch_script):
-        if path.is_file():
-            return Path(path).read_text(encoding="utf-8", errors="replace")
-    return ""
+def _text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -38,13 +38,12 @@ def hosts(plan: Plan) -> list[Host]:
     """Return the first hosts of a plan."""
     names = slurm_text.expand(plan.topology.hosts)[:MOST_HOSTS]
     each = plan.topology.instances_of_hosts
-    firsts = list(accumulate(each, initial=0))
-    return [_host(plan, name, firsts[number], each[number]) for number, name in enumerate(names)]
-
-
-def _host(plan: Plan, name: str, first: int, instances: int) -> Host:
-    drawn = min(instances, MOST_INSTANCES)
-    return Host(name, [_instance(plan, first + local, local) for local in range(drawn)], instances - drawn)
+    drawn = []
+    for name, first, count in zip(names, accumulate(each, initial=0), each, strict=False):
+        shown = range(min(count, MOST_INSTANCES))
+        instances = [_instance(plan, first + local, local) for local in shown]
+        drawn.append(Host(name, instances, count - len(shown)))
+    return drawn
 
 
 def _instance(plan: Plan, index: int, local: int) -> Instance:
@@ -60,17 +59,16 @@ def _replicas(plan: Plan, index: int, local: int) -> Iterator[str]:
     """Yield each replica of an instance with its devices; many replicas are one line."""
     topology = plan.topology
     count, each = topology.replicas_per_instance, topology.devices_per_replica
-    # IPUs are numbered through the partition, GPUs from 0 on every host.
-    device = (index if topology.device == "IPU" else local) * count * each
+
+    first = topology.first_device(index, local)
+
+    def devices(start: int, number: int) -> str:
+        named = f"{start}" if number == 1 else f"{start}–{start + number - 1}"
+        return f"{topology.device}{'s' if number > 1 else ''} {named}" if number else topology.device
+
     if count > _MOST_REPLICAS:
-        of_them = f"{_devices(topology.device, device, count * each)}, {each} each" if each else topology.device
+        of_them = f"{devices(first, count * each)}, {each} each" if each else topology.device
         yield f"replicas {index * count}–{(index + 1) * count - 1} → {of_them}"
         return
     for replica in range(count):
-        yield f"replica {index * count + replica} → {_devices(topology.device, device + replica * each, each)}"
-
-
-def _devices(word: str, first: int, count: int) -> str:
-    if not count:
-        return word
-    return f"{word} {first}" if count == 1 else f"{word}s {first}–{first + count - 1}"
+        yield f"replica {index * count + replica} → {devices(first + replica * each, each)}"

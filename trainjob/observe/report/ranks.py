@@ -1,4 +1,4 @@
-"""Where the time of each rank went, and the rank that the others waited for."""
+"""The time of each rank by phase, and the rank that the others waited for."""
 
 from __future__ import annotations
 
@@ -47,8 +47,12 @@ class Slowest:
 
 def ranks(paths: RunPaths, instances: int) -> list[Rank]:
     """Return the ranks that have recorded their times, by number; none of a run on one instance."""
-    every = ((rank, list(rank_times(paths, rank))) for rank in range(instances if instances > 1 else 0))
-    return [Rank(rank, _total(times), times) for rank, times in every if times]
+    every = ((rank, list(rank_times(paths, rank).new())) for rank in range(instances if instances > 1 else 0))
+    return [
+        Rank(rank, {name: sum(line.seconds.get(name, 0.0) for line in times) for name in PHASES}, times)
+        for rank, times in every
+        if times
+    ]
 
 
 def slowest(listed: Sequence[Rank]) -> Slowest | None:
@@ -71,7 +75,3 @@ def over_time(rank: Rank) -> list[tuple[float, float]]:
 def own_seconds(seconds: Mapping[str, float]) -> float:
     """Return the seconds by phase that a rank spent on its own samples."""
     return sum(seconds.get(name, 0.0) for name in _OWN)
-
-
-def _total(times: Sequence[RankTimes]) -> dict[str, float]:
-    return {name: sum(line.seconds.get(name, 0.0) for line in times) for name in PHASES}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainjob.observe.report.goodput import Goodput
-from trainjob.observe.report.predicted import measure
-from trainjob.observe.report.report import Report
+from trainjob.observe.report.report import Report, measure
 from trainjob.planning.words import seconds, size
 from trainjob.records.profile import RankProfile
 

@@ -1,105 +1,23 @@
-"""metrics.jsonl as curves: read once, a few bytes a line, and thinned without losing an extreme."""
+"""metrics.jsonl as curves: a few bytes a line, and thinned without losing an extreme."""
 
 from __future__ import annotations
 
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from operator import itemgetter, lt
 from statistics import quantiles
 from struct import pack
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from trainjob.records.measures import PHASES
+from trainjob.records.metrics import TRAINING, Intervals, Line
 
 # Twice as many points as a wide drawing has pixels.
 MOST_POINTS = 2000
 MOST_STRETCHES = 120
-LATEST = 1 << 50  # update, or second since 1970
 Point = tuple[float, float]
-_TRAINING = ("loss", "accuracy", "learning_rate", "samples_per_s")
-_EVALUATION = ("loss", "accuracy")
-_SPEED = _TRAINING.index("samples_per_s")
-_KINDS = ("train", "begin", "evaluation", "checkpoint", "stop", "end")
-_LATEST_S = 1e11  # a time beyond is damage
-_of_phases = itemgetter(*PHASES)
-_of_interval = itemgetter("attempt", "update", *_TRAINING, "seconds")
-_FLOATS = {float}
-
-
-class Intervals(NamedTuple):
-    """Training of one attempt, column by column: each update comes after the one before it."""
-
-    attempt: int
-    updates: tuple[int, ...]
-    training: Sequence[Sequence[float]]  # one column for each of _TRAINING; NaN where there is no number
-    phases: Sequence[Sequence[float]]  # one column for each of PHASES
-    seconds: Sequence[float]  # of all phases, ours and others
-    last: Mapping[str, Any]  # the line of the last update
-
-    @property
-    def samples_per_s(self) -> Sequence[float]:
-        """The speed of each interval."""
-        return self.training[_SPEED]
-
-
-class Reader(Protocol):
-    """What adds up or keeps the lines of metrics.jsonl."""
-
-    def add(self, line: Mapping[str, Any], /) -> None:
-        """Add one line of any kind."""
-
-    def extend(self, intervals: Intervals, /) -> None:
-        """Add many lines of training."""
-
-
-def add_lines(lines: Sequence[Mapping[str, Any]], *readers: Reader) -> None:
-    """Add some lines of metrics.jsonl to the readers.
-
-    A run has millions of lines of training. Where they are as a rank writes them, columns take half the time.
-    """
-    intervals, others = in_columns(lines)
-    for reader in readers:
-        if intervals is not None:
-            reader.extend(intervals)
-        for line in others:
-            reader.add(line)
-
-
-def in_columns(lines: Sequence[Mapping[str, Any]]) -> tuple[Intervals | None, Sequence[Mapping[str, Any]]]:
-    """Return the training lines as columns, and the other lines, which must be added one by one."""
-    kinds = [line.get("kind") for line in lines]
-    if "begin" in kinds:  # what comes before it belongs to another attempt
-        return None, lines
-    training = lines
-    others: Sequence[Mapping[str, Any]] = ()
-    if kinds.count("train") < len(kinds):
-        training = [line for line, kind in zip(lines, kinds, strict=True) if kind == "train"]
-        others = [line for line, kind in zip(lines, kinds, strict=True) if kind != "train"]
-    intervals = _intervals(training)
-    return (None, lines) if intervals is None else (intervals, others)
-
-
-def _intervals(lines: Sequence[Mapping[str, Any]]) -> Intervals | None:
-    try:
-        attempts, updates, *training, seconds = zip(*map(_of_interval, lines), strict=True)
-        phases = [*zip(*map(_of_phases, seconds), strict=True)]
-        whole = [*map(sum, map(dict.values, seconds))]
-    except (LookupError, TypeError, ValueError):  # no lines, or one that lacks something
-        return None
-    intervals = Intervals(attempts[0], updates, [*map(_numbers, training)], phases, whole, lines[-1])
-    is_usual = (
-        {*map(type, chain(attempts, updates))} == {int}
-        and attempts.count(attempts[0]) == len(attempts)
-        and all(map(lt, updates, updates[1:]))
-        and -LATEST < updates[0] <= updates[-1] < LATEST
-        and intervals.samples_per_s is training[_SPEED]
-        and {*map(type, chain(whole, *phases))} == _FLOATS
-    )
-    return intervals if is_usual else None
 
 
 class Columns:
@@ -109,9 +27,9 @@ class Columns:
         self.updates = array("d")
         self._columns = {name: array("d") for name in names}
 
-    def add(self, update: float, figures: Sequence[Any]) -> None:
-        """Add a line's figures, in the order of the names. One that is no number becomes NaN: missing."""
-        self.extend((update,), [_numbers((figure,)) for figure in figures])
+    def add(self, update: float, figures: Sequence[float | None]) -> None:
+        """Add a line's figures, in the order of the names. One that is missing becomes NaN."""
+        self.extend((update,), [(math.nan if figure is None else figure,) for figure in figures])
 
     def extend(self, updates: Sequence[float], columns: Sequence[Sequence[float]]) -> None:
         """Add lines of which each update comes after the one before it, column by column."""
@@ -152,7 +70,7 @@ class Columns:
 
 
 class Mark(NamedTuple):
-    """Where an attempt began to train, or stopped on request. `at` is in seconds since 1970."""
+    """The beginning of an attempt's training, or its stop on request. `at` is in seconds since 1970."""
 
     kind: str  # begin | stop
     attempt: int
@@ -164,44 +82,31 @@ class Mark(NamedTuple):
 class Series:
     """All that the drawings show of one run."""
 
-    training: Columns = field(default_factory=lambda: Columns(*_TRAINING, *PHASES))
-    held_out: Columns = field(default_factory=lambda: Columns(*_EVALUATION))
+    training: Columns = field(default_factory=lambda: Columns(*TRAINING, *PHASES))
+    held_out: Columns = field(default_factory=lambda: Columns("loss", "accuracy"))
     attempts: dict[int, int] = field(default_factory=dict)  # attempt → the first update that it logged
     marks: list[Mark] = field(default_factory=list)
     newest: int = 0  # the last update that any attempt has logged
     repeated_updates: int = 0  # trained again after an interruption
-    damaged: int = 0  # lines that lack what a line of their kind has
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def add(self, line: Line) -> None:
         """Add a line of metrics.jsonl."""
-        update, kind = line.get("update"), line.get("kind")
-        if type(update) is not int or abs(update) >= LATEST or kind not in _KINDS:
-            self.damaged += 1
-        elif kind == "train":
-            self._note(line.get("attempt"), update, update)
-            seconds: Any = line.get("seconds")
-            phases = seconds.get if isinstance(seconds, dict) else {}.get
-            self.training.add(update, (*map(line.get, _TRAINING), *map(phases, PHASES)))
-        elif kind == "evaluation":
-            self.held_out.add(update, [*map(line.get, _EVALUATION)])
-        elif kind in ("begin", "stop"):
-            self._mark(kind, update, line)
-
-    def _mark(self, kind: str, update: int, line: Mapping[str, Any]) -> None:
-        attempt, at = line.get("attempt"), _number(line.get("time"))
-        if isinstance(attempt, int) and 0 <= at < _LATEST_S:
-            self.marks.append(Mark(kind, attempt, update, at))
-        else:
-            self.damaged += 1
+        if line.kind == "train":
+            self._note(line.attempt, line.update, line.update)
+            figures = (line.loss, line.accuracy, line.learning_rate, line.samples_per_s)
+            self.training.add(line.update, (*figures, *map(line.phases.get, PHASES)))
+        elif line.kind == "evaluation":
+            self.held_out.add(line.update, (line.loss, line.accuracy))
+        elif line.kind in ("begin", "stop"):
+            self.marks.append(Mark(line.kind, line.attempt, line.update, line.time))
 
     def extend(self, intervals: Intervals) -> None:
         """Add many lines of training."""
-        updates = intervals.updates
-        self._note(intervals.attempt, updates[0], updates[-1])
-        self.training.extend(updates, [*intervals.training, *intervals.phases])
+        self._note(intervals.attempt, intervals.updates[0], intervals.updates[-1])
+        self.training.extend(intervals.updates, [*intervals.training, *intervals.phases])
 
-    def _note(self, attempt: Any, first: int, last: int) -> None:
-        if isinstance(attempt, int) and attempt not in self.attempts:
+    def _note(self, attempt: int, first: int, last: int) -> None:
+        if attempt not in self.attempts:
             self.attempts[attempt] = first
             self.repeated_updates += max(0, self.newest - first)
         self.newest = max(self.newest, last)
@@ -215,26 +120,5 @@ class Series:
         return twentieths[0], twentieths[9], twentieths[18]
 
 
-def series(lines: Iterable[Mapping[str, Any]]) -> Series:
-    """Return the curves of the lines of a metrics.jsonl. A line that is damaged is counted and passed over."""
-    series = Series()
-    for line in lines:
-        series.add(line)
-    return series
-
-
 def _finite(figures: Sequence[float]) -> Sequence[float]:
     return figures if math.isfinite(sum(figures)) else [*filter(math.isfinite, figures)]
-
-
-def _numbers(figures: Sequence[Any]) -> Sequence[float]:
-    # Most columns hold nothing but floats, and a set of their types is the cheapest way to see it.
-    return figures if {*map(type, figures)} == _FLOATS else [*map(_number, figures)]
-
-
-def _number(value: Any) -> float:
-    if type(value) is float:
-        return value
-    # A bool is an int to Python, and no figure to a reader.
-    is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1e300
-    return float(value) if is_number else math.nan

@@ -11,7 +11,6 @@ from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.records import attempts, checkpoints, failure
 from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.records.files import read_word
 from trainjob.rehearse.base import progress_of
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.private import PrivateSlurm
@@ -38,7 +37,7 @@ class RehearsedJob:
     @property
     def state(self) -> str:
         """The state that the job script wrote."""
-        return read_word(self.paths.state) or "PENDING"
+        return attempts.state(self.paths) or "PENDING"
 
     @property
     def failure(self) -> Failure | None:
@@ -55,8 +54,8 @@ class RehearsedJob:
 
     def checkpoint(self) -> int:
         """Return the update of the newest checkpoint; 0 if there is none."""
-        newest_first = checkpoints.folders(self.paths.checkpoints)
-        return checkpoints.update_of(newest_first[0]) if newest_first else 0
+        newest = checkpoints.newest(self.paths)
+        return 0 if newest is None else checkpoints.update_of(newest)
 
     def is_at_work(self) -> bool:
         """Return whether every rank trains; for a command, whether every rank has started."""

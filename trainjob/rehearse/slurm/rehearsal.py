@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
+from trainjob.records import usage
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, RehearsalVerdict
 from trainjob.rehearse.slurm import faults, ipus, releases, root
@@ -82,7 +84,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
             settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
             yield Site(dataclasses.replace(description, settings=settings), environment)
     elif rehearsal.has_gpus:
-        torch = gpus.make_ready(python)
+        torch = gpus.make_ready(python, rehearsal.say)
         with new_folder() as place:
             environment = gpus.environment(
                 place, cluster.accelerators_per_host, cluster.accelerator_type, python, torch
@@ -212,6 +214,7 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_byte
         elif state != states.COMPLETED:
             problem = f"the job is {state}"
         problem = f"{problem}. {job.last_output()}" if problem else None
+    problem = problem or _other_worlds(rehearsal, job)
     if not same_bytes:
         problem = f"the files given to Slurm differ from the rendered ones. {job.last_output()}"
     return RehearsalVerdict(
@@ -224,6 +227,20 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_byte
         same_bytes=same_bytes,
         seconds=clock.steps,
         folder=job.paths.folder,
+    )
+
+
+def _other_worlds(rehearsal: Rehearsal, job: RehearsedJob) -> str | None:
+    """Return what is wrong if a launcher in the command has made a world of its own in every rank; else None."""
+    topology = rehearsal.request.plan.topology
+    seen = [[one.other_world_size for one in usage.lines(job.paths, n).new()] for n in range(topology.instances)]
+    sizes = [next((size for size in sizes if size is not None), None) for sizes in seen]
+    if None in sizes:
+        return None
+    worlds = " and ".join(f"{count} of {quantity(size or 0, 'rank')}" for size, count in Counter(sizes).items())
+    return (
+        f"the ranks have formed other worlds ({worlds}) than the plan's one of {topology.replicas}: the command starts "
+        "ranks by itself. Start it once per node: --command-per node"
     )
 
 

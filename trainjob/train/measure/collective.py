@@ -15,14 +15,13 @@ import os
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
-from trainjob.records.files import write_json
-from trainjob.records.measures import MEASUREMENT
+from trainjob.contract.paths import RunPaths
+from trainjob.records.measures import write_measurement
 from trainjob.train import stopping
 from trainjob.train import world as worlds
 
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             facts = {"way": way, "bytes": total, "tensors": options.tensors, "seconds": seconds}
             rows.append({**facts, "bytes_per_s": total / seconds, "bucket_mb": bucket_mb})
     if world.rank == 0:
-        write_json(Path(options.run_dir) / MEASUREMENT, {"world_size": world.size, "rows": rows})
+        write_measurement(RunPaths(options.run_dir), {"world_size": world.size, "rows": rows})
     world.close()
     return 0
 

@@ -19,8 +19,7 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import write_json
-from trainjob.records.measures import MEASUREMENT, PLAIN_STEP, STEP_VARIATIONS
+from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS, write_measurement
 from trainjob.train import engines, stopping
 from trainjob.train import world as worlds
 from trainjob.train.engines.base import Engine
@@ -61,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("trainjob: %s\n" % error)
         return 1
     if world.rank == 0:
-        write_json(paths.folder / MEASUREMENT, measured)
+        write_measurement(paths, measured)
     world.close()
     return 0
 

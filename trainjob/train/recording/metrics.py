@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
-import os
 import resource
 import threading
 import time
-from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import append_json_line
-from trainjob.records.measures import PHASES
+from trainjob.records.measures import PHASES, RankTimes, append_times
+from trainjob.records.metrics import Writer
 
 # Between two lines of a rank's times: of thousands of ranks, all on one file system.
 _TIMES_EVERY_S = 10.0
@@ -82,37 +78,11 @@ def columns(loss: float, metrics: Dict[str, float]) -> Dict[str, Any]:
     return dict(shown, metrics=others) if others else shown
 
 
-class Lines:
-    """Appends JSON objects to a file that stays open: opening it takes longer than a small net's forward pass."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stream: Optional[BinaryIO] = None
-
-    def append(self, value: Dict[str, object]) -> None:
-        """Append one line in one write. Raises OSError; the next call ends a torn line before it writes its own."""
-        if self._stream is None:
-            append_json_line(self._path, value)
-            self._stream = open(str(self._path), "ab", buffering=0)  # noqa: SIM115 - it stays open
-            return
-        line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
-        if self._stream.write(line) != len(line):
-            self.close()
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-
-    def close(self) -> None:
-        """Close the file if it is open."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
-
 class Times:
     """The time of this rank by phase, in a separate file: a line every few seconds, and one at the end."""
 
-    def __init__(self, path: Path, attempt: int) -> None:
-        self._path = path
-        self._attempt = attempt
+    def __init__(self, paths: RunPaths, rank: int, attempt: int) -> None:
+        self._paths, self._rank, self._attempt = paths, rank, attempt
         self._update = self._written = 0
         self._seconds = dict.fromkeys(PHASES, 0.0)
 
@@ -134,8 +104,7 @@ class Times:
         updates, self._written = self._update - self._written, self._update
         if updates:
             rounded = {name: round(value, 6) for name, value in seconds.items()}
-            line = {"attempt": self._attempt, "update": self._update, "updates": updates, "seconds": rounded}
-            append_json_line(self._path, line)
+            append_times(self._paths, self._rank, RankTimes(self._attempt, self._update, updates, rounded))
 
 
 class Recorder:
@@ -145,9 +114,8 @@ class Recorder:
         self, paths: RunPaths, attempt: int, writes: bool, warn: Callable[[str], None], times: Optional[Times] = None
     ) -> None:
         self._times = times
-        self._lines = Lines(paths.metrics)
+        self._lines = Writer(paths, attempt)
         self._lock = threading.Lock()
-        self._attempt = attempt
         self._writes = writes
         self._warn = warn
         self.interval = Means()
@@ -225,10 +193,9 @@ class Recorder:
     def _line(self, kind: str, epoch: int, update: int, values: Mapping[str, object]) -> None:
         if not self._writes:
             return
-        line = {"kind": kind, "attempt": self._attempt, "epoch": epoch, "update": update, **values}
         try:
             with self._lock:  # checkpoints are written by another thread
-                self._lines.append(line)
+                self._lines.append(kind, epoch, update, values)
         except OSError as error:
             self._warn("WARNING: a line of metrics.jsonl was not written: %s" % error)
 

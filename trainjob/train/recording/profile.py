@@ -10,8 +10,6 @@ from torch.autograd.profiler_util import FunctionEvent
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import profile as contract
-from trainjob.records import typed
-from trainjob.records.files import write_json
 from trainjob.records.job import TrainSettings
 from trainjob.records.profile import Operator, RankProfile
 
@@ -72,8 +70,9 @@ class Profiler:
         seconds = time.perf_counter() - self._start
         recording, self._recording = self._recording, None
         recording.stop()
-        contract.folder_of(self._paths).mkdir(exist_ok=True)
-        recording.export_chrome_trace(str(contract.trace_of(self._paths, self._rank)))
+        trace = contract.trace_of(self._paths, self._rank)
+        trace.parent.mkdir(exist_ok=True)
+        recording.export_chrome_trace(str(trace))
         on_gpu = self._device.type == "cuda"
         names = ("self_device_time_total", "self_cuda_time_total") if on_gpu else ("self_cpu_time_total",)
         rows = [(next(getattr(row, n) for n in names if hasattr(row, n)), row) for row in recording.key_averages()]
@@ -90,7 +89,7 @@ class Profiler:
             communication_s=communication_s,
             exposed_s=exposed_s,
         )
-        write_json(contract.summary_of(self._paths, self._rank), typed.to_json(profile))
+        contract.write(self._paths, profile)
 
     def _synchronise(self) -> None:
         if self._device.type == "cuda":

@@ -1,24 +1,19 @@
-"""Writes progress.json: how far the run is, that it is alive, and what its disk refuses. Also the log's progress bar.
-
-A full disk is reported in the same file: it is kept at one size, so that it can be overwritten in place when there is
-no room for a new one.
-"""
+"""Rank 0's account of the run, which progress.json holds, and the log's progress bar."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import sys
 import threading
 import time
 from typing import Any, Dict, Optional
 
 from trainjob.contract.paths import RunPaths
+from trainjob.records import progress
+from trainjob.records.progress import ProgressRecord
 from trainjob.train.stopping import Requests
 
 _EVERY_SECONDS = 1.0
-_BYTES = 4096
 _LONGEST_LINE = 400
 _MOST_PASSED_OVER = 5
 
@@ -30,7 +25,7 @@ class Progress:
     """
 
     def __init__(self, paths: RunPaths, attempt: int, total_updates: int, speaks: bool, requests: Requests) -> None:
-        self._path = paths.progress
+        self._paths = paths
         self._facts: Dict[str, Any] = {"attempt": attempt, "epoch": 0, "update": 0, "total_updates": total_updates}
         self._facts.update(passed_over=[], checkpoints_not_written=0)
         self._speaks = speaks
@@ -53,6 +48,8 @@ class Progress:
         if self._bar is not None:
             self._bar.update(update - self._bar.n)
         self._facts["epoch"], self._facts["update"] = epoch, update
+        if "timed_from" not in self._facts:
+            self._facts.update(timed_from=update, timed_since=time.time())
         self.beat()
 
     def beat(self) -> None:
@@ -95,21 +92,18 @@ class Progress:
             return
         with self._lock:
             try:
-                staging = self._path.with_name(".progress.%d.part" % os.getpid())
-                staging.write_bytes(self._content())
-                os.replace(str(staging), str(self._path))
+                progress.write(self._paths, self._record())
                 self._unwritten_line = None
             except OSError as error:
                 # Training can outlive a full disk, so it must not end here.
                 self.line_failed("WARNING: progress.json was not replaced: %s" % error)
-                with contextlib.suppress(OSError), open(str(self._path), "r+b", buffering=0) as stream:
-                    stream.write(self._content())
+                with contextlib.suppress(OSError):
+                    progress.overwrite(self._paths, self._record())
         self._next_write = time.monotonic() + _EVERY_SECONDS
 
-    def _content(self) -> bytes:
+    def _record(self) -> ProgressRecord:
         trouble = self._unwritten_checkpoint or self._unwritten_line or self._close_limit
-        text = json.dumps(dict(self._facts, heartbeat=time.time(), trouble=trouble and trouble[:_LONGEST_LINE]))
-        return text.ljust(_BYTES - 1).encode() + b"\n"
+        return ProgressRecord(**self._facts, heartbeat=time.time(), trouble=trouble and trouble[:_LONGEST_LINE])
 
     def say(self, line: str) -> None:
         """Print one line, above the bar if there is one."""

@@ -83,7 +83,7 @@ def _parts(tensors: Tensors, metadata: Dict[str, str]) -> Iterator[Union[bytes, 
 def load(path: Path) -> Tensors:
     """Return the tensors in `path` by name, on the CPU. Raises BrokenFileError."""
     with open_regular(path) as stream:
-        places = read_header(stream, path)
+        places, _ = read_header(stream, path)
         for place in places.values():
             _refuse_unknown(path, place)
         return {name: _read_tensor(stream, place) for name, place in places.items()}

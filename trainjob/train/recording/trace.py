@@ -9,7 +9,6 @@ from typing import Any, Dict, Iterable, List, Union
 import torch
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import append_json_line, write_json
 from trainjob.records.trace import BUFFER, GRADIENT, PARAMETER, TracePaths
 from trainjob.train.recording import safetensors
 from trainjob.train.recording.state import Tensors, whole
@@ -50,7 +49,7 @@ class TraceWriter:
                 "reads_buffers": reads_buffers,
                 "stream": self._stream,
             }
-            write_json(self._files.model, content)
+            self._files.write_facts(content)
 
     def micro_batch(self, number: int, inputs: Nested, targets: Nested) -> None:
         """Record the samples of micro batch `number` of the global batch, as the loader delivers them."""
@@ -72,7 +71,7 @@ class TraceWriter:
         parameters = {name: _copy(weight) for name, weight in model.named_parameters()} if self._full else {}
         if self._full:
             line.update(gradients=_digest_by_name(self._gradients), parameters=_digest_by_name(parameters))
-        append_json_line(self._files.rank(self._rank), line)
+        self._files.append(self._rank, line)
         if self._full and self._rank == 0:
             buffers = {name: _copy(buffer) for name, buffer in model.named_buffers()}
             kinds = ((GRADIENT, self._gradients), (PARAMETER, parameters), (BUFFER, buffers))

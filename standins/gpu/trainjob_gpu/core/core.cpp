@@ -2,6 +2,7 @@
 // torch, which asks for CUDA's hooks once. Only for rehearsals.
 #include <c10/util/Exception.h>
 
+#include "differences.h"
 #include "hooks.h"
 #include "kernels.h"
 #include "leaving.h"
@@ -10,9 +11,12 @@
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
-using torch::CppFunction;
+template <c10::BoxedKernel::BoxedKernelFunction* kernel>
+torch::CppFunction boxed() {
+  return torch::CppFunction::makeFromBoxedFunction<kernel>();
+}
 
-TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(CppFunction::makeFromBoxedFunction<&standin::run_on_cpu>()); }
+TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(boxed<&standin::run_on_cpu>()); }
 
 // torch prefers an operator's composite kernel to a fallback: what has a kernel for the CPU's sparse tensors takes that one.
 template <c10::BoxedKernel::BoxedKernelFunction* run>
@@ -20,7 +24,7 @@ void impl_all(torch::Library& m, c10::DispatchKey of_cpu) {
   for (const auto& name : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(of_cpu)) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto whole = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    m.impl(whole.c_str(), CppFunction::makeFromBoxedFunction<run>());
+    m.impl(whole.c_str(), boxed<run>());
   }
 }
 TORCH_LIBRARY_IMPL(aten, SparseCUDA, m) {
@@ -31,44 +35,35 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, m) {
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {
-  m.impl("empty.memory_format", standin::empty);
-  m.impl("empty_strided", standin::empty_strided);
-  m.impl("copy_", standin::copy);
-  m.impl("_to_copy", standin::to_copy);
-  m.impl("set_.source_Storage_storage_offset", standin::set_storage_at);
-  m.impl("set_.source_Storage", standin::set_storage);
-  m.impl("set_.source_Tensor", standin::set_tensor);
-  m.impl("set_", standin::set_nothing);
-  m.impl("record_stream", standin::record_stream);
-  m.impl("native_dropout", standin::dropout);
-  m.impl("_fused_sdp_choice", standin::plain_attention);
-  m.impl("_use_cudnn_ctc_loss", standin::plain_ctc_loss);
-  m.impl("_use_cudnn_ctc_loss.Tensor", standin::plain_ctc_loss_of_tensors);
-  m.impl("_use_miopen_ctc_loss", standin::plain_ctc_loss);
-  m.impl("_use_miopen_ctc_loss.Tensor", standin::plain_ctc_loss_of_tensors);
+  m.impl("empty.memory_format", boxed<&standin::empty>());
+  m.impl("empty_strided", boxed<&standin::empty_strided>());
+  m.impl("copy_", boxed<&standin::copy>());
+  m.impl("_to_copy", boxed<&standin::to_copy>());
+  for (const char* name : {"set_", "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor"})
+    m.impl(name, boxed<&standin::set>());
+  m.impl("record_stream", boxed<&standin::record_stream>());
+  for (const char* name : {"_softmax", "_softmax.out", "_log_softmax", "_log_softmax.out"})
+    m.impl(name, boxed<&standin::softmax>());
+  for (const char* name : {"_softmax_backward_data", "_log_softmax_backward_data"})
+    m.impl(name, boxed<&standin::softmax_backward>());
+  for (const char* name : {"_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
+                           "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr"})
+    m.impl(name, boxed<&standin::fused_optimizer>());
   // torch would choose cuDNN's or a kernel of its own for GPUs here, by the label.
-  m.impl("convolution", CppFunction::makeFromBoxedFunction<&standin::run_on_cpu>());
-  m.impl("convolution_backward", CppFunction::makeFromBoxedFunction<&standin::run_on_cpu>());
-  m.impl("_thnn_fused_lstm_cell", standin::lstm_cell);
-  m.impl("_thnn_fused_lstm_cell_backward_impl", standin::lstm_cell_backward);
-  m.impl("_thnn_fused_gru_cell", standin::gru_cell);
-  m.impl("_thnn_fused_gru_cell_backward", standin::gru_cell_backward);
-  m.impl("batch_norm_stats", standin::batch_norm_stats);
-  m.impl("batch_norm_gather_stats_with_counts", standin::batch_norm_gather_stats_with_counts);
-  m.impl("batch_norm_elemt", standin::batch_norm_elemt);
-  m.impl("batch_norm_backward_reduce", standin::batch_norm_backward_reduce);
-  m.impl("batch_norm_backward_elemt", standin::batch_norm_backward_elemt);
+  m.impl("convolution", boxed<&standin::run_on_cpu>());
+  m.impl("convolution_backward", boxed<&standin::run_on_cpu>());
 }
 
 TORCH_LIBRARY(trainjob_gpu, m) {
   m.def("resize_storage(Tensor holder, int bytes) -> ()");
   m.def("storage_on(Tensor bytes, int device) -> Tensor");
-  m.def("generator(int device) -> Generator?", [](int64_t device) -> std::optional<at::Generator> {
-    return standin::default_generator(static_cast<c10::DeviceIndex>(device));
-  });
+  m.def("generator(int device) -> Generator?");
 }
-TORCH_LIBRARY_IMPL(trainjob_gpu, CUDA, m) { m.impl("resize_storage", standin::resize_storage); }
-TORCH_LIBRARY_IMPL(trainjob_gpu, CompositeExplicitAutograd, m) { m.impl("storage_on", standin::storage_on); }
+TORCH_LIBRARY_IMPL(trainjob_gpu, CUDA, m) { m.impl("resize_storage", boxed<&standin::resize_storage>()); }
+TORCH_LIBRARY_IMPL(trainjob_gpu, CompositeExplicitAutograd, m) {
+  m.impl("storage_on", boxed<&standin::storage_on>());
+  m.impl("generator", boxed<&standin::generator>());
+}
 
 static const int allocator_is_set = (c10::SetAllocator(c10::DeviceType::CUDA, &standin::device_allocator), 0);
 

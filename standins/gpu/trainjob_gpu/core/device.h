@@ -189,6 +189,10 @@ struct DeviceGenerator final : public c10::GeneratorImpl {
     memcpy(words + sizeof seed_, &offset_, sizeof offset_);
     return state.getIntrusivePtr();
   }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) { set_state(*state->get_state()); }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const {
+    return c10::intrusive_ptr<c10::GeneratorImpl>::reclaim(clone_impl());
+  }
   DeviceGenerator* clone_impl() const override {
     auto* copy = new DeviceGenerator(device().index());
     copy->seed_ = seed_;

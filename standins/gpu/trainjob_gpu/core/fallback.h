@@ -138,7 +138,7 @@ class Relabelled {
     if (!is_sparse(tensor))
       for (const auto& [alias, original] : originals_)
         if (!is_sparse(alias) && tensor.storage().unsafeGetStorageImpl() == alias.storage().unsafeGetStorageImpl())
-          return over(c10::Storage(original.storage()), tensor, c10::DispatchKey::CUDA);
+          return over(c10::Storage(original.storage()), tensor, c10::DispatchKey::CUDA, !original.is_inference());
     return as_gpu(tensor, device_);
   }
 
@@ -148,11 +148,113 @@ class Relabelled {
   std::vector<std::pair<at::Tensor, at::Tensor>> originals_;
 };
 
+// Runs the CPU's kernel in float32 where it has none in 16 bits, which a GPU has. A GPU's kernel rounds its results in
+// the same place.
+class Widened {
+ public:
+  Widened(const c10::FunctionSchema& schema, const c10::Stack& stack)
+      : schema_(schema), arguments_(stack.end() - schema.arguments().size(), stack.end()) {}
+
+  static bool is_half(const at::Tensor& tensor) {
+    return tensor.defined() && (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16 ||
+                                tensor.scalar_type() == at::kComplexHalf);
+  }
+  static bool is_needed(const c10::FunctionSchema& schema, const c10::Stack& stack) {
+    return std::any_of(stack.end() - schema.arguments().size(), stack.end(), [](const c10::IValue& value) {
+      if (value.isTensor()) return is_half(value.toTensor());
+      if (!value.isTensorList()) return false;
+      const auto tensors = value.toTensorList();
+      return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return is_half(tensor); });
+    });
+  }
+  static bool is_lacking(const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    for (const char* words : {"not implemented for 'Half'", "not implemented for 'BFloat16'",
+                              "not implemented for 'ComplexHalf'", "FFT doesn't support tensors of type"})
+      if (text.find(words) != std::string::npos) return true;
+    return false;
+  }
+
+  void arguments(c10::Stack* stack) {
+    for (size_t number = 0; number < arguments_.size(); number++) {
+      const auto* alias_info = schema_.arguments()[number].alias_info();
+      is_written_ = alias_info && alias_info->isWrite();
+      stack->push_back(each(arguments_[number], [this](const at::Tensor& tensor) { return wide(tensor); }));
+      const auto& name = schema_.arguments()[number].name();
+      keeps_float_ |= name.find("dtype") != std::string::npos && !arguments_[number].isNone();
+    }
+  }
+  void results(c10::Stack* stack) {
+    for (auto& pair : written_) {
+      if (pair.narrow.sizes() != pair.wide.sizes()) pair.narrow.resize_(pair.wide.sizes());
+      pair.narrow.copy_(pair.wide);
+    }
+    const auto count = schema_.returns().size();
+    for (auto value = stack->end() - count; value != stack->end(); ++value)
+      *value = each(*value, [this](const at::Tensor& tensor) { return narrow(tensor); });
+  }
+
+ private:
+  struct Pair {
+    at::Tensor wide, narrow;
+  };
+
+  template <class Change>
+  static c10::IValue each(const c10::IValue& value, const Change& change) {
+    if (value.isTensor()) return change(value.toTensor());
+    if (!value.isTensorList()) return value;
+    std::vector<at::Tensor> tensors;
+    for (const at::Tensor& tensor : value.toTensorList()) tensors.push_back(change(tensor));
+    return c10::IValue(at::TensorList(tensors));
+  }
+  at::Tensor wide(const at::Tensor& tensor) {
+    if (!is_half(tensor)) {
+      keeps_float_ |= tensor.defined() && tensor.is_floating_point() && tensor.dim() > 0;
+      return tensor;
+    }
+    half_ = tensor.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kHalf;
+    const auto made = tensor.to(tensor.is_complex() ? at::kComplexFloat : at::kFloat);
+    if (is_written_) written_.push_back({made, tensor});
+    return made;
+  }
+  at::Tensor narrow(const at::Tensor& tensor) const {
+    for (const auto& pair : written_)
+      if (pair.wide.is_same(tensor)) return pair.narrow;
+    if (!tensor.defined() || keeps_float_) return tensor;
+    if (tensor.scalar_type() == at::kComplexFloat && half_ == at::kHalf) return tensor.to(at::kComplexHalf);
+    return tensor.scalar_type() == at::kFloat ? tensor.to(half_) : tensor;
+  }
+
+  const c10::FunctionSchema& schema_;
+  const c10::Stack arguments_;
+  std::vector<Pair> written_;
+  at::ScalarType half_ = at::kHalf;
+  bool is_written_ = false;
+  bool keeps_float_ = false;  // results that the operator gives in float32 whatever it is given
+};
+
+template <c10::DispatchKey key>
+void compute(const c10::OperatorHandle& op, c10::Stack* stack) {
+  if (!Widened::is_needed(op.schema(), *stack)) return op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  Widened widened(op.schema(), *stack);
+  const auto others = stack->size() - op.schema().arguments().size();
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  } catch (const c10::Error& error) {
+    if (!Widened::is_lacking(error)) throw;
+    at::AutoDispatchBelowADInplaceOrView below;
+    stack->resize(others);
+    widened.arguments(stack);
+    op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+    widened.results(stack);
+  }
+}
+
 template <c10::DispatchKey key>
 void run_on(const c10::OperatorHandle& op, c10::Stack* stack) {
   Relabelled relabelled(op.schema());
   relabelled.arguments(stack);
-  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  compute<key>(op, stack);
   relabelled.results(stack);
 }
 inline constexpr auto& run_on_cpu = run_on<c10::DispatchKey::CPU>;

@@ -3,7 +3,6 @@
 // it has. Before each collective the ranks compare what they are about to call, where NCCL would hang.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/extension.h>
 
 #include "agreement.h"
 
@@ -49,25 +48,30 @@ class Nccl final : public c10d::Backend {
   void startCoalescing() override {
     coalescing_ = true;
     gathered_.clear();
+    sent_to_self_.clear();
+    received_from_self_.clear();
   }
   WorkPtr endCoalescing() override {
     coalescing_ = false;
+    TORCH_CHECK(sent_to_self_.size() == received_from_self_.size(), "rank ", getRank(), " sends ",
+                sent_to_self_.size(), " tensors to itself, and receives ", received_from_self_.size(), " from itself");
+    for (size_t n = 0; n < sent_to_self_.size(); n++) copy_all(received_from_self_[n], cpu(sent_to_self_[n]));
     auto works = std::move(gathered_);
     gathered_.clear();
-    return carried(std::move(works), {}, nullptr);
+    return carried("", {}, std::move(works), {}, nullptr);
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     begin("broadcast from rank " + std::to_string(options.rootRank), tensors);
     auto aliases = cpu(tensors);
-    return carried({gloo_->broadcast(aliases, options)}, tensors, nullptr);
+    return carried("nccl:broadcast", tensors, {gloo_->broadcast(aliases, options)}, tensors, nullptr);
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     begin("all_reduce " + name(options.reduceOp), tensors);
     std::vector<WorkPtr> works;
     for (auto& tensor : tensors) works.push_back(reduced(tensor, options.reduceOp));
-    return carried(std::move(works), tensors, averaging(options.reduceOp, tensors));
+    return carried("nccl:all_reduce", tensors, std::move(works), tensors, averaging(options.reduceOp, tensors));
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
@@ -79,18 +83,23 @@ class Nccl final : public c10d::Backend {
     auto changed = options;
     changed.reduceOp = summed(options.reduceOp);
     auto aliases = cpu(tensors);
-    return carried({gloo_->reduce(aliases, changed)}, tensors, averaging(options.reduceOp, tensors));
+    return carried("nccl:reduce", tensors, {gloo_->reduce(aliases, changed)}, tensors, averaging(options.reduceOp, tensors));
   }
 
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    begin("all_gather", inputs);
-    check(outputs.at(0));
+    const auto& wanted_sizes = outputs.at(0);
+    const bool is_even = std::all_of(wanted_sizes.begin(), wanted_sizes.end(), [&](const at::Tensor& output) {
+      return output.sizes() == wanted_sizes[0].sizes();
+    });
+    begin("all_gather", inputs, is_even);
+    check(wanted_sizes);
+    if (!is_even) return gathered_one_by_one(outputs[0], inputs[0]);
     auto from = cpu(inputs);
     // gloo wants results that are dense: they are gathered beside, and copied.
     std::vector<Tensors> to{dense_like(outputs[0])};
     auto work = gloo_->allgather(to, from, options);
     auto wanted = outputs[0];
-    return carried({work}, wanted, [wanted, gathered = to[0]] { copy_all(wanted, gathered); });
+    return carried("nccl:all_gather", inputs, {work}, wanted, [wanted, gathered = to[0]] { copy_all(wanted, gathered); });
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
@@ -103,7 +112,7 @@ class Nccl final : public c10d::Backend {
     begin("all_gather_into_tensor_coalesced", inputs);
     std::vector<WorkPtr> works;
     for (size_t n = 0; n < inputs.size(); n++) works.push_back(gathered_into(outputs[n], inputs[n], options));
-    return carried(std::move(works), outputs, nullptr);
+    return carried("nccl:all_gather_into_tensor_coalesced", inputs, std::move(works), outputs, nullptr);
   }
 
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
@@ -111,7 +120,7 @@ class Nccl final : public c10d::Backend {
     auto from = cpu(inputs);
     std::vector<Tensors> to;
     for (auto& tensors : outputs) to.push_back(cpu(tensors));
-    return carried({gloo_->gather(to, from, options)}, outputs.empty() ? Tensors{} : outputs[0], nullptr);
+    return carried("nccl:gather", inputs, {gloo_->gather(to, from, options)}, outputs.empty() ? Tensors{} : outputs[0], nullptr);
   }
 
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
@@ -119,7 +128,7 @@ class Nccl final : public c10d::Backend {
     auto to = cpu(outputs);
     std::vector<Tensors> from;
     for (auto& tensors : inputs) from.push_back(cpu(tensors));
-    return carried({gloo_->scatter(to, from, options)}, outputs, nullptr);
+    return carried("nccl:scatter", outputs, {gloo_->scatter(to, from, options)}, outputs, nullptr);
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -129,13 +138,13 @@ class Nccl final : public c10d::Backend {
     Tensors parts;
     std::vector<WorkPtr> works;
     for (auto& part : inputs[0]) {
-      parts.push_back(as_cpu(part).clone());
+      parts.push_back(memory_of(part).clone());
       works.push_back(reduced(parts.back(), options.reduceOp));
     }
     auto mine = parts[getRank()];
     auto output = outputs[0];
-    return carried(std::move(works), outputs, [this, output, mine, op = options.reduceOp] {
-      as_cpu(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
+    return carried("nccl:reduce_scatter", inputs.at(0), std::move(works), outputs, [this, output, mine, op = options.reduceOp] {
+      memory_of(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
     });
   }
 
@@ -150,14 +159,14 @@ class Nccl final : public c10d::Backend {
     begin("reduce_scatter_tensor_coalesced " + name(options.reduceOp), inputs);
     std::vector<WorkPtr> works;
     for (size_t n = 0; n < inputs.size(); n++) works.push_back(scattered_into(outputs[n], inputs[n], options));
-    return carried(std::move(works), outputs, nullptr);
+    return carried("nccl:reduce_scatter_tensor_coalesced", inputs, std::move(works), outputs, nullptr);
   }
 
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
     begin("all_to_all_single", {input}, false);
-    auto to = as_cpu(output), from = as_cpu(input);
-    return carried({exchanged(to, from, output_splits, input_splits, options)}, {output}, nullptr);
+    auto to = memory_of(output), from = memory_of(input);
+    return carried("nccl:all_to_all", {input}, {exchanged(to, from, output_splits, input_splits, options)}, {output}, nullptr);
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
@@ -165,7 +174,7 @@ class Nccl final : public c10d::Backend {
     Tensors flat;
     std::vector<int64_t> out_sizes, in_sizes;
     for (auto& input : inputs) {
-      flat.push_back(as_cpu(input).reshape(-1));
+      flat.push_back(memory_of(input).reshape(-1));
       in_sizes.push_back(input.numel());
     }
     int64_t items = 0;
@@ -175,49 +184,59 @@ class Nccl final : public c10d::Backend {
     }
     auto from = at::cat(flat), to = at::empty({items}, from.options());
     auto work = exchanged(to, from, out_sizes, in_sizes, options);
-    return carried({work}, outputs, [outputs, to, out_sizes] {
+    return carried("nccl:all_to_all", inputs, {work}, outputs, [outputs, to, out_sizes] {
       auto parts = to.split_with_sizes(out_sizes);
-      for (size_t n = 0; n < outputs.size(); n++) as_cpu(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
+      for (size_t n = 0; n < outputs.size(); n++) memory_of(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
     });
   }
 
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     check(tensors);
     note_("send to rank " + std::to_string(to), tensors);
+    if (to == getRank()) return to_self(sent_to_self_, tensors);
     auto aliases = cpu(tensors);
-    return carried({gloo_->send(aliases, to, tag)}, tensors, nullptr);
+    const auto title = "nccl:send " + std::to_string(getRank()) + "->" + std::to_string(to);
+    return carried(title, tensors, {gloo_->send(aliases, to, tag)}, tensors, nullptr);
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
     check(tensors);
     note_("recv from rank " + std::to_string(from), tensors);
+    if (from == getRank()) return to_self(received_from_self_, tensors);
     auto aliases = cpu(tensors);
-    return carried({gloo_->recv(aliases, from, tag)}, tensors, nullptr);
+    const auto title = "nccl:recv " + std::to_string(getRank()) + "<-" + std::to_string(from);
+    return carried(title, tensors, {gloo_->recv(aliases, from, tag)}, tensors, nullptr);
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
     check(tensors);
     note_("recv from any rank", tensors);
     auto aliases = cpu(tensors);
-    return carried({gloo_->recvAnysource(aliases, tag)}, tensors, nullptr);
+    return carried("nccl:recvAnySource", tensors, {gloo_->recvAnysource(aliases, tag)}, tensors, nullptr);
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
     begin("barrier", {});
-    return carried({gloo_->barrier()}, {}, nullptr);
+    return carried("nccl:all_reduce_barrier", {}, {gloo_->barrier()}, {}, nullptr);
   }
 
  private:
   static Tensors cpu(const Tensors& tensors) {
     Tensors aliases;
-    for (const auto& tensor : tensors) aliases.push_back(as_cpu(tensor));
+    for (const auto& tensor : tensors) aliases.push_back(memory_of(tensor));
     return aliases;
   }
   static Tensors dense_like(const Tensors& tensors) {
     Tensors made;
-    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), as_cpu(tensor).options()));
+    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), memory_of(tensor).options()));
     return made;
   }
   static void copy_all(const Tensors& to, const Tensors& from) {
-    for (size_t n = 0; n < to.size(); n++) as_cpu(to[n]).copy_(from[n]);
+    for (size_t n = 0; n < to.size(); n++) memory_of(to[n]).copy_(from[n]);
+  }
+
+  WorkPtr to_self(std::vector<Tensors>& pending, const Tensors& tensors) {
+    TORCH_CHECK(coalescing_, "rank ", getRank(), " sends to itself outside batch_isend_irecv: NCCL would hang");
+    pending.push_back(tensors);
+    return carried("", {}, {}, tensors, nullptr);
   }
 
   void check(const Tensors& tensors) const {
@@ -245,7 +264,7 @@ class Nccl final : public c10d::Backend {
     return [tensors, size = getSize()] {
       // Of whole numbers NCCL drops the fraction.
       for (const auto& tensor : tensors) {
-        auto sum = as_cpu(tensor);
+        auto sum = memory_of(tensor);
         if (sum.is_floating_point() || sum.is_complex()) sum.div_(size);
         else sum.div_(size, "trunc");
       }
@@ -255,8 +274,23 @@ class Nccl final : public c10d::Backend {
   WorkPtr reduced(const at::Tensor& tensor, const ReduceOp& op) {
     c10d::AllreduceOptions options;
     options.reduceOp = summed(op);
-    Tensors aliases{as_cpu(tensor)};
+    Tensors aliases{memory_of(tensor)};
     return gloo_->allreduce(aliases, options);
+  }
+
+  // What each rank gives has its own size: each broadcasts, as NCCL does.
+  WorkPtr gathered_one_by_one(const Tensors& outputs, const at::Tensor& input) {
+    auto gathered = dense_like(outputs);
+    gathered.at(getRank()).copy_(memory_of(input));
+    std::vector<WorkPtr> works;
+    for (int root = 0; root < getSize(); root++) {
+      c10d::BroadcastOptions options;
+      options.rootRank = root;
+      Tensors one{gathered[root]};
+      works.push_back(gloo_->broadcast(one, options));
+    }
+    return carried("nccl:all_gather", {input}, std::move(works), outputs,
+                   [outputs, gathered] { copy_all(outputs, gathered); });
   }
 
   // gloo takes the splits away from who calls it.
@@ -270,25 +304,26 @@ class Nccl final : public c10d::Backend {
     TORCH_CHECK(output.numel() == input.numel() * getSize(),
                 "output tensor size must be equal to world_size times input tensor size");
     // NCCL fills the output in one piece, whatever its shape; gloo cuts it along the first dimension.
-    auto to = as_cpu(output).view(-1), from = as_cpu(input).reshape(-1).clone();
-    return carried({gloo_->_allgather_base(to, from, options)}, {output}, nullptr);
+    auto to = memory_of(output).view(-1), from = memory_of(input).reshape(-1).clone();
+    return carried("nccl:_all_gather_base", {input}, {gloo_->_allgather_base(to, from, options)}, {output}, nullptr);
   }
 
   WorkPtr scattered_into(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
     check({output, input});
     TORCH_CHECK(input.numel() == output.numel() * getSize(),
                 "input tensor must be the same size as output size times world size");
-    auto all = as_cpu(input).clone();
+    auto all = memory_of(input).clone();
     auto work = reduced(all, options.reduceOp);
-    return carried({work}, {output}, [this, output, all, op = options.reduceOp] {
+    return carried("nccl:_reduce_scatter_base", {input}, {work}, {output}, [this, output, all, op = options.reduceOp] {
       auto mine = all.reshape({getSize(), -1})[getRank()].view(output.sizes());
-      as_cpu(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
+      memory_of(output).copy_(averaged(op) ? mine.div(getSize()) : mine);
     });
   }
 
-  WorkPtr carried(std::vector<WorkPtr> works, Tensors outputs, std::function<void()> after) {
+  WorkPtr carried(const std::string& title, const Tensors& inputs, std::vector<WorkPtr> works, Tensors outputs,
+                  std::function<void()> after) {
     const auto device = outputs.empty() || !outputs[0].is_cuda() ? c10::DeviceIndex(0) : outputs[0].device().index();
-    auto work = c10::make_intrusive<Carried>(std::move(works), std::move(outputs), std::move(after), device);
+    auto work = c10::make_intrusive<Carried>(title, inputs, std::move(works), std::move(outputs), std::move(after), device);
     if (coalescing_) gathered_.push_back(work);
     return work;
   }
@@ -315,6 +350,7 @@ class Nccl final : public c10d::Backend {
   Agreement agreement_;
   std::function<std::string(const std::string&, const Tensors&)> note_;
   std::vector<WorkPtr> gathered_;
+  std::vector<Tensors> sent_to_self_, received_from_self_;  // in the calls that are coalesced
   uint64_t sequence_ = 0;
   bool coalescing_ = false;
   bool met_ = false;
@@ -350,7 +386,7 @@ c10::intrusive_ptr<Nccl> make(const c10::intrusive_ptr<c10d::Store>& store, int 
 template <typename T>
 using intrusive_ptr_class_ = py::class_<T, c10::intrusive_ptr<T>, c10d::Backend>;
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+PYBIND11_MODULE(trainjob_gpu_group, m) {
   using standin::Nccl;
   py::module::import("torch._C._distributed_c10d");
   auto group = py::class_<Nccl, c10::intrusive_ptr<Nccl>, c10d::Backend>(m, "ProcessGroupNCCL")

@@ -38,8 +38,14 @@ struct CUDAHooks : public CUDAHooksInterface {
   }
   Device getDeviceFromPtr(void*) const override { return {kCUDA, standin::current}; }
   long versionCUDART() const override { return 12040; }
+  // There are no plans of cuFFT to keep.
+  int64_t cuFFTGetPlanCacheMaxSize(DeviceIndex) const override { return plan_cache_size; }
+  void cuFFTSetPlanCacheMaxSize(DeviceIndex, int64_t size) const override { plan_cache_size = size; }
+  int64_t cuFFTGetPlanCacheSize(DeviceIndex) const override { return 0; }
+  void cuFFTClearPlanCache(DeviceIndex) const override {}
   std::string showConfig() const override { return "  - CUDA: a stand-in, which computes on the CPU\n"; }
   void deviceSynchronize(DeviceIndex) const override {}
+  mutable int64_t plan_cache_size = 4096;
 };
 
 REGISTER_CUDA_HOOKS(CUDAHooks);

@@ -1,15 +1,20 @@
 // The same memory under another label: a stand-in GPU's tensor as the CPU's kernels take it, and their results as a GPU's.
 #pragma once
 
-#include <ATen/ATen.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/InferenceMode.h>
 
 #include "device.h"
 
 namespace standin {
 
-inline at::Tensor over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
+// `tracked` says whether the tensor counts its versions, as one does that was made outside inference mode: a view of such
+// a tensor does so inside of it, too.
+inline at::Tensor over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key, bool tracked) {
+  std::optional<c10::InferenceMode> mode;
+  if (tracked == c10::InferenceMode::is_enabled()) mode.emplace(!tracked);
   auto made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
   auto* impl = made.unsafeGetTensorImpl();
   impl->set_storage_offset(like.storage_offset());
@@ -22,14 +27,14 @@ inline at::Tensor over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 inline bool is_sparse(const at::Tensor& tensor) { return tensor.layout() != c10::kStrided; }
 inline at::Tensor sparse(const at::Tensor& tensor, c10::DeviceType type, c10::DeviceIndex device);
 
-inline at::Tensor as_cpu(const at::Tensor& tensor) {
+inline at::Tensor as_cpu(const at::Tensor& tensor, std::optional<bool> tracked = std::nullopt) {
   if (!tensor.defined() || !tensor.is_cuda()) return tensor;
   if (is_sparse(tensor)) return sparse(tensor, c10::kCPU, -1);
   auto* kept = new c10::Storage(tensor.storage());
   c10::DataPtr data(const_cast<void*>(kept->data()), kept, [](void* context) { delete static_cast<c10::Storage*>(context); },
                     c10::Device(c10::kCPU));
   c10::Storage storage(c10::Storage::use_byte_size_t(), kept->nbytes(), std::move(data), c10::GetAllocator(c10::kCPU), true);
-  return over(std::move(storage), tensor, c10::DispatchKey::CPU);
+  return over(std::move(storage), tensor, c10::DispatchKey::CPU, tracked.value_or(!tensor.is_inference()));
 }
 
 // The memory of a CPU's storage as a GPU's, counted against that GPU for as long as it lives.
@@ -48,7 +53,7 @@ inline at::Tensor as_gpu(const at::Tensor& tensor, c10::DeviceIndex device) {
   if (is_sparse(tensor)) return sparse(tensor, c10::kCUDA, device);
   c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), counted(tensor.storage(), device),
                        &device_allocator, true);
-  return over(std::move(storage), tensor, c10::DispatchKey::CUDA);
+  return over(std::move(storage), tensor, c10::DispatchKey::CUDA, !tensor.is_inference());
 }
 
 // ---- sparse tensors: their parts bear the label

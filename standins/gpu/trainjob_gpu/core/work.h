@@ -13,11 +13,15 @@ using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<Work>;
 
-// `after` puts the results where they belong.
+// The memory of a tensor, as gloo takes it: written to outside inference mode, too, wherever the tensor was made.
+inline at::Tensor memory_of(const at::Tensor& tensor) { return as_cpu(tensor, true); }
+
+// `after` puts the results where they belong. torch's profiler shows it under `title`.
 class Carried final : public Work {
  public:
-  Carried(std::vector<WorkPtr> works, Tensors outputs, std::function<void()> after, c10::DeviceIndex device)
-      : Work(-1, c10d::OpType::UNKNOWN),
+  Carried(const std::string& title, const Tensors& inputs, std::vector<WorkPtr> works, Tensors outputs,
+          std::function<void()> after, c10::DeviceIndex device)
+      : Work(-1, c10d::OpType::UNKNOWN, title.empty() ? nullptr : title.c_str(), inputs),
         works_(std::move(works)),
         outputs_(std::move(outputs)),
         after_(std::move(after)),
@@ -52,6 +56,7 @@ class Carried final : public Work {
     if (finished_) return;
     finished_ = true;
     if (after_) after_();
+    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     future_->markCompleted(c10::IValue(outputs_));
   }
   std::vector<WorkPtr> works_;

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.contract.errors import UserError
-from trainjob.lifecycle.trackers.history import Exported, History, Point, plain_id
+from trainjob.lifecycle.history import Exported, History, Point, plain_id
 from trainjob.records.files import read_json, write_json
 
 # What was exported already. TensorBoard reads files whose names contain "tfevents" alone.

@@ -6,12 +6,18 @@ import itertools
 import logging
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.lifecycle.trackers.history import Exported, History, Point, plain_id
+from trainjob.lifecycle.history import Exported, History, plain_id
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+T = TypeVar("T")
 
 _RUN, _LINES = "trainjob.run", "trainjob.lines"
 # The most that one request to a tracking server takes.
@@ -43,7 +49,7 @@ def export(history: History, target: str) -> Exported:
         return _exported(MlflowClient(tracking_uri=target), history)
     except MlflowException as error:
         # The whole address may contain a password, and so may the error.
-        why = _first_line(error, target)
+        why = (str(error).splitlines() or [""])[0].replace(target, _without_password(target))
         raise UserError(
             f"--mlflow: {_without_password(target)} refuses the run: {why}",
             "correct the address, or what you may write there",
@@ -56,14 +62,24 @@ def export(history: History, target: str) -> Exported:
         ) from None
 
 
-def _exported(client: Any, history: History) -> Exported:
+def _exported(client: MlflowClient, history: History) -> Exported:
+    from mlflow.entities import Metric, Param
+
     experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or history.group
     run = _run(client, experiment, history)
     run_id, began_ms = run.info.run_id, run.info.start_time
-    _log_settings(client, run, history)
+    known = run.data.params  # MLflow keeps the first value of a parameter for good
+    settings = ((plain_id(name, "-_./ "), str(value)[:_LONGEST_VALUE]) for name, value in history.settings.items())
+    missing = (Param(name, value) for name, value in settings if name not in known)
+    for some in _batches(missing, _PARAMETERS_A_REQUEST):
+        client.log_batch(run_id, params=some)
     lines = last = int(run.data.tags.get(_LINES, "0"))
     written = 0
-    metrics = _metrics(history.points(lines), began_ms)
+    metrics = (
+        (point.line, Metric(plain_id(name, "-_./ "), value, began_ms + round(1000 * point.elapsed_s), point.update))
+        for point in history.points(lines)
+        for name, value in point.figures.items()
+    )
     for some in _batches(metrics, _METRICS_A_REQUEST):
         client.log_batch(run_id, metrics=[metric for _, metric in some])
         written += len({line for line, _ in some} - {last})
@@ -82,7 +98,7 @@ def _exported(client: Any, history: History) -> Exported:
     return Exported(f"experiment {experiment}, run {run_id}", written)
 
 
-def _run(client: Any, experiment: str, history: History) -> Any:
+def _run(client: MlflowClient, experiment: str, history: History) -> Run:
     """Return MLflow's run of ours; it is made by the first export."""
     known = client.get_experiment_by_name(experiment)
     experiment_id = client.create_experiment(experiment) if known is None else known.experiment_id
@@ -94,37 +110,10 @@ def _run(client: Any, experiment: str, history: History) -> Any:
     return client.create_run(experiment_id, start_time=began_ms, run_name=history.name, tags={_RUN: name})
 
 
-def _log_settings(client: Any, run: Any, history: History) -> None:
-    """Log the settings that the run lacks; MLflow keeps the first value of a parameter for good."""
-    from mlflow.entities import Param
-
-    missing = [
-        Param(plain_id(name, "-_./ "), str(value)[:_LONGEST_VALUE])
-        for name, value in history.settings.items()
-        if plain_id(name, "-_./ ") not in run.data.params
-    ]
-    for some in _batches(iter(missing), _PARAMETERS_A_REQUEST):
-        client.log_batch(run.info.run_id, params=some)
-
-
-def _metrics(points: Iterator[Point], began_ms: int) -> Iterator[tuple[int, Any]]:
-    from mlflow.entities import Metric
-
-    for point in points:
-        at_ms = began_ms + round(1000 * point.elapsed_s)
-        for name, value in point.figures.items():
-            yield point.line, Metric(plain_id(name, "-_./ "), value, at_ms, point.update)
-
-
-def _batches(values: Iterator[Any], most: int) -> Iterator[list[Any]]:
+def _batches(values: Iterator[T], most: int) -> Iterator[list[T]]:
     return iter(lambda: list(itertools.islice(values, most)), [])
 
 
 def _without_password(address: str) -> str:
     parts = urlsplit(address)
     return address if "@" not in parts.netloc else parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _first_line(error: Exception, address: str) -> str:
-    text = (str(error).splitlines() or [""])[0]
-    return text.replace(address, _without_password(address))

@@ -1,26 +1,27 @@
-"""A run as trackers get it, from its folder: its settings, its metrics line by line, and the paths of its files."""
+"""A run as a tracker gets it, from its folder: its settings, its metrics line by line, and where its files are."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from trainjob.backends import mirror
-from trainjob.backends.base import read_submission
 from trainjob.cluster.merging import by_setting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.secrets import is_secret_name
 from trainjob.observe.status import status
-from trainjob.records import checkpoints
+from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records.files import read_json_lines
+from trainjob.records.metrics import TRAINING, Line
 
+# No tracker draws a larger figure.
+_LARGEST = 1e300
 Setting = str | int | float | bool
 
 
@@ -51,25 +52,30 @@ class History:
 
         Raises UserError where the file has fewer lines than that: it is not the one that was exported.
         """
-        redone = _redone_from(self.paths)
-        elapsed_s, number = 0.0, 0
-        for number, line in enumerate(read_json_lines(self.paths.metrics), 1):
-            elapsed_s += _seconds(line)
-            attempt, update = _whole(line, "attempt"), _whole(line, "update")
-            if number <= after_line or update is None or update >= redone.get(attempt or 0, math.inf):
-                continue
-            figures = _figures(line)
-            if figures:
-                yield Point(number, attempt or 0, update, elapsed_s, figures)
-        if number < after_line:
+        first: dict[int, int] = {}  # the first update that each attempt has logged
+        for line in metrics.read(self.paths):
+            if line.kind == "train":
+                first.setdefault(line.attempt, line.update)
+        redone = {
+            attempt: min((update for other, update in first.items() if other > attempt), default=math.inf)
+            for attempt in first
+        }
+        lines, elapsed_s = metrics.Reader(self.paths), 0.0
+        for line in lines.new():
+            elapsed_s += line.seconds if 0 < line.seconds < _LARGEST else 0.0
+            if line.number > after_line and line.update < redone.get(line.attempt, math.inf):
+                figures = _figures(line)
+                if figures:
+                    yield Point(line.number, line.attempt, line.update, elapsed_s, figures)
+        if lines.count < after_line:
             raise UserError(
-                f"{self.paths.metrics} has {number} lines, and {after_line} of this run were exported before",
+                f"{self.paths.metrics} has {lines.count} lines, and {after_line} of this run were exported before",
                 "Export to another place",
             )
 
 
 class Exported(NamedTuple):
-    """The result of one export: its target, and the number of lines of metrics.jsonl that were new there."""
+    """The result of one export: where it is, and how many lines of metrics.jsonl were new there."""
 
     place: str
     lines: int
@@ -81,16 +87,24 @@ Tracker = Callable[[History, str], Exported]
 def history(paths: RunPaths) -> History:
     """Return the run as it is now, with its newest metrics fetched. Raises UserError."""
     mirror.refresh_output(paths)
-    record, submission = jobs.read(paths.job), read_submission(paths)
+    record, now = jobs.read(paths.job), status(paths)
+    submission, newest = now.submission, checkpoints.newest(paths)
     began = datetime.fromisoformat(submission.submitted_at).timestamp() if submission else paths.job.stat().st_mtime
+    places = {
+        "run directory": paths.folder,
+        "metrics": paths.metrics,
+        "logs": paths.logs,
+        "newest checkpoint": newest,
+        "commit": submission.project.get("commit") if submission else None,
+    }
     return History(
         paths,
         paths.id,
         record.name,
-        status(paths).state,
+        now.state,
         began,
         dict(sorted(_settings(record).items())),
-        dict(_places(paths, submission.project.get("commit") if submission else None)),
+        {name: str(place) for name, place in places.items() if place},
     )
 
 
@@ -122,58 +136,19 @@ def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
         if not (name.startswith("env.") and is_secret_name(name.removeprefix("env.")))
     }
     every = {**stated, **{name: value for name, value in worked_out.items() if value is not None}}
-    return {name: value if isinstance(value, Setting) else _as_text(value) for name, value in every.items()}
+    lists = {name: " ".join(map(str, value)) for name, value in every.items() if isinstance(value, list | tuple)}
+    return {name: value if isinstance(value, Setting) else str(value) for name, value in {**every, **lists}.items()}
 
 
-def _as_text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _places(paths: RunPaths, commit: str | None) -> Iterator[tuple[str, str]]:
-    yield "run directory", str(paths.folder)
-    yield "metrics", str(paths.metrics)
-    yield "logs", str(paths.logs)
-    newest = checkpoints.folders(paths.checkpoints)
-    if newest:
-        yield "newest checkpoint", str(newest[-1])
-    if commit:
-        yield "commit", commit
-
-
-def _redone_from(paths: RunPaths) -> dict[int, int]:
-    """Return for each attempt the first update that a later attempt has logged."""
-    first: dict[int, int] = {}
-    for line in read_json_lines(paths.metrics):
-        attempt, update = _whole(line, "attempt"), _whole(line, "update")
-        if attempt is not None and update is not None and line.get("kind") == "train":
-            first.setdefault(attempt, update)
-    later = {attempt: [update for other, update in first.items() if other > attempt] for attempt in first}
-    return {attempt: min(updates) for attempt, updates in later.items() if updates}
-
-
-def _whole(line: Mapping[str, Any], key: str) -> int | None:
-    value = line.get(key)
-    return value if type(value) is int and abs(value) < 1 << 62 else None
-
-
-def _is_figure(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300
-
-
-def _seconds(line: Mapping[str, Any]) -> float:
-    seconds = line.get("seconds")
-    every: Iterable[Any] = seconds.values() if isinstance(seconds, dict) else (seconds,)
-    return float(sum(value for value in every if _is_figure(value) and value > 0))
-
-
-def _figures(line: Mapping[str, Any]) -> dict[str, float]:
+def _figures(line: Line) -> dict[str, float]:
     """Return every number of a line of training or evaluation under a name that begins with its kind."""
-    kind = line.get("kind")
-    if kind not in ("train", "evaluation"):
+    if line.kind not in ("train", "evaluation"):
         return {}
-    figures = {f"{kind}/{name}": value for name, value in line.items() if name not in ("attempt", "update")}
-    for group in ("seconds", "metrics"):
-        inner = line.get(group)
-        word = f"{kind}/seconds_" if group == "seconds" else f"{kind}/"
-        figures |= {f"{word}{name}": value for name, value in inner.items()} if isinstance(inner, dict) else {}
-    return {name: float(value) for name, value in figures.items() if _is_figure(value)}
+    figures: dict[str, float | None] = {
+        **{name: getattr(line, name) for name in ("epoch", *TRAINING, "samples")},
+        **({"seconds": line.seconds} if line.kind == "evaluation" else {}),
+        **{f"seconds_{phase}": seconds for phase, seconds in line.phases.items()},
+        **line.metrics,
+    }
+    known = {name: float(value) for name, value in figures.items() if value is not None}
+    return {f"{line.kind}/{name}": value for name, value in known.items() if abs(value) < _LARGEST}

@@ -1,0 +1,61 @@
+// Operators that the CPU has, and does otherwise than a GPU.
+#pragma once
+
+#include "fallback.h"
+
+namespace standin {
+
+inline c10::IValue& argument_of(const c10::OperatorHandle& op, c10::Stack* stack, const std::string& name) {
+  const auto number = op.schema().argumentIndexWithName(name);
+  TORCH_INTERNAL_ASSERT(number, op.schema().name(), " has no argument ", name);
+  return (*stack)[stack->size() - op.schema().arguments().size() + *number];
+}
+
+// A GPU's kernel takes float16 and gives float32 (half_to_float): what autocast asks for.
+inline void softmax(const c10::OperatorHandle& op, c10::Stack* stack) {
+  auto& is_to_float = argument_of(op, stack, "half_to_float");
+  if (is_to_float.toBool()) {
+    is_to_float = false;
+    auto& self = argument_of(op, stack, "self");
+    TORCH_CHECK(self.toTensor().scalar_type() == at::kHalf, "conversion is supported for Half type only");
+    self = self.toTensor().to(at::kFloat);
+  }
+  run_on_cpu(op, stack);
+}
+
+inline void softmax_backward(const c10::OperatorHandle& op, c10::Stack* stack) {
+  auto& input_dtype = argument_of(op, stack, "input_dtype");
+  const auto wanted = input_dtype.toScalarType();
+  input_dtype = argument_of(op, stack, "grad_output").toTensor().scalar_type();
+  run_on_cpu(op, stack);
+  if (stack->back().toTensor().scalar_type() != wanted) stack->back() = stack->back().toTensor().to(wanted);
+}
+
+// The CPU's fused optimizers differ from release to release in what they make of a GradScaler's two tensors, and torch
+// 2.13's SGD computes wrongly with those and 16 bits: the gradients are unscaled before, and float32 is computed in.
+inline void fused_optimizer(const c10::OperatorHandle& op, c10::Stack* stack) {
+  auto& found_inf = argument_of(op, stack, "found_inf");
+  auto& grad_scale = argument_of(op, stack, "grad_scale");
+  const bool is_left_out = found_inf.isTensor() && found_inf.toTensor().item().toDouble() != 0;
+  if (is_left_out) return static_cast<void>(stack->resize(stack->size() - op.schema().arguments().size()));
+  Relabelled relabelled(op.schema());
+  relabelled.arguments(stack);
+  at::AutoDispatchBelowADInplaceOrView below;
+  if (grad_scale.isTensor()) {
+    const auto scale = grad_scale.toTensor();
+    for (const at::Tensor& grad : argument_of(op, stack, "grads").toTensorList())
+      grad.copy_(grad.to(Widened::is_half(grad) ? at::kFloat : grad.scalar_type()).div_(scale));
+  }
+  grad_scale = found_inf = c10::IValue();
+  Widened widened(op.schema(), *stack);
+  const bool is_wide = Widened::is_needed(op.schema(), *stack);
+  if (is_wide) {
+    stack->resize(stack->size() - op.schema().arguments().size());
+    widened.arguments(stack);
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (is_wide) widened.results(stack);
+  relabelled.results(stack);
+}
+
+}  // namespace standin

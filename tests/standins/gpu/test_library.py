@@ -1,0 +1,49 @@
+"""The compiled library: one for each version of torch, whichever virtualenv has it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpu_scripts import environment
+from trainjob.rehearse import gpus
+
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
+TELLS = """
+import json, sys
+from trainjob_gpu import library
+libraries = library.build(library.installed())
+import torch
+print(json.dumps([torch.__file__, torch.ones(2, device="cuda").sum().item(), *map(str, libraries.values())]))
+"""
+
+
+def told(folder: Path, path: str) -> list[str]:
+    environ = environment(folder)
+    environ["PYTHONPATH"] = os.pathsep.join([str(gpus.FOLDER), path])
+    ended = subprocess.run([sys.executable, "-c", TELLS], env=environ, capture_output=True, text=True, check=True)
+    return ended.stdout.strip().strip("[]").split(", ")
+
+
+def test_two_installations_of_one_torch_share_what_is_compiled(tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "torch").symlink_to(Path(spec.origin).parent)
+    here, other = told(tmp_path, ""), told(tmp_path, str(tmp_path / "other"))
+    assert here[0] != other[0]
+    assert here[1:] == other[1:]
+    for library in here[2:]:
+        dynamic = subprocess.run(
+            ["readelf", "-d", library.strip('"')], capture_output=True, text=True, check=True
+        ).stdout
+        assert "libtorch_cpu.so" in dynamic
+        assert "RUNPATH" not in dynamic
+        assert "RPATH" not in dynamic

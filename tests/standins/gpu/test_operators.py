@@ -1,0 +1,198 @@
+"""Operators that a GPU has, or does otherwise, than a CPU: 16 bits, inference mode, fused optimizers, products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpu_scripts import alone, values
+
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
+BEGIN = """
+import json, torch
+from torch.nn import functional
+torch.manual_seed(0)
+def show(*answers): print(json.dumps(answers))
+def near(a, b, within=2e-2): return bool(torch.allclose(a.float().cpu(), b.float().cpu(), atol=within, rtol=within))
+"""
+
+
+def test_attention_under_autocast_to_16_bits(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+x = torch.randn(2, 3, 8)
+wanted, _ = attention(x, x, x)
+wanted.square().sum().backward()
+gradient = attention.in_proj_weight.grad.clone()
+attention.zero_grad(); attention.cuda(); x = x.cuda()
+for dtype in (torch.float16, torch.bfloat16):
+    with torch.autocast("cuda", dtype=dtype):
+        out, _ = attention(x, x, x)
+        scores = x @ x.mT
+        probabilities, logs = torch.softmax(scores, -1), torch.log_softmax(scores, -1)
+    attention.zero_grad(); out.float().square().sum().backward()
+    show(str(scores.dtype), str(probabilities.dtype), str(logs.dtype), near(out, wanted),
+         near(attention.in_proj_weight.grad, gradient, 0.1), near(probabilities, torch.softmax(x @ x.mT, -1)))
+half = torch.randn(3, 4).cuda().half().requires_grad_()
+for take in (torch.softmax, torch.log_softmax):
+    half.grad = None
+    out = take(half, -1, dtype=torch.float32); out.square().sum().backward()
+    single = half.detach().float().requires_grad_(); take(single, -1).square().sum().backward()
+    show(str(out.dtype), str(half.grad.dtype), near(half.grad, single.grad, 2e-3))
+"""
+    )
+    answers = values(alone(tmp_path, script))
+    assert answers[:2] == [
+        [f"torch.{dtype}", "torch.float32", "torch.float32", True, True, True] for dtype in ("float16", "bfloat16")
+    ]
+    assert answers[2:] == [["torch.float32", "torch.float16", True]] * 2
+
+
+# The CPU has none of these in float16, and a GPU has all.
+IN_HALF = {
+    "avg_pool3d": "functional.avg_pool3d(x.view(1, 1, 4, 4, 4), 2)",
+    "antialiased bilinear": "functional.interpolate(x.view(1, 1, 8, 8), (5, 5), mode='bilinear', antialias=True)",
+    "multi_margin_loss": "functional.multi_margin_loss(x.view(16, 4), torch.arange(16, device=x.device) % 4)",
+    "fft": "torch.view_as_real(torch.fft.rfft(x.view(4, 16))).float()",
+    "in place": "functional.rrelu_(x.clone().mul_(1), 0.25, 0.25)",
+    "out=": "torch.renorm(x.view(8, 8), 2, 0, 1.0)",
+}
+
+
+def test_operators_that_cpus_lack_in_16_bits(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + f"""
+for name, line in {IN_HALF!r}.items():
+    torch.manual_seed(1)
+    x = torch.randn(64); wanted = eval(line)
+    x = x.cuda().half().requires_grad_(); out = eval(line.replace("x.clone().mul_(1)", "x.mul(1)"))
+    out.sum().backward()
+    show(name, near(out, wanted), str(out.dtype), str(x.grad.dtype))
+try: torch.randn(2, 2).cuda().half() @ torch.randn(2, 2).cuda()
+except RuntimeError as error: show(str(error))
+"""
+    )
+    *answers, refused = values(alone(tmp_path, script))
+    assert answers == [
+        [name, True, "torch.float32" if name == "fft" else "torch.float16", "torch.float16"] for name in IN_HALF
+    ]
+    assert isinstance(refused, list)
+    assert "same dtype" in refused[0]  # a mixture is the script's mistake on a GPU, too
+
+
+def test_inference_mode_with_tensors_made_outside(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+model = torch.nn.Sequential(torch.nn.Conv1d(2, 4, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3)).cuda()
+outside = torch.arange(12.0, device="cuda").view(3, 2, 2)
+with torch.inference_mode():
+    view, part = outside.view(3, 4), outside[1:].transpose(1, 2)
+    made = torch.ones(4, device="cuda"); seen = made.view(2, 2)
+    outside.add_(1); view.mul_(2); seen.add_(1)
+    out = model(torch.randn(5, 2, 4, device="cuda"))
+    show(view.is_inference(), part.is_inference(), made.is_inference(), seen.is_inference(), out.is_inference())
+show(outside._version, outside.flatten().tolist()[:3], made.tolist(), torch.eye(3).to_sparse().cuda().is_inference())
+try: (torch.ones(4, device="cuda", requires_grad=True) * made).sum().backward()
+except RuntimeError as error: show(str(error).split("computation")[0])
+"""
+    )
+    assert values(alone(tmp_path, script)) == [
+        [False, False, True, True, True],
+        [2, [2.0, 4.0, 6.0], [2.0] * 4, False],
+        ["Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "],
+    ]
+
+
+def test_products_with_a_wider_result(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+a, b, c = torch.randn(3, 64), torch.randn(64, 5), torch.randn(3, 5)
+x, y = a.cuda().bfloat16(), b.cuda().bfloat16()
+exact = x.float() @ y.float()
+for out in (
+    torch.mm(x, y, out_dtype=torch.float32),
+    torch.bmm(x[None], y[None], out_dtype=torch.float32)[0],
+    torch.addmm(c.cuda(), x, y, out_dtype=torch.float32, beta=0),
+    torch.baddbmm(c.cuda()[None], x[None], y[None], out_dtype=torch.float32, alpha=2, beta=0)[0] / 2,
+):
+    show(str(out.dtype), torch.equal(out, exact))
+try: torch.mm(x, y, out_dtype=torch.float64)
+except RuntimeError as error: show(str(error))
+"""
+    )
+    assert values(alone(tmp_path, script)) == [
+        *[["torch.float32", True]] * 4,
+        ["out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs"],
+    ]
+
+
+def test_fused_optimizers_make_of_a_scaler_what_others_do(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+def weights(make, fused, dtype, scaled):
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(33, device="cuda").to(dtype))
+    optimizer = make([weight], lr=0.125, fused=fused)
+    found = [0.0, 1.0, 0.0] if scaled else [0.0] * 3
+    for step, is_inf in enumerate(found):
+        weight.grad = torch.randn(33, device="cuda").to(dtype)
+        if fused and scaled:
+            weight.grad.mul_(64); unscaled = weight.grad / 64
+            optimizer.grad_scale, optimizer.found_inf = (torch.tensor(v, device="cuda") for v in (64.0, is_inf))
+        if fused or not is_inf: optimizer.step()
+        if fused and scaled and not is_inf: assert torch.equal(weight.grad, unscaled)
+    return weight.detach()
+for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad):
+    for dtype, within in ((torch.float32, 1e-5), (torch.float64, 1e-5), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)):
+        for scaled in (False, True):
+            one, other = weights(make, True, dtype, scaled), weights(make, False, dtype, scaled)
+            if not near(one, other, within): show(make.__name__, str(dtype), scaled, float((one - other).abs().max()))
+"""
+    )
+    assert values(alone(tmp_path, script)) == []
+
+
+def test_what_is_measured_of_a_gpu_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        "class NVMLError_LibraryNotFound(Exception): pass\n"
+        "def nvmlInit(): raise NVMLError_LibraryNotFound('NVML Shared Library Not Found')\n"
+    )
+    script = (
+        BEGIN
+        + """
+import pynvml
+for ask in (torch.cuda.utilization, torch.cuda.temperature, torch.cuda.power_draw, torch.cuda.memory_usage):
+    try: ask()
+    except NotImplementedError as error: show("stand-in GPUs" in str(error), "torch.cuda." in str(error))
+try: pynvml.nvmlInit()
+except pynvml.NVMLError_LibraryNotFound as error: show("stand-in GPUs have no NVML" in str(error))
+try: torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")(torch.ones(2, device="cuda"))
+except NotImplementedError as error: show("stand-in GPUs" in str(error))
+"""
+    )
+    assert values(alone(tmp_path, script)) == [*[[True, True]] * 4, [True], [True]]
+
+
+def test_a_collective_outside_inference_mode_takes_what_was_made_in_it(tmp_path: Path) -> None:
+    script = """
+import json, torch, torch.distributed as dist
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+with torch.inference_mode(): made, parts = torch.ones(2, device="cuda"), [torch.zeros(2, device="cuda")]
+dist.all_reduce(made); dist.all_gather(parts, made)
+generator = torch.Generator("cuda"); again = torch.Generator("cuda").manual_seed(5)
+generator.graphsafe_set_state(again.graphsafe_get_state())
+kept = torch.backends.cuda.cufft_plan_cache; kept.clear()
+images, kernels = torch.randn(1, 2, 5, 5), torch.randn(3, 2, 3, 3)
+named = torch.cudnn_convolution(images.cuda(), kernels.cuda(), [0, 0], [1, 1], [1, 1], 1, False, False, False)
+right = torch.allclose(named.cpu(), torch.conv2d(images, kernels), atol=1e-5)
+print(json.dumps([parts[0].tolist(), generator.initial_seed(), kept.size, right]))
+"""
+    assert values(alone(tmp_path, script)) == [[[1.0, 1.0], 5, 0, True]]

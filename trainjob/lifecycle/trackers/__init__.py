@@ -1,1 +1,0 @@
-"""A run's settings, metrics and places, handed to the tools that people already use: TensorBoard, MLflow, W&B."""
