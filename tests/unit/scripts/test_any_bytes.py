@@ -54,3 +54,7 @@ def test_any_pieces_of_shell(pieces: list[str]) -> None:
 )
 def test_depth_and_growth(text: str) -> None:
     assert diagnosed(text.encode())
+
+
+def test_a_host_list_that_slurm_would_not_take_is_no_crash() -> None:
+    assert diagnosed(b"#!/bin/bash\n#SBATCH -w n[1-\n#SBATCH --nodelist=n[1-[\nsrun hostname\n")

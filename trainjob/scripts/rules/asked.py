@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from trainjob.cluster import slurm_text
-from trainjob.contract.errors import UserError
 from trainjob.scripts.finding import Finding
 from trainjob.scripts.script import Script
 
@@ -107,7 +106,7 @@ def nodes_by_name(script: Script) -> Iterator[Finding]:
         return
     try:
         named = len(slurm_text.expand(listed))
-    except UserError:
+    except slurm_text.HostlistError:
         return
     if script.request.nodes is not None and named > script.request.nodes:
         yield Finding(
