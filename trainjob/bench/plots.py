@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError("a plot needs matplotlib", "pip install 'trainjob[report]'") from None
+        raise UserError("a plot needs matplotlib", package.install_command("report")) from None
     return Figure(figsize=(6, 4), layout="constrained")
 
 

@@ -128,7 +128,7 @@ def torch(context: Context) -> Iterator[Problem]:
     if context.request.job.command:
         return
     python = requirements.interpreter_of(context.request)
-    cure = f"Install it there (pip install 'trainjob[train]'), or name another interpreter ({context.interpreter_key})"
+    cure = f"Install it there (pip install torch numpy tqdm), or name another interpreter ({context.interpreter_key})"
     where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
     if where:
         yield Problem("torch", f"{python} on {where} has no torch, which a task needs", cure)

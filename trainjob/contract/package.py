@@ -23,6 +23,31 @@ def companion(name: str) -> Path:
     return inside if inside.is_dir() else folder().parent / name
 
 
+def install_command(extra: str) -> str:
+    """Return the command line that adds an extra to the installation that is running, by the program that made it.
+
+    trainjob is on no index, so the line names the clone or the wheel from which it was installed (PEP 610).
+    """
+    import json
+    import shlex
+    import sys
+    from importlib import metadata
+    from urllib.parse import unquote, urlparse
+
+    try:
+        source = json.loads(metadata.distribution("trainjob").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        source = {}
+    path = unquote(urlparse(source.get("url", "")).path) or str(folder().parent)
+    with_extra = "%s[%s]" % (path, extra)
+    if Path(sys.prefix, "uv-receipt.toml").exists():
+        return shlex.join(["uv", "tool", "install", "trainjob[%s] @ %s" % (extra, path)])
+    if Path(sys.prefix, "pipx_metadata.json").exists():
+        return shlex.join(["pipx", "install", "--force", with_extra])
+    editable = ["-e"] if source.get("dir_info", {}).get("editable") else []
+    return shlex.join([sys.executable, "-m", "pip", "install", *editable, with_extra])
+
+
 @lru_cache(maxsize=None)
 def program(caller: str, name: str) -> str:
     """Return the program `name` beside the module file `caller`: `package.program(__file__, "probe.sh")`.

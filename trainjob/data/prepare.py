@@ -149,5 +149,5 @@ def _write(folder: Path, fill: Callable[[Path], Manifest], replace: bool) -> Non
             raise
         raise UserError(
             "preparing %s needs numpy, which %s does not have" % (folder.name, sys.executable),
-            "pip install 'trainjob[train]'",
+            "%s -m pip install numpy" % sys.executable,
         ) from None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from trainjob.contract import states
+from trainjob.contract import package, states
 from trainjob.contract.errors import UserError
 from trainjob.lifecycle.history import Exported, History, plain_id
 
@@ -40,7 +40,7 @@ def export(history: History, target: str) -> Exported:
         from mlflow.exceptions import MlflowException
     except ImportError:
         raise UserError(
-            "--mlflow needs the package mlflow", "pip install 'trainjob[mlflow]'", "missing-package"
+            "--mlflow needs the package mlflow", package.install_command("mlflow"), "missing-package"
         ) from None
     # A new store tells about each of its tables.
     for name in ("alembic", "mlflow"):
@@ -57,7 +57,7 @@ def export(history: History, target: str) -> Exported:
     except ImportError as error:
         raise UserError(
             f"--mlflow {_without_password(target)} needs the package {error.name}",
-            "pip install 'trainjob[mlflow]'",
+            package.install_command("mlflow"),
             "missing-package",
         ) from None
 

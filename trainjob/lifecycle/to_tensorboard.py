@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.lifecycle.history import Exported, History, Point, plain_id
 from trainjob.records.files import read_json, write_json
@@ -54,7 +55,7 @@ class _Events:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError:
             raise UserError(
-                "--tensorboard needs the package tensorboard", "pip install 'trainjob[tensorboard]'", "missing-package"
+                "--tensorboard needs the package tensorboard", package.install_command("tensorboard"), "missing-package"
             ) from None
         self._events, self._summaries, self._open = event_pb2, summary_pb2, EventFileWriter
         self._folder, self._began_at_s = folder, began_at_s

@@ -105,7 +105,7 @@ def provision(inventory: Inventory, request: ProvisionRequest, say: Callable[[Ev
     outcome = ProvisionOutcome(hosts_of(inventory, request.limit), verdict_expected=ends_with_verdict)
     program = shutil.which("ansible-playbook", path=process.search_path())
     if program is None:
-        raise UserError("ansible-playbook is not installed", "pip install 'trainjob[provision]'")
+        raise UserError("ansible-playbook is not installed", package.install_command("provision"))
     with tempfile.TemporaryDirectory(prefix="trainjob-provision-") as name:
         hosts_file, verdict = Path(name) / "inventory.json", Path(name) / "verdict.json"
         write_atomically(hosts_file, json.dumps(inventory.as_file(), indent=1), 0o600)

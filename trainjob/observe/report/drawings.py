@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.observe.report.ranks import Rank, over_time
 from trainjob.observe.report.series import MOST_POINTS, Columns, Point, Series
@@ -163,7 +164,7 @@ def _svg(
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError:
-        raise UserError("an HTML report needs matplotlib", "pip install 'trainjob[report]'") from None
+        raise UserError("an HTML report needs matplotlib", package.install_command("report")) from None
     # With a salt of ours, the same curves give the same ids.
     style: Any = {**_STYLE, "svg.hashsalt": name}
     with rc_context(style):
