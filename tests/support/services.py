@@ -95,7 +95,7 @@ def _slurm() -> Path | None:
 
 
 def _slurm_releases() -> Path | None:
-    needed = ("20.11", "26.05", "24.11-accounting")
+    needed = ("20.11", "26.05", "22.05-accounting")
     return _mmdebstrap_for(*(releases.cache() / name for name in needed)) if _program("ip") else None
 
 

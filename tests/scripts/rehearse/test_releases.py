@@ -42,6 +42,12 @@ def test_an_unknown_release_is_refused() -> None:
         releases.root_of("19.05", accounting=False)
 
 
+@pytest.mark.parametrize("release", ["24.11", "26.05"])
+def test_accounts_that_can_not_be_checked_are_refused_at_once(release: str) -> None:
+    with pytest.raises(UserError, match=f"Slurm {release}: .*Rehearse on 22.05"):
+        releases.root_of(release, accounting=True)
+
+
 def test_a_machine_without_mmdebstrap_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process, "search_path", lambda: str(tmp_path))
     with pytest.raises(UserError, match="apt-get install mmdebstrap"):
@@ -54,7 +60,7 @@ def test_a_full_disk_is_refused_before_anything_is_fetched(
     mmdebstrap("exit 9")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 0))
     with pytest.raises(UserError, match=r"takes 1500 MB .* has 0 MB left. Make room there"):
-        releases.root_of("24.11", accounting=True)
+        releases.root_of("22.05", accounting=True)
 
 
 def test_without_a_network_it_says_what_failed_and_leaves_nothing(

@@ -16,8 +16,8 @@ _TITLE = """# Slurm releases tested
 `make matrix` starts a private Slurm for each column, and tries each row on a job there. {passed} of {run} trials
 passed. A column is a release, the plugin that binds tasks to CPUs (`none` or `affinity`), and whether accounts are
 checked (`+ accounting`). An empty cell was not run. Daemons and commands are those of Debian's packages. All nodes are
-daemons on one machine. 26.05 has no column with accounting: Debian's slurmdbd 26.05.5 ends when it starts, because its
-MariaDB client 11.8.9 refuses the answer to its first query (error 5027).
+daemons on one machine. 24.11 and 26.05 have no column with accounting: Debian's slurmdbd ends when it starts,
+because its MariaDB client 11.8.9 refuses the answer to its first query (error 5027).
 
 """
 

@@ -42,7 +42,7 @@ def test_the_same_bytes_are_rehearsed_on(release: str, needs: Callable[[str], Pa
 
 def test_accounts_are_checked_where_the_site_does(needs: Callable[[str], Path], tmp_path: Path) -> None:
     needs("slurm releases")
-    with private_slurm(Description(nodes=1, accounting=True, account="abc", qos="fast", release="24.11")) as slurm:
+    with private_slurm(Description(nodes=1, accounting=True, account="abc", qos="fast", release="22.05")) as slurm:
         slurm.run(["sbatch", "--account=abc", "--qos=fast", "--output=/dev/null", "--wrap=true"])
         sacct = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=account,qos,state"]
         # The database hears of a job's end later than those who wait for the job.
