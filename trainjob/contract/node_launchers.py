@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from trainjob.contract.errors import UserError
-
 # The file that a launcher reads the nodes from, in the run directory.
 HOST_FILE = "hostfile"
 
@@ -178,13 +176,6 @@ def contradiction(command: Sequence[str], nodes: int, ranks: int) -> Optional[Tu
                     "take %s out: the job states it" % option,
                 )
     return None
-
-
-def refuse_contradiction(command: Sequence[str], nodes: int, ranks: int) -> None:
-    """Raise UserError if the launcher's options contradict the plan."""
-    found = contradiction(command, nodes, ranks)
-    if found is not None:
-        raise UserError(*found, code="launcher-contradicts-plan")
 
 
 def environment(node: Node) -> Dict[str, str]:

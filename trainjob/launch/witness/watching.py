@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from trainjob.contract.environment import WORLD_SIZE
+from trainjob.contract.environment import RANK, WORLD_SIZE
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import EVERY_S
@@ -72,7 +72,10 @@ class _Observer:
     def __init__(self, paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Orders) -> None:
         self._paths, self._ranks, self._held, self._orders = paths, ranks, held, orders
         self._sampler = Sampler(ranks)
-        self._world_size = int(ranks[0].environment[WORLD_SIZE])
+        environ = ranks[0].environment
+        self._world_size = int(environ[WORLD_SIZE])
+        # A launcher that starts the ranks of its node writes for all of them, and is given no RANK.
+        self._writers = self._world_size if RANK in environ else int(environ["NNODES"])
         self._answered = orders.answered
         self._life = {rank.rank: _Life(paths, rank.rank) for rank in ranks}
 
