@@ -34,7 +34,7 @@ from poptorch.enums import (
     VariableRetrievalMode,
 )
 from poptorch.errors import Error, RecoverableError, UnrecoverableError
-from poptorch.executor import PoplarExecutor
+from poptorch.executor import PoplarExecutor, registerPostCompileHook, registerPreCompileHook
 from poptorch.losses import identity_loss
 from poptorch.ops import (
     CPU,
@@ -66,6 +66,7 @@ from poptorch.stages import (
     ShardedExecution,
     Stage,
 )
+from poptorch.values import ICustomArgParser, registerCustomArgParser
 from poptorch.wrapping import inferenceModel, load, trainingModel
 
 __version__ = "0+trainjob.standin"
@@ -94,6 +95,7 @@ __all__ = [
     "DataLoaderMode",
     "Error",
     "HalfFloatCastingBehavior",
+    "ICustomArgParser",
     "Liveness",
     "MatMulSerializationMode",
     "MeanReductionStrategy",
@@ -140,6 +142,9 @@ __all__ = [
     "poptorch_core",
     "profiling",
     "recomputationCheckpoint",
+    "registerCustomArgParser",
+    "registerPostCompileHook",
+    "registerPreCompileHook",
     "removeBlocks",
     "serializedMatMul",
     "setLogLevel",

@@ -70,6 +70,9 @@ class Half(torch.Tensor):
     ) -> Any:
         """Compute in 32 bits, and round what comes out."""
         named = kwargs or {}
+        # A tensor that is written to must stay the one that it is.
+        if not (getattr(func, "__name__", "").endswith("_") or "out" in named):
+            args, named = values.convert(held_as_half, (args, named))
         with torch._C.DisableTorchFunction():
             result = func(*args, **named)
         if isinstance(result, torch.dtype):
@@ -99,6 +102,12 @@ def as_half(tensor: torch.Tensor) -> Any:
             tensor = _to(tensor, computing_type())
         # A view of what is rounded already must stay one.
         return (tensor if tensor._is_view() else rounded(tensor)).as_subclass(Half)
+
+
+def held_as_half(value: Any) -> Any:
+    """Return a tensor of torch's own float16, which the model has made itself, as the device's; all else as it is."""
+    is_plain = type(value) is torch.Tensor and value.dtype is torch.float16
+    return as_half(value) if is_plain else value
 
 
 def as_float(tensor: torch.Tensor) -> Any:

@@ -81,6 +81,11 @@ class traced:  # noqa: N801 - used as a context, like a function
             hook.remove()
 
 
+def is_compiling() -> bool:
+    """Return whether a model is being traced, and not run."""
+    return bool(_tracing)
+
+
 def _hook(placement: Placement, mark: _Begin) -> Any:
     # A hook that returned something would replace the layer's inputs.
     return lambda _layer, _inputs: placement.begin(mark.user_id, mark.ipu_id)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional
 
 import torch
-from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import BatchSampler, Dataset, IterableDataset
+from torch.utils.data.dataloader import default_collate
 
 from poptorch import values
 from poptorch.asynchronous import AsynchronousDataAccessor
@@ -83,6 +84,8 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[type-arg] # torch
         self._joined, self._drops_last = 0, drop_last
         if batch_sampler is not None:
             own["batch_sampler"] = CombinedBatchSampler(batch_sampler, _micro_batches(options), drop_last)
+            dataset = _MicroBatches(dataset, own.pop("collate_fn", None) or default_collate)
+            own["collate_fn"] = _combined
         elif batch_size is None:
             own["batch_size"] = None
         elif isinstance(dataset, IterableDataset):
@@ -158,8 +161,32 @@ class DataLoader(torch.utils.data.DataLoader):  # type: ignore[type-arg] # torch
             self._accessor.terminate()
 
 
+class _MicroBatches(Dataset):  # type: ignore[type-arg] # torch 1.10's takes no type
+    """A data set by the batches of a user's batch sampler: each is collated by itself, whatever its size."""
+
+    def __init__(self, dataset: Any, collate: Callable[[List[Any]], Any]) -> None:
+        self._dataset, self._collate = dataset, collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, batch: Any) -> Any:
+        return self._collate([self._dataset[index] for index in batch])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+
+def _combined(batches: List[Any]) -> Any:
+    """Return collated micro batches as one batch."""
+    tensors = [torch.cat(several) for several in zip(*[values.flat(batch) for batch in batches])]
+    return values.like(batches[0], iter(tensors))
+
+
 class CombinedBatchSampler:
-    """Joins the micro batches of a user's batch sampler into combined batches."""
+    """Groups the micro batches of a user's batch sampler into combined batches."""
 
     def __init__(self, batch_sampler: Any, micro_batches: int, drop_last: bool) -> None:
         self._sampler, self._micro_batches, self._drops_last = batch_sampler, micro_batches, drop_last
@@ -174,7 +201,7 @@ class CombinedBatchSampler:
             group = list(itertools.islice(batches, self._micro_batches))
             if not group or (len(group) < self._micro_batches and self._drops_last):
                 return
-            yield [index for batch in group for index in batch]
+            yield group
 
 
 def _joined(batches: Iterator[Any], size: int, drop_last: bool) -> Iterator[Any]:

@@ -133,7 +133,7 @@ def _values(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> Dict[str,
     }
 
 
-# State by name, in the form of PopART's names: Accl1___fc.weight.
+# State by name, in the form of PopART's names, where the user's model is a part of PopTorch's: Accl1___model.fc.weight.
 _NAMES = {"velocity": "Accl", "mean": "Accl1", "size": "Accl2", "centre": "Accl3", "steps": "Step"}
 _WHATS = {name: what for what, name in _NAMES.items()}
 
@@ -228,26 +228,61 @@ class DeviceOptimizer:
     # -- its state, read and written -----------------------------------------------------------
 
     def read(self) -> Dict[str, Any]:
-        """Return a copy of the state by name, as "Accl1___fc.weight"; steps are tensors, too."""
+        """Return a copy of the state by name, as "Accl1___model.fc.weight"; steps are tensors, too."""
         state: Dict[str, Any] = {}
+        groups = {id(weight): group for group in self._groups for weight in group["params"]}
         for name, weight in self._named.items():
-            for what, value in self._state.get(id(weight), {}).items():
+            begun = self._begun(weight, groups.get(id(weight)))
+            for what, value in {**begun, **self._state.get(id(weight), {})}.items():
                 dtype = self._types.second if what == "size" else self._types.first
                 is_tensor = isinstance(value, torch.Tensor)
                 kept = value.to(dtype, copy=True) if is_tensor and dtype is torch.float16 else value
-                key = "%s___%s" % (_NAMES[what], name)
+                key = "%s___model.%s" % (_NAMES[what], name)
                 state[key] = kept.clone() if is_tensor else torch.tensor(float(value))
         return state
 
+    def _begun(self, weight: torch.Tensor, group: Any) -> Dict[str, Any]:
+        """Return the state of a weight that is trained, as it is before the first step."""
+        if group is None or not weight.requires_grad:
+            return {}
+        state: Dict[str, Any] = {}
+        if self._kind == "RMSprop":
+            _of(state, "size", weight.data, 1.0 if self._extras["use_tf_variant"] else 0.0)
+            names = ["centre"] * bool(group["centered"]) + ["velocity"] * bool(group["momentum"])
+        elif self._kind == "SGD":
+            names = ["velocity"] * bool(group["momentum"])
+        else:
+            names, state["steps"] = ["mean", "size"], 0
+        for name in names:
+            _of(state, name, weight.data)
+        return state
+
+    def numbers(self) -> Dict[str, Any]:
+        """Return the settings by name as tensors: those of each weight as the device combines them."""
+        found = {"lossScaling_FLOAT": self.loss_scaling}
+        names = {id(weight): name for name, weight in self._named.items()}
+        for group in self._groups:
+            rate, decay = float(group["lr"]), float(group["weight_decay"])
+            if self._kind == "SGD":
+                kept = 1 - float(group["dampening"])
+                own = {"scaledLearningRate0": rate * kept / self.loss_scaling}
+                own["weightDecayScaleFactor0"] = 1 - rate * kept * decay
+            else:
+                own = {"learningRate": rate, "weightDecay": decay}
+            for weight in group["params"]:
+                found.update({"%s___specific___model.%s" % (key, names[id(weight)]): own[key] for key in own})
+        return {name: torch.tensor(number) for name, number in found.items()}
+
     def write(self, state: Dict[str, Any]) -> None:
-        """Take the state that `read` returned. Raises Error if it is of another model."""
+        """Take the state that `read` returned; what it lacks stays. Raises Error if it is of another model."""
         found: Dict[int, Dict[str, Any]] = {}
         for key, value in state.items():
-            kind, _, name = key.partition("___")
+            kind, _, name = key.partition("___model.")
             weight = self._named.get(name)
             if weight is None or kind not in _WHATS or value.shape not in (weight.shape, torch.Size([])):
                 raise Error("optimizer state %s is not of this model and optimizer" % key)
             what = _WHATS[kind]
             kept = int(value) if what == "steps" else value.detach().to(computing_type(), copy=True)
             found.setdefault(id(weight), {})[what] = kept
-        self._state = found
+        for key_of_weight, values in found.items():
+            self._state.setdefault(key_of_weight, {}).update(values)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import time
 import weakref
+from collections import OrderedDict
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from trainjob_standins.announce import say_what_this_is, warn
 
 from poptorch import cache, devices, values
@@ -22,6 +24,8 @@ from poptorch.program import Program
 from poptorch.stages import refuse_options_apart, refuse_short_pipeline
 from poptorch.training import TrainingProgram
 
+_before_compiling: "OrderedDict[int, Callable[[], object]]" = OrderedDict()
+_after_compiling: "OrderedDict[int, Callable[[], object]]" = OrderedDict()
 # How often a training model has given its weights to a module of the user's: inference follows.
 _versions: Any = weakref.WeakKeyDictionary()
 
@@ -91,6 +95,8 @@ class PoplarExecutor(Inspection):
 
     def _compile(self, call: Any) -> None:
         refuse_options_apart(self._options)
+        for hook in _before_compiling.values():
+            hook()
         program = self._new_program()
         started = time.perf_counter()
         self._ipus = self._ipus_for(program.trace(call))
@@ -102,6 +108,8 @@ class PoplarExecutor(Inspection):
         self._program = program
         if self._options.connection_type == ConnectionType.Always:
             self.attachToDevice()
+        for hook in _after_compiling.values():
+            hook()
 
     def _new_program(self) -> Program:
         how = self._options, self._options.output_mode, self._modes
@@ -132,7 +140,7 @@ class PoplarExecutor(Inspection):
         if not self._training:
             raise Error("setOptimizer is for a training model")
         if isinstance(self._optimizer, Optimizer) and optimizer is not self._optimizer:
-            self._optimizer._loaded = self._optimizer.state_dict().get("ipu_state")
+            self._optimizer._loaded = self._optimizer._on_ipu()
             self._optimizer._reader = None
         self._optimizer = optimizer
         if isinstance(optimizer, Optimizer):
@@ -148,15 +156,15 @@ class PoplarExecutor(Inspection):
             executor = me()
             if executor is None or executor._program is None or optimizer._loaded is not None:
                 return None
-            state: Dict[str, Any] = executor._program.optimizer.read()
-            return state
+            on_device = executor._program.optimizer
+            return {"ipu_state": on_device.read(), "ipu_param": on_device.numbers()}
 
         optimizer._reader = read
 
     def _write_optimizer_state(self) -> None:
-        state = self._optimizer._loaded if isinstance(self._optimizer, Optimizer) else None
-        if state is not None:
-            self._program.optimizer.write(state)
+        loaded = self._optimizer._loaded if isinstance(self._optimizer, Optimizer) else None
+        if loaded is not None:
+            self._program.optimizer.write(loaded["ipu_state"])
             self._optimizer._loaded = None
 
     def copyWeightsToHost(self) -> None:
@@ -207,7 +215,7 @@ class PoplarExecutor(Inspection):
         if self._program is None:
             return
         if isinstance(self._optimizer, Optimizer):
-            self._optimizer._loaded = self._optimizer.state_dict().get("ipu_state")
+            self._optimizer._loaded = self._optimizer._on_ipu()
         if self._device is not None:
             self.detachFromDevice()
         self._program = None
@@ -280,6 +288,24 @@ class PoplarExecutor(Inspection):
         if self._program is not None:
             raise Error("replicaGrouping of %s: the model is compiled already. Call it before the first call" % name)
         self.per_replica_params[name] = grouping
+
+
+def registerPreCompileHook(hook: Callable[[], object]) -> RemovableHandle:
+    """Call `hook` before each compilation, until the handle removes it. Raises RuntimeError if it can't be called."""
+    return _register(_before_compiling, hook, "Pre-compile")
+
+
+def registerPostCompileHook(hook: Callable[[], object]) -> RemovableHandle:
+    """Call `hook` after each compilation, until the handle removes it. Raises RuntimeError if it can't be called."""
+    return _register(_after_compiling, hook, "Post-compile")
+
+
+def _register(hooks: Any, hook: Callable[[], object], kind: str) -> RemovableHandle:
+    if not callable(hook):
+        raise RuntimeError("%s hook must be callable" % kind)  # noqa: TRY004 - poptorch's own
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
 
 
 def _kinds(call: Any) -> List[Tuple[Any, Any]]:

@@ -1,9 +1,9 @@
-"""identity_loss, and finding the one loss of a forward pass: what it marks, or a loss function of torch computes."""
+"""identity_loss, and the one loss of a forward pass: what identity_loss marks, or a loss function of torch computes."""
 
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Callable, Dict, Iterator, List, Set
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 from trainjob_standins.announce import warn
@@ -46,18 +46,32 @@ def _mark(loss: torch.Tensor) -> Any:
 
 
 class marked_losses:  # noqa: N801 - used as a context, like a function
-    """While it lasts, gathers what identity_loss marks, and what torch's loss functions return."""
+    """While it lasts, gathers what identity_loss marks, and what torch's loss functions return.
+
+    `each` converts the result of any function of torch: a mode of torch sees them all, also a loss function that the
+    program has taken from torch.nn.functional before. torch before 2.0 has no such mode: its loss functions are
+    replaced where they stand, and a loss that was taken before is found by the name of its operation.
+    """
+
+    def __init__(self, each: Callable[[Any], Any]) -> None:
+        self._functions = {name: getattr(torch.nn.functional, name) for name in _FUNCTIONS}
+        self._mode: Any = None if _Mode is None else _Mode(set(self._functions.values()), each)
 
     def __enter__(self) -> List[Any]:
-        self._before: Dict[str, Any] = {name: getattr(torch.nn.functional, name) for name in _FUNCTIONS}
-        for name, function in self._before.items():
-            setattr(torch.nn.functional, name, _marking(function))
         _marked.append([])
+        if self._mode is not None:
+            self._mode.__enter__()
+        else:
+            for name, function in self._functions.items():
+                setattr(torch.nn.functional, name, _marking(function))
         return _marked[-1]
 
-    def __exit__(self, *_error: object) -> None:
-        for name, function in self._before.items():
-            setattr(torch.nn.functional, name, function)
+    def __exit__(self, *error: object) -> None:
+        if self._mode is not None:
+            self._mode.__exit__(*error)
+        else:
+            for name, function in self._functions.items():
+                setattr(torch.nn.functional, name, function)
         _marked.pop()
 
 
@@ -69,12 +83,32 @@ def _marking(function: Callable[..., torch.Tensor]) -> Any:
     return marks
 
 
+_Mode: Any = None
+if hasattr(torch.overrides, "TorchFunctionMode"):
+
+    class _Mode(torch.overrides.TorchFunctionMode):  # type: ignore[no-redef] # torch before 2.0 lacks the base
+        """Sees every function of torch that the program calls."""
+
+        def __init__(self, losses: Set[Any], each: Callable[[Any], Any]) -> None:
+            super().__init__()
+            self._losses, self._each = losses, each
+
+        def __torch_function__(
+            self, func: Any, types: object, args: Tuple[object, ...] = (), kwargs: Optional[Dict[str, Any]] = None
+        ) -> Any:
+            result = self._each(func(*args, **(kwargs or {})))
+            return _mark(result) if func in self._losses else result
+
+
 def the_loss(marked: List[torch.Tensor], outputs: List[torch.Tensor]) -> Any:
     """Return the loss of a forward pass: the last marked one. What is only computed by other operations is none.
 
-    Raises Error if there is none, or more than one that don't follow from each other.
+    A loss that depends on no weight has no gradient. Raises Error if there is no loss, or more than one that don't
+    follow from each other.
     """
     found = [loss for loss in marked if loss.requires_grad] or [out for out in outputs if _has_loss(out)]
+    if not found and marked:
+        return marked[-1]
     if not found:
         raise Error(
             "Couldn't find a loss in graph! What other operations compute than torch.nn.functional's loss functions "

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequ
 
 import torch
 
+from poptorch.blocks import is_compiling
 from poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from poptorch.errors import Error
 
@@ -116,16 +117,39 @@ def dynamic_slice(tensor: torch.Tensor, dim: int, start: Union[int, torch.Tensor
     _a_tensor("dynamic_slice", tensor)
     if not isinstance(start, torch.Tensor):
         raise Error("Slice start argument to dynamic_slice must be a torch.tensor. %s is not supported." % type(start))
-    if size % step:
-        raise ValueError("size of poptorch.dynamic_slice must be a multiple of step, and is %d and %d" % (size, step))
-    return tensor.narrow(dim, int(start), size).index_select(dim, torch.arange(0, size, step))
+    begin = _begin_of_slice(start, size, tensor.shape[dim])
+    if _running and tensor.shape[dim] % size:
+        raise Error(
+            "The size of the slice (%d) must be a factor of the slicing dimension (%d)." % (size, tensor.shape[dim])
+        )
+    return tensor.narrow(dim, begin, size).index_select(dim, torch.arange(0, size, step))
 
 
 def dynamic_update(input: torch.Tensor, src: torch.Tensor, dim: int, start: Union[int, torch.Tensor], size: int) -> Any:
     """Return `input` with `size` elements of a dimension, from `start` on, taken from `src`."""
+    for name, value in (("input", input), ("src", src)):
+        if not isinstance(value, torch.Tensor):
+            raise Error("dynamic_update must take a torch.tensor %s. %s is not supported." % (name, type(value)))
+    if input.dim() != src.dim():
+        raise Error("input and src tensors must have same dimensionality. (%d) vs (%d)" % (input.dim(), src.dim()))
+    if input.dtype != src.dtype:
+        raise Error("input and src tensor must have same dtype. (%s vs %s)" % (_on_device(input), _on_device(src)))
     updated = input.clone()
-    updated.narrow(dim, int(start), size).copy_(src)
+    updated.narrow(dim, _begin_of_slice(start, size, input.shape[dim]), size).copy_(src)
     return updated
+
+
+def _begin_of_slice(start: Union[int, torch.Tensor], size: int, length: int) -> int:
+    """Return where the slice begins. While it is compiled, `start` is an example, which may lie outside."""
+    if size == 0:
+        raise Error("The start and end of a slice must be different.")
+    if size < 0:
+        raise Error("Taking a slice of a tensor with the end less than the start is not supported.")
+    return max(0, min(int(start), length - size)) if is_compiling() else int(start)
+
+
+def _on_device(tensor: torch.Tensor) -> torch.dtype:
+    return torch.int32 if tensor.dtype is torch.int64 else tensor.dtype
 
 
 def serializedMatMul(

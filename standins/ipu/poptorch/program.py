@@ -20,6 +20,7 @@ from poptorch.arithmetic import (
     as_output,
     computing_type,
     device_types,
+    held_as_half,
     refuse_not_finite,
     rounded,
     to_half,
@@ -113,7 +114,7 @@ class Program:
         return values.convert(lambda tensor: micro_batch(tensor, place, self.shape.of_input), inputs)
 
     def _forward(self, call: Call) -> Tuple[Any, List[Any]]:
-        with marked_losses() as marked, self._weights_in_half():
+        with marked_losses(held_as_half) as marked, self._weights_in_half():
             outputs = self.host(*call[0], **call[1])
         if self._constants is not None:
             self._constants.restore()

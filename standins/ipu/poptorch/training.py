@@ -51,7 +51,8 @@ class TrainingProgram(Program):
         scale = self.optimizer.loss_scaling
         if self._is_running_mean():
             scale /= self.shape.accumulation
-        loss.backward(torch.full_like(loss, scale))
+        if loss.requires_grad:
+            loss.backward(torch.full_like(loss, scale))
         refuse_not_finite([weight.grad for weight in self._with_gradient()], "the gradients")
         if self.optimizer.accumulators_are_half:
             for weight in self._with_gradient():

@@ -139,6 +139,29 @@ def test_layers_of_a_half_model_keep_working(poptorch: Any) -> None:
     assert (found.dtype, tuple(found.shape)) == (torch.float16, (3, 2))
 
 
+class Makes(nn.Module):
+    """Makes float16 tensors of its own, as masks and hidden states are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(4, 3)
+        self.mask = torch.full((3, 3), 0.5).half()
+
+    def forward(self, values: Any) -> Any:
+        hidden, _ = self.gru(values)
+        return hidden @ self.mask @ torch.eye(3, dtype=torch.float16) @ torch.eye(3).half()
+
+
+def test_float16_that_forward_makes_can_be_multiplied(poptorch: Any) -> None:
+    torch.manual_seed(1)
+    model = Makes()
+    values = torch.randn(2, 1, 4)
+    expected = model.gru(values)[0] @ model.mask.float()
+    found = inference(poptorch, model.half())(values.half())
+    assert found.dtype is torch.float16
+    assert torch.allclose(found.float(), expected, atol=2e-3)
+
+
 @pytest.mark.parametrize("forward", [lambda x: x / 0, lambda x: (x - 2).log(), lambda x: (x * 70000).half()])
 def test_floating_point_exceptions_are_raised_when_enabled(poptorch: Any, forward: Any) -> None:
     """Precision.enableFloatingPointExceptions: "raise RuntimeError on floating point exception"."""

@@ -105,6 +105,20 @@ def test_a_batch_sampler_of_ones_own(poptorch: Any) -> None:
     assert batches(kept) == [[5, 1], [2]]
 
 
+def test_each_batch_of_a_batch_sampler_is_collated_by_itself(poptorch: Any) -> None:
+    """A collate_fn that pads pads each micro batch, so that combined batches divide into them."""
+
+    def padded(samples: list[Any]) -> Any:
+        values = torch.cat([sample[0].view(1) for sample in samples])
+        return torch.nn.functional.pad(values, (0, 3 - len(values)), value=-1)
+
+    sampler = [[0], [1, 2], [3, 4, 5], [0, 5]]
+    options = options_of(poptorch, 2)
+    loader = poptorch.DataLoader(options, numbers(6), batch_sampler=sampler, collate_fn=padded)
+    assert [batch.tolist() for batch in loader] == [[0, -1, -1, 1, 2, -1], [3, 4, 5, 0, 5, -1]]
+    assert loader.dataset.tensors[0].tolist() == list(range(6))
+
+
 def test_a_data_set_that_makes_batches_itself(poptorch: Any) -> None:
     """batch_size=None: automatic batching is off."""
     loader = poptorch.DataLoader(options_of(poptorch, 2), TensorDataset(torch.arange(6).view(3, 2)), batch_size=None)

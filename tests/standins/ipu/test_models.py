@@ -149,3 +149,52 @@ def test_the_mode_is_that_of_compiling(poptorch: Any) -> None:
     training(torch.ones(1, 63))
     model.eval()
     assert training(torch.ones(1, 63)).item() != 63.0
+
+
+LOSSES: dict[str, Any] = {
+    "l1_loss": lambda loss, x: loss(x, torch.zeros_like(x)),
+    "binary_cross_entropy": lambda loss, x: loss(x.sigmoid(), torch.ones_like(x)),
+    "kl_div": lambda loss, x: loss(x.log_softmax(1), torch.full_like(x, 0.5), reduction="batchmean"),
+    "poisson_nll_loss": lambda loss, x: loss(x, torch.ones_like(x)),
+    "hinge_embedding_loss": lambda loss, x: loss(x, torch.ones_like(x)),
+    "margin_ranking_loss": lambda loss, x: loss(x, x * 2, torch.ones_like(x)),
+    "triplet_margin_loss": lambda loss, x: loss(x, x * 2, x * 3),
+    "cross_entropy": lambda loss, x: loss(x, torch.zeros(len(x), dtype=torch.long)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_loss_function_that_was_taken_before(poptorch: Any, name: str) -> None:
+    """`from torch.nn.functional import l1_loss`: the gradient is that of the function, reduction and all."""
+
+    class Taken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([0.3, 0.7]))
+            self.loss = getattr(nn.functional, name)
+
+        def forward(self, values: Any) -> Any:
+            return LOSSES[name](self.loss, self.weight * values)
+
+    torch.manual_seed(5)
+    model, values = Taken(), torch.randn(3, 2)
+    (gradient,) = torch.autograd.grad(model(values), model.weight)
+    before = model.weight.detach().clone()
+    loss = poptorch.trainingModel(model, options_of(poptorch), torch.optim.SGD(model.parameters(), lr=0.5))(values)
+    assert loss.dim() == 0
+    assert torch.allclose(model.weight, before - 0.5 * gradient)
+
+
+def test_a_loss_that_depends_on_no_weight(poptorch: Any) -> None:
+    class Apart(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, values: Any) -> Any:
+            return poptorch.identity_loss(values, "mean")
+
+    model = Apart()
+    training = poptorch.trainingModel(model, options_of(poptorch), torch.optim.SGD(model.parameters(), lr=0.5))
+    assert training(torch.full((2,), 3.0)).item() == 3.0
+    assert model.weight.tolist() == [1.0, 1.0]

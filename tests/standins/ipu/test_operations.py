@@ -36,6 +36,82 @@ def test_dynamic_slices(poptorch: Any) -> None:
     assert updated.tolist() == [0.0, 1.0, 9.0, 9.0, 4.0, 5.0]
 
 
+def test_dynamic_slices_are_compiled_for_any_start(poptorch: Any) -> None:
+    """Only the shape of the example matters: its start may lie outside. A step need not divide the size."""
+
+    class Sliced(nn.Module):
+        def forward(self, values: Any, start: Any) -> Any:
+            return poptorch.dynamic_slice(values, 0, start, 4, 3)
+
+    model = poptorch.inferenceModel(Sliced().eval(), options_of(poptorch))
+    model.compile(torch.zeros(8), torch.tensor([21]))
+    assert model(torch.arange(8.0), torch.tensor([1])).tolist() == [1.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (0, "start and end of a slice must be different"),
+        (-2, "end less than the start"),
+        (7, r"\(7\) must be a factor .* \(8\)"),
+    ],
+)
+def test_sizes_of_slices_that_are_refused(poptorch: Any, size: int, message: str) -> None:
+    with pytest.raises(poptorch.Error, match=message):
+        on_ipu(poptorch, lambda x, s: poptorch.dynamic_slice(x, 0, s, size, 1), torch.zeros(8), torch.tensor([1]))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (torch.zeros(2), r"same dimensionality. \(2\) vs \(1\)"),
+        (torch.zeros(1, 2).int(), "torch.float32 vs torch.int32"),
+    ],
+)
+def test_updates_of_another_kind_are_refused(poptorch: Any, source: Any, message: str) -> None:
+    with pytest.raises(poptorch.Error, match=message):
+        on_ipu(poptorch, lambda x, s: poptorch.dynamic_update(x, s, 0, torch.tensor([0]), 1), torch.zeros(3, 2), source)
+
+
+class Pair:
+    """A structure of a program's own."""
+
+    def __init__(self, values: Any, label: Any) -> None:
+        self.values, self.label = values, label
+
+
+def test_a_structure_of_the_programs_own(poptorch: Any) -> None:
+    class Parser(poptorch.ICustomArgParser):  # type: ignore[misc] # the stand-in is imported when a test asks for it
+        def yieldTensors(self, struct: Any) -> Any:  # noqa: N802 - poptorch's own name
+            yield struct.values
+            yield struct.label
+
+        def reconstruct(self, _original: Any, tensors: Any) -> Any:
+            return Pair(next(tensors), next(tensors))
+
+    poptorch.registerCustomArgParser(Pair, Parser())
+    found = on_ipu(poptorch, lambda pair: Pair(pair.values * 2, pair.label), Pair(torch.ones(2), torch.tensor([7])))
+    assert (found.values.tolist(), found.label.tolist()) == ([2.0, 2.0], [7])
+    with pytest.raises(TypeError, match="ICustomArgParser"):
+        poptorch.registerCustomArgParser(Pair, object())
+
+
+def test_hooks_around_compiling(poptorch: Any) -> None:
+    called: list[str] = []
+    before = poptorch.registerPreCompileHook(lambda: called.append("before"))
+    after = poptorch.registerPostCompileHook(lambda: called.append("after"))
+    try:
+        on_ipu(poptorch, lambda x: called.append("forward") or x, torch.ones(1))
+        assert (called[:2], called[2]) == (["before", "forward"], "after")
+    finally:
+        before.remove()
+        after.remove()
+    on_ipu(poptorch, lambda x: x, torch.ones(1))
+    assert called.count("before") == 1
+    with pytest.raises(RuntimeError, match="Post-compile hook must be callable"):
+        poptorch.registerPostCompileHook(1)
+
+
 def test_a_serialized_product_is_the_product(poptorch: Any) -> None:
     one, other = torch.randn(4, 6), torch.randn(6, 2)
     mode = poptorch.MatMulSerializationMode.ReducingDim

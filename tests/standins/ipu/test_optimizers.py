@@ -52,9 +52,27 @@ def test_state_is_there_once_compiled_and_survives_the_model(poptorch: Any) -> N
     assert {key.partition("___")[0] for key in before} == {"Accl1", "Accl2", "Step"}
     training(torch.full((1, 1), 0.5))
     after = optimizer.state_dict()["ipu_state"]
-    assert after["Step___weight"] == before["Step___weight"] + 1
+    assert after["Step___model.weight"] == before["Step___model.weight"] + 1
     training.destroy()
     assert optimizer.state_dict()["ipu_state"].keys() == after.keys()
+
+
+def test_state_has_the_names_of_the_device_before_the_first_update(poptorch: Any) -> None:
+    """The user's model is `model` in the names; settings are there as the device combines them."""
+    for name, keys in {
+        "Adam": {"Accl1", "Accl2", "Step"},
+        "SGD": {"Accl"},
+        "RMSprop": {"Accl", "Accl2", "Accl3"},
+    }.items():
+        model = Scaled(poptorch)
+        optimizer = getattr(poptorch.optim, name)(model.parameters(), **MAKE[name], weight_decay=0.5, loss_scaling=4.0)
+        training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+        training.compile(torch.ones(1, 1))
+        state = optimizer.state_dict()
+        assert set(state["ipu_state"]) == {key + "___model.weight" for key in keys}
+        rate = "scaledLearningRate0" if name == "SGD" else "learningRate"
+        assert state["ipu_param"][rate + "___specific___model.weight"] == pytest.approx(0.025 if name == "SGD" else 0.1)
+        assert state["ipu_param"]["lossScaling_FLOAT"] == 4
 
 
 def test_a_state_of_pytorch_is_refused(poptorch: Any) -> None:

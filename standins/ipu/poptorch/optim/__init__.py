@@ -23,6 +23,7 @@ _ADAPTIVE = (
     "second_order_momentum_accum_type",
     "max_grad_norm",
 )
+_OF_IPU = ("ipu_state", "ipu_param")
 
 
 class VariableAttributes:
@@ -60,8 +61,8 @@ class Optimizer:
     second_order_momentum_accum_type: torch.dtype = torch.float32
     max_grad_norm: float = float("inf")
     bias_correction: bool = True
-    _loaded: Optional[Dict[str, Any]] = None  # state that a model must give its device
-    _reader: Any = None  # gives the state that is on a device
+    _loaded: Optional[Dict[str, Any]] = None  # "ipu_state" and "ipu_param" that a model must give its device
+    _reader: Any = None  # gives those that are on a device
 
     def _begin(self, base: Any, params: Any, arguments: Dict[str, object], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
         """Begin as torch's `base`, with its own defaults for None; `extras` are the arguments that it doesn't have."""
@@ -87,13 +88,13 @@ class Optimizer:
         "ipu_state" has tensors by name and "ipu_param" the numbers; the rest is what torch's own optimizers have.
         """
         own: Dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type] # each is one of them
-        on_ipu = None if self._reader is None else self._reader()
-        state = self._loaded if on_ipu is None else on_ipu
-        if state is None:
-            own.update(ipu_state=None, ipu_param=None)
-        else:
-            own.update(ipu_state=dict(state), ipu_param={"lossScaling_FLOAT": torch.tensor(self.loss_scaling)})
+        on_ipu = self._on_ipu()
+        own.update(dict.fromkeys(_OF_IPU) if on_ipu is None else {name: dict(on_ipu[name]) for name in _OF_IPU})
         return own
+
+    def _on_ipu(self) -> Optional[Dict[str, Any]]:
+        on_ipu = None if self._reader is None else self._reader()
+        return self._loaded if on_ipu is None else on_ipu
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Take the state that `state_dict` returned; the next training model to have it gives it to its IPUs.
@@ -104,12 +105,13 @@ class Optimizer:
             raise Error("Only IPU optimizer states can be loaded onto the IPU: ipu_state is missing in the dictionary")
         own = {name: value for name, value in state_dict.items() if not name.startswith("ipu_")}
         torch.optim.Optimizer.load_state_dict(self, own)  # type: ignore[arg-type]
-        state = state_dict["ipu_state"]  # None: it was read before the optimizer had any
-        self._loaded = None if state is None else dict(state)
+        # None: it was read before the optimizer had any.
+        has_state = state_dict["ipu_state"] is not None
+        self._loaded = {name: dict(state_dict[name]) for name in _OF_IPU} if has_state else None
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name != "_reader"}
-        return dict(kept, _loaded=self.state_dict().get("ipu_state"))
+        return dict(kept, _loaded=self._on_ipu())
 
 
 def accumulates_in_half(optimizer: torch.optim.Optimizer) -> bool:

@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# Read by every bash of a rehearsed batch file before its script (BASH_ENV). Folders and files that are not here are
+# recorded and passed over; those that are here are read as without us.
+
+trainjob_seen_paths() {
+  # A login shell, an activated virtualenv and many files put others in front, or set the whole anew.
+  case :$PATH: in
+    "$TRAINJOB_SEEN_PROGRAMS":*) ;;
+    *) PATH=$TRAINJOB_SEEN_PROGRAMS:$PATH ;;
+  esac
+  case :${PYTHONPATH-}: in
+    *:"$TRAINJOB_SEEN_PYTHONPATH":*) ;;
+    *) export PYTHONPATH=$TRAINJOB_SEEN_PYTHONPATH${PYTHONPATH:+:$PYTHONPATH} ;;
+  esac
+  unset -f module ml conda mamba micromamba spack
+}
+
+trainjob_seen_note() {
+  local at=${EPOCHREALTIME-0}
+  printf '%s\0' "${SLURMD_NODENAME-}" "${SLURM_STEP_ID-}" "$PWD" "$@" >"$TRAINJOB_SEEN/call-${at/[.,]/}000-$BASHPID-$1-$RANDOM" 2>/dev/null
+}
+
+source() {
+  case ${1-} in
+    /* | */activate | activate)
+      if [[ ! -e $1 ]]; then
+        trainjob_seen_note source "$@"
+        return 0
+      fi
+      ;;
+  esac
+  # shellcheck disable=SC1090 # the user's own file
+  builtin source "$@"
+  local code=$?
+  trainjob_seen_paths
+  return "$code"
+}
+
+# shellcheck disable=SC1090 # the function above
+.() { source "$@"; }
+
+cd() {
+  if [[ ${1-} == /* && ! -e $1 ]]; then
+    trainjob_seen_note cd "$@"
+    return 0
+  fi
+  builtin cd "$@" || return
+}
+
+if [[ -n ${TRAINJOB_SEEN-} ]]; then
+  # A login shell begins with the PATH of /etc/profile, which has none of the user's programs.
+  if shopt -q login_shell; then PATH=$TRAINJOB_SEEN_PATH:$PATH; fi
+  trainjob_seen_paths
+fi

@@ -1,0 +1,80 @@
+#!/bin/sh
+# One program under many names, first on the PATH of a rehearsed batch file. Each call is recorded, word for word, in the
+# folder that TRAINJOB_SEEN names. What no laptop has is stood in for; anything else runs as it would without us.
+name=${0##*/}
+here=${0%/*}
+
+# The name begins with the time: files of one tick of the kernel's clock have one time of change.
+note() {
+  at=$(date +%s%N 2>/dev/null)
+  printf '%s\0' "${SLURMD_NODENAME-}" "${SLURM_STEP_ID-}" "$PWD" "$name" "$@" 2>/dev/null >"${TRAINJOB_SEEN-/nowhere}/call-${at:-0}-$$-$name"
+}
+
+# Becomes the next program of this name on PATH.
+become() {
+  called=$1
+  shift
+  rest=$PATH:
+  while [ -n "$rest" ]; do
+    folder=${rest%%:*}
+    rest=${rest#*:}
+    if [ "$folder" != "$here" ] && [ -f "$folder/$called" ] && [ -x "$folder/$called" ]; then
+      exec "$folder/$called" "$@"
+    fi
+  done
+  echo "$called: command not found" >&2
+  exit 127
+}
+
+# Runs what stands behind the options, the first of which may be a verb: `conda run -n torch python train.py`.
+behind_options() {
+  with_value=$1
+  shift
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --) shift; break ;;
+      -*) if printf '%s\n' "$1" | grep -Eqx -e "$with_value"; then shift; fi; [ $# -gt 0 ] && shift ;;
+      *) break ;;
+    esac
+  done
+  [ $# -gt 0 ] || exit 0
+  exec "$@"
+}
+
+note "$@"
+# Some files replace the whole PYTHONPATH, which would blind the rehearsal.
+case :${PYTHONPATH-}: in
+  *:"${TRAINJOB_SEEN_PYTHONPATH-}":*) ;;
+  *) PYTHONPATH=$TRAINJOB_SEEN_PYTHONPATH${PYTHONPATH:+:$PYTHONPATH}; export PYTHONPATH ;;
+esac
+
+case $name in
+  module | ml | spack) exit 0 ;;
+  conda | mamba | micromamba | uv | poetry | pixi)
+    [ "${1-}" = run ] || exit 0
+    shift
+    behind_options '-n|-p|--name|--prefix|--cwd|--with|--extra|--group|--python|--project|--directory|--package|-e|-m' "$@"
+    ;;
+  pip | pip3) [ "${1-}" = install ] && exit 0; become "$name" "$@" ;;
+  apptainer | singularity)
+    while [ $# -gt 0 ] && [ "$1" != exec ] && [ "$1" != run ]; do shift; done
+    [ $# -gt 0 ] || exit 0
+    shift
+    values='-B|--bind|--env|--env-file|--pwd|--cwd|-W|--workdir|--mount|-H|--home|-o|--overlay|-S|--scratch|--network|--security|--hostname|--app|--apply-cgroups'
+    while [ $# -gt 0 ]; do
+      case $1 in
+        -*) if printf '%s\n' "$1" | grep -Eqx -e "$values"; then shift; fi; [ $# -gt 0 ] && shift ;;
+        *) break ;;
+      esac
+    done
+    [ $# -gt 1 ] || exit 0
+    shift # the image
+    exec "$@"
+    ;;
+  shifter) behind_options '--image|-i|--module|-m|--volume|-V|--workdir|-w|--env|-e|--env-file' "$@" ;;
+  python* )
+    if [ "${1-}" = -m ] && [ "${2-}" = pip ] && [ "${3-}" = install ]; then exit 0; fi
+    become "$name" "$@"
+    ;;
+  *) become "$name" "$@" ;;
+esac

@@ -1,0 +1,279 @@
+"""Records what each Python process of a batch file sees, where this folder is on PYTHONPATH: only in a rehearsal.
+
+A process leaves one JSON file in the folder that TRAINJOB_SEEN names. Its arguments, its results and its exit code stay
+as they are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_FOLDER = os.environ.get("TRAINJOB_SEEN")
+_TICK_S = 0.25
+_WORTH_TELLING_S = 0.8  # of CPU time: one that waits uses less in half a minute
+_C10D = "torch.distributed.distributed_c10d"
+
+
+class Record:
+    """What this process has seen so far."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.RLock()
+        with open("/proc/self/cmdline", "rb") as stream:
+            words = os.fsdecode(stream.read()).split("\0")[:-1]
+        self.fields: Dict[str, Any] = {
+            "pid": self.process,
+            "parent": os.getppid(),
+            "began_at": time.time(),
+            "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+            "words": words,
+            "folder": _working_folder(),
+            "environment": dict(os.environ),
+            "cpus": len(os.sched_getaffinity(0)),
+        }
+        self.write()
+
+    def add(self, **fields: Any) -> None:
+        """Add what was seen, and write the file."""
+        with self.lock:
+            self.fields.update(fields)
+            self.write()
+
+    def write(self) -> None:
+        """Write the file. A process must not depend on its record."""
+        name = "process-%d-%d.json" % (self.fields["began_at"] * 1000, self.process)
+        staging = os.path.join(_FOLDER or "", ".%s" % name)
+        with self.lock, contextlib.suppress(OSError):
+            descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as stream:
+                json.dump(self.fields, stream)
+            os.replace(staging, os.path.join(_FOLDER or "", name))
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+class _Own:
+    record: Optional[Record] = None
+
+
+def record() -> Record:
+    """Return the record of this process; a forked one begins its own once it does something worth telling."""
+    if _Own.record is None or _Own.record.process != os.getpid():
+        _Own.record = Record()
+    return _Own.record
+
+
+# -- torch: its groups, its GPUs, its threads ---------------------------------------------------
+
+
+class Finder:
+    """Finds modules as all other finders do, and steps in when torch has been loaded."""
+
+    def find_spec(
+        self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        """Return the spec that the others find, with our step around its loading; None for any other module."""
+        steps: Dict[str, Callable[[ModuleType], None]] = {"torch": _after_torch, _C10D: _after_distributed}
+        if name not in steps:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        if name == "torch":
+            record().add(torch=None)
+            begin_ticking()
+        load = spec.loader.exec_module
+
+        def load_and_step(module: ModuleType) -> None:
+            load(module)
+            steps[name](module)
+
+        vars(spec.loader)["exec_module"] = load_and_step
+        return spec
+
+
+def _after_torch(torch: ModuleType) -> None:
+    record().add(torch=str(torch.__version__))
+
+
+def _after_distributed(c10d: ModuleType) -> None:
+    make_group = c10d.init_process_group
+
+    @functools.wraps(make_group)
+    def told(*arguments: Any, **options: Any) -> Any:
+        asked = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        given = {name: options[name] for name in ("rank", "world_size") if options.get(name, -1) != -1}
+        record().add(
+            joining={
+                "rank": _number(given.get("rank", asked["RANK"])),
+                "world_size": _number(given.get("world_size", asked["WORLD_SIZE"])),
+                "address": asked["MASTER_ADDR"],
+                "port": _number(asked["MASTER_PORT"]),
+            }
+        )
+        made = make_group(*arguments, **options)
+        record().add(
+            world={
+                "id": _agreed(c10d),
+                "rank": int(c10d.get_rank()),
+                "size": int(c10d.get_world_size()),
+                "backend": str(c10d.get_backend()),
+            },
+            **_state(),
+        )
+        return made
+
+    vars(c10d)["init_process_group"] = told
+
+
+def _number(text: Any) -> Optional[int]:
+    return int(text) if str(text).isdigit() else None
+
+
+def _agreed(c10d: ModuleType) -> Optional[str]:
+    """Return the name that the ranks of this group, and no others, have for it; None where their store has no such."""
+    name = uuid.uuid4().hex
+    try:
+        return bytes(c10d._get_default_store().compare_set("trainjob_world", "", name)).decode()
+    except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError):
+        return None
+
+
+def _state() -> Dict[str, Any]:
+    """Return what may change while a process runs."""
+    found: Dict[str, Any] = {"cpu_s": round(time.process_time(), 2), "handles": sorted(_handled)}
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(AttributeError):  # it is still being loaded
+        found["threads"] = int(torch.get_num_threads()) if torch is not None else None
+    # None while it is being loaded.
+    loaded = getattr(getattr(sys.modules.get("trainjob_gpu.device"), "_Loaded", None), "device", None)
+    if loaded is not None:
+        from trainjob_gpu.functions import Functions
+
+        functions = Functions(loaded)
+        found["visible_gpus"] = list(loaded.numbers)
+        found["used_gpus"] = [number for index, number in enumerate(loaded.numbers) if functions.highest(index)]
+    return found
+
+
+def begin_ticking() -> None:
+    """Record every now and then what has changed: a process that is killed has no end of its own."""
+    process = os.getpid()
+
+    def tick() -> None:
+        last: Dict[str, Any] = {}
+        while os.getpid() == process:
+            time.sleep(_TICK_S)
+            now = _state()
+            if now["cpu_s"] < last.get("cpu_s", -1.0) + _WORTH_TELLING_S:
+                now["cpu_s"] = last["cpu_s"]
+            if now != last:
+                last = now
+                record().add(**now)
+
+    threading.Thread(target=tick, name="trainjob-seen", daemon=True).start()
+
+
+# -- signals ------------------------------------------------------------------------------------
+
+_handled: Dict[str, Callable[..., Any]] = {}
+
+
+def watch_signals() -> None:
+    """Record for which signals a process has handlers, and which of them came."""
+    set_handler, get_handler = signal.signal, signal.getsignal
+
+    def own(handler: Any) -> Any:
+        return getattr(handler, "trainjob_own", handler)
+
+    def told(number: int, handler: Any) -> Any:
+        name = signal.Signals(number).name[3:]
+        _handled.pop(name, None)
+        if not callable(handler) or isinstance(handler, signal.Handlers) or handler is signal.default_int_handler:
+            return own(set_handler(number, handler))
+
+        def received(came: int, frame: Optional[FrameType]) -> Any:
+            seen: List[str] = record().fields.setdefault("signals", [])
+            seen.append(signal.Signals(came).name[3:])
+            record().write()
+            return own(handler)(came, frame)
+
+        vars(received)["trainjob_own"] = own(handler)
+        _handled[name] = handler
+        return own(set_handler(number, received))
+
+    vars(signal)["signal"] = functools.wraps(set_handler)(told)
+    vars(signal)["getsignal"] = functools.wraps(get_handler)(lambda number: own(get_handler(number)))
+
+
+# -- the end ------------------------------------------------------------------------------------
+
+
+def watch_end() -> None:
+    """Record how a process ends, if it ends by itself."""
+    tell, process = sys.excepthook, os.getpid()
+
+    def told(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        record().add(
+            error="%s: %s" % (kind.__name__, error),
+            missing=os.fsdecode(missing) if isinstance(missing, (str, bytes)) else None,
+            line=_line_of_user(trace),
+        )
+        return tell(kind, error, trace)
+
+    def ended() -> None:
+        if os.getpid() == process:
+            record().add(ended=True, **_state())
+
+    sys.excepthook = told
+    atexit.register(ended)
+
+
+def _line_of_user(trace: Optional[TracebackType]) -> Optional[str]:
+    """Return where in the user's own files the error was raised, as file:line."""
+    found = None
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if "site-packages" not in name and not name.startswith(("<", sys.base_prefix)):
+            found = "%s:%d" % (name, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def run_next() -> None:
+    """Run the sitecustomize that this one hides: Python takes only one."""
+    position = next((at for at, folder in enumerate(sys.path) if os.path.abspath(folder or ".") == _HERE), -1)
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[position + 1 :])
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+run_next()
+if _FOLDER and os.path.isdir(_FOLDER):
+    record()
+    watch_signals()
+    watch_end()
+    # After the stand-in GPUs', which would load torch without asking the finders behind theirs.
+    sys.meta_path.insert(0, Finder())
