@@ -1,0 +1,97 @@
+"""Run histories: `python -m simulation --seeds 1000`, or one, event by event: `python -m simulation --seed 48213`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+
+sys.dont_write_bytecode = True  # a file that Python writes would count as a command's
+
+
+def main() -> int:
+    """Return 1 if a history breaks an invariant."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay this history, event by event")
+    parser.add_argument("--seeds", type=int, default=100, help="number of histories")
+    parser.add_argument("--first", type=int, default=1, help="the first of their seeds")
+    parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
+    parser.add_argument(
+        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run them side by side"
+    )
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        world, _ = _history(asked.seed)
+        print("\n".join(map(str, world.history)))
+        print(f"seed {asked.seed}: " + ("; ".join(world.violations) or "every invariant holds"))
+        return int(bool(world.violations))
+    return _many(range(asked.first, asked.first + asked.seeds), asked.processes, until_found=asked.until_found)
+
+
+def _history(seed: int):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
+    from simulation import history
+
+    with history.place() as where:
+        return history.happens(seed, where), where
+
+
+def _some(seeds: list[int], report: int, *, until_found: bool) -> None:
+    """Run histories in this process; write a line about each to the pipe `report`."""
+    from simulation import history
+
+    with history.place() as where, os.fdopen(report, "w") as stream:
+        for seed in seeds:
+            began = time.perf_counter()
+            try:
+                world = history.happens(seed, where)
+                found = " | ".join(dict.fromkeys(world.violations))
+            except Exception as error:  # noqa: BLE001 - a fault of the simulation itself is a finding too
+                found = f"simulation: {type(error).__name__}: {error}"
+            print(seed, f"{time.perf_counter() - began:.3f}", found.replace("\n", " "), file=stream, flush=True)
+            if found and until_found:
+                break
+
+
+def _many(seeds: range, processes: int, *, until_found: bool) -> int:
+    began, sums, failed = time.monotonic(), Counter[str](), []
+    pipes = []
+    for number in range(processes):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.close(reader)
+            _some(list(seeds[number::processes]), writer, until_found=until_found)
+            os._exit(0)
+        os.close(writer)
+        pipes.append(os.fdopen(reader))
+    longest = 0.0
+    for stream in pipes:
+        for line in stream:
+            seed, took_s, found = line.rstrip("\n").split(" ", 2)
+            longest = max(longest, float(took_s))
+            sums["histories"] += 1
+            sums["seconds"] += int(float(took_s) * 1000)
+            if found:
+                failed.append(int(seed))
+                print(f"seed {seed}: {found}", flush=True)
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    count = sums["histories"]
+    each = sums["seconds"] / 1000 / max(1, count)
+    print(
+        f"{count} histories in {time.monotonic() - began:.0f} s ({each:.2f} s each, at most {longest:.2f} s): "
+        + (
+            f"{len(failed)} break an invariant: python -m simulation --seed {failed[0]}"
+            if failed
+            else "every invariant holds"
+        )
+    )
+    return int(bool(failed) or count < len(seeds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,392 @@
+"""One history: what the seed lets happen to a run, and the peace after it, in which the run must come to its end."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from simulation import ranks
+from simulation.checker import Checker, locks
+from simulation.commands import Clients, Command
+from simulation.ranks import Step
+from simulation.scripts import Scripts, StuckError
+from simulation.slurm import Job, Site, Slurm
+from simulation.world import World
+from trainjob.contract import states
+from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import cancel as cancelling
+from trainjob.lifecycle import prune as pruning
+from trainjob.observe import index
+from trainjob.observe.listing import Choice, listed
+from trainjob.observe.status import Snapshot, status
+from trainjob.records.files import read_json
+from trainjob.requests import interface
+from trainjob.requests.interface import PlannedJob
+
+HOSTS = ("login1", "login2")
+# Virtual seconds in which things go wrong.
+FAULTS_UNTIL_S = 1500.0
+_END_WITHIN_S = 4 * 3600.0
+_MOST_ROUNDS = 8
+_CLUSTER = """\
+kind: slurm
+nodes: {{count: 4, accelerator: cpu, accelerators: 0, cpus: 4, memory_gb: 8}}
+request: none
+directives: {{partition: main}}
+time_limit: "{limit}"
+preemption: {preemption}
+queue_follow_up: {follow_up}
+python: /usr/bin/python3
+runs_dir: {folder}/runs
+data_dir: {folder}/data
+node_check: false
+"""
+
+
+class Place:
+    """The folder of one process's histories, and the job in it, planned once for each kind of site."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._jobs: dict[tuple[str, bool, str], PlannedJob] = {}
+
+    def clear(self) -> None:
+        """Begin with an empty folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("home", "project", "runs"):
+            (self.folder / name).mkdir(parents=True)
+
+    def job(self, preemption: str, limit: str, *, follow_up: bool) -> PlannedJob:
+        """Return the job for a site."""
+        key = (preemption, follow_up, limit)
+        if key not in self._jobs:
+            file = self.folder / "cluster.yaml"
+            text = _CLUSTER.format(
+                folder=self.folder, preemption=preemption, follow_up=str(follow_up).lower(), limit=limit
+            )
+            file.write_text(text)
+            self._jobs[key] = interface.plan(
+                file,
+                hosts=2,
+                instances=2,
+                task="digits-cnn",
+                name="sim",
+                project=self.folder / "project",
+                max_attempts=9,
+            )
+        return self._jobs[key]
+
+
+@contextmanager
+def place() -> Iterator[Place]:
+    """Give histories a folder in memory, and a user's folders in it."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="trainjob-simulation-", dir=memory if os.access(memory, os.W_OK) else None))
+    kept = {name: os.environ.get(name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    os.environ.update(XDG_DATA_HOME=str(folder / "home"), XDG_CONFIG_HOME=str(folder / "home"))
+    made = Place(folder)
+    made.clear()
+    try:
+        yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in kept.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class History:
+    """One history of a seed."""
+
+    def __init__(self, seed: int, where: Place) -> None:
+        self.place = where
+        where.clear()
+        self.world = world = World(seed, where.folder, FAULTS_UNTIL_S)
+        self.plan = plan = world.random("plan")
+        site = Site(
+            preemption=plan.choice(["requeue", "requeue", "cancel"]),
+            requeues=plan.random() < 0.75,
+            has_accounting=plan.random() < 0.5,
+        )
+        limit = plan.choice(["01:00:00", "01:00:00", "00:06:00"])
+        self.job = where.job(site.preemption, limit, follow_up=not site.requeues and plan.random() < 0.7)
+        self.scripts = Scripts(world)
+        self.slurm = Slurm(world, self.scripts, site)
+        self.clients = Clients(world, self.slurm.answer)
+        self.clients.clocks = {host: plan.choice([0.0, 0.0, 120.0, -300.0]) for host in HOSTS}
+        self.checker = Checker(world, self.slurm, self.clients)
+        self.slurm.plan_start, self.slurm.plan_step = self._plan_start, self._plan_step
+        world.note("world", "site", f"{site}, limit {limit}, clocks {self.clients.clocks}")
+
+    def run(self) -> World:
+        """Return the world after its history."""
+        try:
+            with self.clients.instead_of_the_real():
+                self._plan_faults()
+                self._plan_commands()
+                self.world.run(limit_s=FAULTS_UNTIL_S)
+                self._peace()
+                self.checker.end()
+        except StuckError as error:
+            self.world.violate("the simulation itself", str(error))
+        finally:
+            self.scripts.close()
+        return self.world
+
+    # What goes wrong.
+
+    def _plan_faults(self) -> None:
+        plan, slurm = self.plan, self.slurm
+
+        def running() -> Job | None:
+            return next((job for job in slurm.jobs.values() if job.state == "RUNNING"), None)
+
+        def with_job(do: Callable[[Job], None]) -> Callable[[], None]:
+            def doing() -> None:
+                job = running()
+                if job is not None:
+                    do(job)
+
+            return doing
+
+        def down() -> None:
+            slurm.down_until = self.world.now + plan_down_s
+            self.world.note("slurm", "is down", f"for {plan_down_s:.0f} s")
+
+        plan_down_s = plan.uniform(3.0, 150.0)
+        kinds: list[Callable[[], None]] = [
+            down,
+            with_job(slurm.preempt),
+            with_job(slurm.requeue_by_hand),
+            with_job(slurm.forget_start),
+            with_job(lambda job: slurm.fail_node(job, 0, is_cut=False)),
+            with_job(lambda job: slurm.fail_node(job, 0, is_cut=True)),
+            with_job(lambda job: slurm.fail_node(job, 1, is_cut=False)),
+            with_job(slurm.administrator_cancels),
+        ]
+        for _ in range(plan.choice([0, 1, 1, 2, 2, 3])):
+            # Rare orders lie where much happens: the first seconds of a job, and any time.
+            at = plan.uniform(0.0, 15.0) if plan.random() < 0.3 else plan.uniform(0.0, FAULTS_UNTIL_S - 400.0)
+            self.world.after(at, plan.choice(kinds))
+
+    def _plan_start(self, job: Job) -> tuple[list[int], int | None]:
+        draw = self.world.random(f"start {job.id}.{job.starts}")
+        if self.world.is_calm:
+            return [], None
+        pauses = sorted(draw.sample(range(1, 900), draw.choice([0, 0, 2, 6])))
+        return pauses, draw.randrange(1, 900) if draw.random() < 0.12 else None
+
+    def _plan_step(self, job: Job, step: Step) -> None:
+        self.checker.watch(step)
+        draw = self.world.random(f"step {job.id}.{job.starts}")
+        if self.world.is_calm:
+            return
+        if draw.random() < 0.2:
+            step.fails_at = draw.randrange(0, ranks.UPDATES)
+            step.fails_as = draw.choice([ranks.LOST_GPU, ranks.LOST_GPU, ranks.KILLED])
+        step.is_hung = draw.random() < 0.05
+        step.sees_late_s = draw.choice([0.0, 0.0, 0.0, 20.0, 60.0])
+        if draw.random() < 0.08:
+            step.disk_is_full_until = self.world.now + draw.uniform(10.0, 300.0)
+
+    def _plan_commands(self) -> None:
+        plan = self.plan
+        self._after(0.0, "submit", self._submit)
+        at = 0.0
+        for _ in range(plan.choice([0, 1, 1, 2, 3, 4])):
+            close = plan.random() < 0.4
+            at = at + plan.uniform(0.0, 3.0) if close and at else plan.uniform(1.0, FAULTS_UNTIL_S - 200.0)
+            kind, work = plan.choice(
+                [
+                    ("status", self._status),
+                    ("list", self._list),
+                    ("cancel", self._cancel),
+                    ("cancel", self._cancel),
+                    ("resume", self._resume),
+                    ("resume", self._resume),
+                    ("resume", self._resume),
+                    ("stop", self._stop),
+                    ("wait", self._wait),
+                    ("prune", self._prune),
+                    ("submit", self._submit),
+                ]
+            )
+            self._after(at, kind, work)
+
+    def _after(self, at: float, kind: str, work: Callable[[], object]) -> None:
+        plan = self.plan
+        host = plan.choice(HOSTS)
+        faults: dict[str, Any] = {}
+        if plan.random() < 0.15:
+            faults["killed_at"] = plan.randrange(1, 30)
+        if plan.random() < 0.06:
+            first = plan.randrange(1, 25)
+            faults["full_at"] = frozenset(range(first, first + plan.choice([1, 2, 40])))
+        if plan.random() < 0.3:
+            faults["pauses"] = {plan.randrange(1, 25): plan.uniform(0.1, 20.0)}
+
+        def begin() -> None:
+            self.start(kind, host, work, **faults)
+
+        self.world.after(at, begin)
+
+    # Commands.
+
+    def start(self, kind: str, host: str, work: Callable[[], object], **faults: Any) -> Command:
+        """Start a command."""
+        return self.clients.start(f"{kind} {len(self.clients.commands) + 1}", host, work, **faults)
+
+    def do(self, kind: str, work: Callable[[], object]) -> Command:
+        """Start a command, and return it when it has ended."""
+        command = self.start(kind, HOSTS[0], work)
+        self.world.run(lambda: command.is_over)
+        return command
+
+    def runs(self) -> list[RunPaths]:
+        """Return the runs whose folders exist."""
+        folders = sorted((self.place.folder / "runs").iterdir(), key=lambda one: one.name)
+        return [RunPaths(one) for one in folders if not one.name.startswith(".")]
+
+    def _submit(self) -> object:
+        return self.job.submit(check=False).id
+
+    def _status(self) -> Snapshot:
+        return status(index.find("last"))
+
+    def _list(self) -> list[Snapshot]:
+        return listed(Choice())
+
+    def _cancel(self) -> Snapshot:
+        return cancelling.cancel(index.find("last"), grace_s=30.0)
+
+    def _stop(self) -> None:
+        cancelling.stop(index.find("last"))
+
+    def _resume(self) -> None:
+        paths = index.find("last")
+        self._resume_run(paths)
+
+    def _resume_run(self, paths: RunPaths) -> None:
+        before = self.checker.truth(paths.folder).cancelled_at
+        self.checker.resumes(paths.folder)
+        try:
+            interface.run(paths.folder).resume(warn=lambda _line: None)
+        except BaseException:
+            # Refused: the run stays as it is.
+            if not self.slurm.of_run(paths.folder) or all(job.has_ended for job in self.slurm.of_run(paths.folder)):
+                self.checker.truth(paths.folder).cancelled_at = before
+            raise
+
+    def _wait(self) -> Snapshot | None:
+        try:
+            return interface.run("last").wait(timeout_s=100.0)
+        except TimeoutError:
+            return None
+
+    def _prune(self) -> None:
+        chosen = pruning.candidates(older_than=timedelta(minutes=20), in_states=states.ENDED, keep=0)
+        for candidate in chosen:
+            if not self._is_quiet(candidate.status.paths):
+                self.world.violate("prune removes what has ended", candidate.status.id)
+        pruning.remove(chosen)
+        pruning.forget_missing()
+
+    # Peace: faults are over.
+
+    def _peace(self) -> None:
+        world = self.world
+        world.note("world", "peace")
+        world.run(lambda: all(command.is_over for command in self.clients.commands), _END_WITHIN_S)
+        for command in self.clients.commands:
+            if not command.is_over:
+                world.violate("every command ends", command.name)
+                return
+        for paths in self.runs():
+            if paths.id not in index.ids():
+                world.violate("no run is lost", paths.id)
+            self._to_its_end(paths)
+        self.do("list", self._list)
+        self._nothing_is_left()
+
+    def _is_quiet(self, paths: RunPaths) -> bool:
+        return all(
+            job.has_ended or job.reason == "DependencyNeverSatisfied" for job in self.slurm.of_run(paths.folder)
+        ) and all(script.is_over for script in self.scripts.by_number.values() if script.folder == paths.folder)
+
+    def _to_its_end(self, paths: RunPaths) -> None:
+        world = self.world
+        if self.plan.random() < 0.25:
+            cancelled = self.do("cancel", lambda: cancelling.cancel(paths, grace_s=30.0)).result
+            world.run(limit_s=1800.0)
+            if isinstance(cancelled, Snapshot) and cancelled.state in states.ENDED and not self._is_quiet(paths):
+                world.violate("cancel ends everything", paths.id)
+        for _ in range(_MOST_ROUNDS):
+            world.run(lambda: self._is_quiet(paths), _END_WITHIN_S)
+            if not self._is_quiet(paths):
+                world.violate("every run ends", f"{paths.id} is still at work")
+                return
+            world.run(limit_s=120.0)
+            if not self._is_quiet(paths):
+                continue
+            now = self.do("status", lambda: status(paths)).result
+            if not isinstance(now, Snapshot):
+                world.violate("every run ends", f"status of {paths.id} is refused")
+                return
+            if now.state in states.ACTIVE:
+                world.violate("the state that is told is true", f"{paths.id} is {now.state}, and nothing of it is left")
+                return
+            if now.state == states.COMPLETED:
+                return
+            again = self.do("resume", lambda: self._resume_run(paths))
+            if again.error is not None:
+                self._after_refusal(paths, again)
+        world.violate("every run ends", f"{paths.id} is not COMPLETED after {_MOST_ROUNDS} rounds in peace")
+
+    def _after_refusal(self, paths: RunPaths, again: Command) -> None:
+        lock = paths.folder / ".lock"
+        if "is locked" not in str(again.error) or not lock.exists():
+            return
+        if (read_json(lock) or {}).get("host") == again.host:
+            self.world.violate("nothing is left behind", "a lock whose holder is gone, as its host can see")
+        # Its holder was killed on another host: the message says that the lock may be removed.
+        lock.unlink()
+        self.world.note("administrator", "removes the lock")
+
+    def _nothing_is_left(self) -> None:
+        world = self.world
+        world.run(limit_s=2 * 3600.0)
+        for job in self.slurm.jobs.values():
+            if not job.has_ended:
+                world.violate("nothing is left behind", f"job {job.id} is {job.state} ({job.reason})")
+        if not all(script.is_over for script in self.scripts.by_number.values()):
+            world.violate("nothing is left behind", "a job script")
+        left = locks(self.place.folder / "runs", {one.pid for one in self.clients.commands if one.is_killed})
+        if left:
+            world.violate("nothing is left behind", ", ".join(left))
+
+        def prune() -> None:
+            chosen = pruning.candidates(older_than=timedelta(0), in_states=states.ENDED, keep=0)
+            pruning.remove(chosen)
+            for folder in pruning.leftovers(older_than=timedelta(0)):
+                shutil.rmtree(folder)
+            pruning.forget_missing()
+
+        self.do("prune", prune)
+        left = [path.name for path in (self.place.folder / "runs").iterdir()] + index.ids()
+        if left:
+            world.violate("nothing is left behind", f"after prune: {', '.join(left)}")
+
+
+def happens(seed: int, where: Place) -> World:
+    """Return the world of a seed after its history."""
+    random.seed(seed)
+    return History(seed, where).run()

@@ -1,0 +1,247 @@
+"""The ranks of one srun in a simulated world: a model of launcher and training that writes the files of the real ones.
+
+It writes what they write, by the real `trainjob.records`, and asks `trainjob.train.stopping` whether it is to stop or
+stale. Starting real Pythons would take a hundred times as long as all the rest of a history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from simulation.world import World
+from trainjob.contract.paths import CONTRACT, RunPaths
+from trainjob.launch.witness import failing
+from trainjob.records import attempts, checkpoints, progress, safetensors
+from trainjob.records.failure import Failure, record_first
+from trainjob.records.files import write_atomically, write_json
+from trainjob.records.progress import ProgressRecord
+from trainjob.train.stopping import Requests, StaleAttemptError
+
+UPDATES = 12
+EVERY = 2  # updates between two checkpoints
+UPDATE_S = 25.0
+_DURABLE_S = 6.0
+_FIRST_LOOK_S = 90  # tries of on_each_node.sh, one a second
+LOST_GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+KILLED = "Killed"
+HUNG_SRUN_ENDS_WITHIN_S = 300.0
+
+
+class Step:
+    """The ranks that one srun has started, one on each node. `on_end` gets srun's exit code and what it prints."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        folder: Path,
+        attempt: int,
+        token: str,
+        nodes: Sequence[str],
+        on_end: Callable[[int, str], None],
+    ) -> None:
+        self.world, self.name, self.attempt, self.token, self.nodes = world, name, attempt, token, nodes
+        self.paths = RunPaths(folder)
+        self._on_end = on_end
+        self._requests = Requests(self.paths, attempt)
+        self.is_over = False
+        self.began = False
+        self.has_lost_a_node = False
+        self.update = 0
+        self.durable = 0
+        self._asked_to_stop = False
+        self._was_told_to_end = False
+        self._tries = 0
+        # Faults: after which update a rank ends, and how.
+        self.fails_at: int | None = None
+        self.fails_as = LOST_GPU
+        self.is_killed = False
+        self.is_hung = False  # all ranks end, and srun stays
+        self.sees_late_s = 0.0  # how old what its nodes see of the folder may be
+        self.disk_is_full_until = 0.0
+        self.on_train: Callable[[Step], None] = lambda _step: None
+        self.on_durable: Callable[[Step], None] = lambda _step: None
+
+    def start(self) -> None:
+        """Start the ranks."""
+        self.world.after(self.world.random(self.name).uniform(0.5, 4.0) + self.sees_late_s, self._look)
+
+    def _look(self) -> None:
+        """Do what on_each_node.sh does: wait until the nodes see this script's own word."""
+        if self.is_over:
+            return
+        self._tries += 1
+        if attempts.token(self.paths) != self.token:
+            if self._tries > _FIRST_LOOK_S:
+                self._ended(
+                    1, "trainjob: node does not see run directory\nsrun: error: task 0: Exited with exit code 1\n"
+                )
+            else:
+                self.world.after(1.0, self._look)
+            return
+        (self.paths.folder / ".began").write_text(self.token + "\n")
+        self.began = True
+        newest = checkpoints.newest_sound(self.paths.checkpoints, lambda line: self.world.note(self.name, line[:120]))
+        self.update = self.durable = newest.update if newest else 0
+        if attempts.is_stale(self.paths, self.attempt):
+            self._rank_fails(76, "attempt is over")
+            return
+        self.world.note(self.name, "train", f"attempt {self.attempt} from update {self.update}")
+        self._report()
+        self.on_train(self)
+        self.world.after(UPDATE_S, self._block)
+
+    def _report(self) -> None:
+        if self.world.now < self.disk_is_full_until:
+            return
+        progress.write(
+            self.paths,
+            ProgressRecord(
+                attempt=self.attempt,
+                epoch=1,
+                update=self.update,
+                total_updates=UPDATES,
+                heartbeat=self.world.epoch + self.world.now,
+                durable_update=self.durable,
+            ),
+        )
+
+    def _block(self) -> None:
+        """Train one update, then look whether to stop."""
+        if self.is_over:
+            return
+        if self.fails_at is not None and self.update >= self.fails_at:
+            self._rank_fails(1 if self.fails_as == LOST_GPU else 137, self.fails_as)
+            return
+        flags = self._requests.now()
+        if flags.stale:
+            self._rank_fails(76, "attempt is over")
+            return
+        if self.update < UPDATES:
+            self.update += 1
+            self.on_train(self)
+            self._report()
+        is_last = self.update >= UPDATES
+        stops = flags.stop or self._asked_to_stop
+        if is_last or stops or self.update % EVERY == 0:
+            self.world.after(_DURABLE_S, lambda: self._save(stops=stops and not is_last, is_last=is_last))
+        else:
+            self.world.after(UPDATE_S, self._block)
+
+    def _save(self, *, stops: bool, is_last: bool) -> None:
+        """Write a checkpoint as the runtime does: whole, then in its place, and by no stale attempt."""
+        if self.is_over:
+            return
+        folder = self.paths.checkpoint(self.update)
+        staging = folder.with_name(f".{folder.name}.{self.attempt}.part")
+        is_full = self.world.now < self.disk_is_full_until
+        if folder.exists() or is_full:
+            self._after_save(stops=stops, is_last=is_last, is_full=is_full)
+            return
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        files = {}
+        for name in (checkpoints.MODEL, checkpoints.TRAINING):
+            content, _ = safetensors.header({}, {"update": str(self.update)})
+            (staging / name).write_bytes(content)
+            files[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        facts = {"contract": CONTRACT, "update": self.update, "run": self.paths.id, "files": files}
+        write_json(staging / checkpoints.INDEX, facts, durable=False)
+        try:
+            self._requests.refuse_stale()
+        except StaleAttemptError:
+            shutil.rmtree(staging)
+            self._rank_fails(76, "attempt is over")
+            return
+        os.rename(staging, folder)
+        self.durable = self.update
+        self.world.note(self.name, "checkpoint", f"attempt {self.attempt} update {self.update}")
+        self.on_durable(self)
+        self._report()
+        self._after_save(stops=stops, is_last=is_last, is_full=False)
+
+    def _after_save(self, *, stops: bool, is_last: bool, is_full: bool) -> None:
+        if is_last and is_full:
+            self._rank_fails(1, "OSError: [Errno 28] No space left on device")
+        elif is_last:
+            self._all_end(0, "")
+        elif stops and not is_full:
+            if not attempts.is_stale(self.paths, self.attempt):
+                attempts.ask_to_requeue(self.paths, self.update)
+                self.world.note(self.name, "leaves the marker", self.update)
+            self._all_end(0, "")
+        else:
+            self.world.after(UPDATE_S, self._block)
+
+    def _rank_fails(self, code: int, last_words: str) -> None:
+        """Do what a launcher does when its rank fails."""
+        if not self._was_told_to_end and self.world.now >= self.disk_is_full_until:
+            failed = Failure(self.attempt, 1, self.nodes[-1], code, ["python"], [last_words])
+            if record_first(self.paths, failed):
+                with contextlib.redirect_stderr(io.StringIO()):
+                    failing.explain(self.paths, failed, True, self.nodes[-1])
+        self.world.note(self.name, "fails", f"{code}: {last_words[:50]}")
+        self._all_end(code, f"srun: error: {self.nodes[-1]}: task 1: Exited with exit code {code}\n")
+
+    def _all_end(self, code: int, printed: str) -> None:
+        folder = self.paths.folder / ".ended"
+        folder.mkdir(exist_ok=True)
+        for rank in range(len(self.nodes)):
+            write_atomically(folder / f"{self.attempt}.{rank:04d}", f"{code}\n", durable=False)
+        if self.is_hung:
+            self.is_over = True
+            self.world.note(self.name, "all ranks have ended, and srun stays")
+            self.world.after(HUNG_SRUN_ENDS_WITHIN_S, self._is_still_hung)
+            return
+        self._ended(code, printed)
+
+    def _is_still_hung(self) -> None:
+        if not self.is_killed:
+            self.world.violate("nothing is left behind", f"{self.name}: an srun without ranks")
+
+    def _ended(self, code: int, printed: str) -> None:
+        if not self.is_over or self.is_hung:
+            self.is_over = True
+            self.world.note(self.name, "srun ends", f"with {code}")
+            self.world.after(0.1, lambda: self._on_end(code, printed))
+
+    # What happens to it.
+
+    def usr1(self) -> None:
+        """Ask the ranks to checkpoint and stop."""
+        if self.began:
+            self._asked_to_stop = True
+
+    def term(self) -> None:
+        """Tell the ranks to end: they checkpoint and stop, if there is time."""
+        if self.has_lost_a_node:
+            self.has_lost_a_node = False
+            # srun may say that all is well when a node fails under it.
+            code = self.world.random(f"{self.name} node").choice([0, 1, 143])
+            self.world.after(0.5, lambda: self._on_end(code, f"srun: error: Node failure on {self.nodes[-1]}\n"))
+        if self.is_over:
+            return
+        self._asked_to_stop = self._was_told_to_end = True
+        self.paths.terminated.touch()
+        if not self.began:
+            self._ended(143, "")
+
+    def node_died(self, index: int) -> None:
+        """Lose a node with its rank; srun learns that when Slurm gives the node up."""
+        if self.is_over:
+            return
+        if index == 0:
+            self.is_over = True
+            return
+        self.is_over = self.has_lost_a_node = True
+        self.world.note(self.name, "loses a node, and waits for it")
+
+    def kill(self) -> None:
+        """End every rank at once."""
+        self.is_over = self.is_killed = True

@@ -1,0 +1,100 @@
+# shellcheck shell=bash disable=SC2034,SC2119,SC2120,SC2154 # the world sets and reads names of its own
+# What a job script of a simulated world finds in the place of Slurm, clock and files: bash reads this before the script
+# (BASH_ENV). Every call is a line to the world on a socket, which answers when its virtual time has come.
+
+cd -- "$SIM_FOLDER" || exit 1
+# shellcheck disable=SC2218 # the builtin: the function of that name comes later
+exec >>logs/scheduler.out 2>&1
+export -n SIM_FOLDER SIM_PORT SIM_JOB SIM_PAUSES SIM_NOW BASH_ENV
+unset BASH_ENV
+# Without its special meaning, the world sets it.
+unset EPOCHREALTIME
+EPOCHREALTIME=$SIM_NOW RANDOM=$SIM_JOB
+SIM_INSIDE='' SIM_STEP=0 SIM_BACKGROUND='' SIM_LIMIT=''
+read -ra SIM_PAUSES <<<"$SIM_PAUSES"
+
+# sim VERB WORDS…: sets SIM_CODE and SIM_PRINTED. Signals that came meanwhile are raised here, and their traps may call the
+# world, too.
+sim() {
+  local SIM_INSIDE=1 IFS=$'\x1f' SIM_SIGNAL SIM_SIGNALS='' SIM_BESIDE=0 SIM_READ='' SIM_TEXT=''
+  # What runs beside the script prints where the script does; a command substitution prints into a pipe.
+  if ((BASH_SUBSHELL > 0)) && [[ ! -p /dev/fd/1 ]]; then SIM_BESIDE=1; fi
+  {
+    printf '%s\n' "$SIM_JOB"$'\x1f'"$BASHPID"$'\x1f'"$SIM_BESIDE"$'\x1f'"$SIM_STEP"$'\x1f'"$SIM_LIMIT"$'\x1f'"$PWD"$'\x1f'"${*//$'\n'/ }" >&99
+    IFS=' ' read -r -u 99 SIM_READ EPOCHREALTIME SIM_SIGNALS || true
+    IFS= read -r -d '' -u 99 SIM_TEXT || true
+  } 99<>"/dev/tcp/127.0.0.1/$SIM_PORT"
+  for SIM_SIGNAL in ${SIM_SIGNALS//,/$'\x1f'}; do
+    SIM_INSIDE=''
+    builtin kill "-$SIM_SIGNAL" $$
+    SIM_INSIDE=1
+  done
+  SIM_CODE=$SIM_READ SIM_PRINTED=$SIM_TEXT
+}
+
+sim_command() {
+  local SIM_INSIDE=1
+  sim "$@"
+  if [[ "$SIM_CODE" == 0 ]]; then printf '%s' "$SIM_PRINTED"; else printf '%s' "$SIM_PRINTED" >&2; fi
+  return "$SIM_CODE"
+}
+
+# Before each command of the script itself: at some steps the world lets it wait, or kills it.
+sim_step() {
+  if ((BASH_SUBSHELL > 0)); then return; fi
+  if [[ -n "${!:-}" && "$!" != "$SIM_BACKGROUND" ]]; then
+    SIM_BACKGROUND=$!
+    # A process substitution is no job: it is a part of the script, which reads it to its end.
+    if [[ $'\n'"$(jobs -p)"$'\n' == *$'\n'"$!"$'\n'* ]]; then sim fork "$!"; fi
+  fi
+  if ((++SIM_STEP == ${SIM_PAUSES[0]:-0})); then
+    SIM_PAUSES=("${SIM_PAUSES[@]:1}")
+    sim pause
+  fi
+}
+
+scontrol() { sim_command scontrol "$@"; }
+scancel() { sim_command scancel "$@"; }
+sbatch() { sim_command sbatch "$@"; }
+squeue() { sim_command squeue "$@"; }
+sinfo() { sim_command sinfo "$@"; }
+srun() {
+  local SIM_INSIDE=1
+  sim srun "$TRAINJOB_RUN_DIR" "$TRAINJOB_ATTEMPT" "$TRAINJOB_TOKEN"
+  printf '%s' "$SIM_PRINTED" >&2
+  return "$SIM_CODE"
+}
+sleep() { sim_command sleep "$@"; }
+getent() { return 0; }
+timeout() {
+  local SIM_LIMIT=$3
+  shift 3
+  "$@"
+}
+# `exec "$TRAINJOB_SRUN"` runs the function above.
+exec() {
+  "$@"
+  builtin exit $?
+}
+kill() { sim_command kill "$@"; }
+wait() {
+  local SIM_INSIDE=1
+  sim wait "$@"
+  if [[ "$SIM_CODE" == 0 ]]; then builtin wait "$@"; else return "$SIM_CODE"; fi
+}
+mv() { sim_command mv "$@"; }
+rm() { sim_command rm "$@"; }
+mkdir() { sim_command mkdir "$@"; }
+sync() { sim_command sync "$@"; }
+cat() {
+  local SIM_TEXT=''
+  if [[ ! -f "$1" ]]; then
+    printf 'cat: %s: No such file or directory\n' "$1" >&2
+    return 1
+  fi
+  IFS= read -r -d '' SIM_TEXT <"$1" || true
+  printf '%s' "$SIM_TEXT"
+}
+
+set -o functrace
+trap '[[ -n "$SIM_INSIDE" ]] || sim_step' DEBUG

@@ -1,0 +1,644 @@
+"""Slurm in a simulated world: one controller, a few nodes, jobs of one user, and what can go wrong with them.
+
+It answers what the documentation of sbatch, squeue, scontrol, scancel, sacct and sinfo says, for what trainjob asks.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulation.commands import Answer, Command
+from simulation.ranks import Step
+from simulation.scripts import Script, Scripts
+from simulation.world import World
+from trainjob.machines.process import Completed
+
+KILL_WAIT_S = 30.0
+REQUEUE_HOLD_S = 120.0
+MIN_JOB_AGE_S = 300.0
+NODE_TIMEOUT_S = 300.0
+NODES = ("n1", "n2", "n3", "n4")
+_DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+_LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+_RATE = "slurm_load_jobs error: Zero Bytes were transmitted or received"
+_GARBAGE = ("<html>502 Bad Gateway</html>\n", "Welcome to the cluster! Maintenance on Friday.\n", "\x00\x01\xff\n")
+
+
+@dataclass
+class Site:
+    """What differs between the clusters of histories."""
+
+    preemption: str = "requeue"
+    requeues: bool = True  # scontrol requeue is allowed
+    has_accounting: bool = True
+
+
+@dataclass
+class Job:
+    """One job. `state` is Slurm's word; `ends_as` the state after COMPLETING."""
+
+    id: int
+    name: str
+    folder: Path
+    copy: Path
+    needed: int
+    time_limit_s: float
+    margin_s: float
+    can_requeue: bool
+    state: str = "PENDING"
+    reason: str = "Priority"
+    after: tuple[str, int] | None = None
+    excluded: list[str] = field(default_factory=list)
+    begin_at: float = 0.0
+    restarts: int = 0
+    nodes: list[str] = field(default_factory=list)
+    started_at: float = 0.0
+    ended_at: float | None = None
+    ends_as: str = ""
+    exit_code: int = 0
+    was_preempted: bool = False
+    script: Script | None = None
+    step: Step | None = None
+    starts: int = 0
+    submitted_at: float = 0.0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it waits, runs or completes."""
+        return self.state not in ("PENDING", "RUNNING", "COMPLETING")
+
+
+class Slurm:
+    """The controller with its nodes. Fits `scripts.Around`."""
+
+    def __init__(self, world: World, scripts: Scripts, site: Site) -> None:
+        self.world, self.scripts, self.site = world, scripts, site
+        scripts.around = self
+        self.jobs: dict[int, Job] = {}
+        self.down_until = 0.0
+        self.states = dict.fromkeys(NODES, "idle")
+        self.steps: list[Step] = []
+        self.cut_off: list[tuple[Script, Step | None]] = []
+        self.calls: list[tuple[float, str, str]] = []  # when, who, what
+        self._answers = world.random("answers")
+        self._times = world.random("times")
+        self._next_id = 100 + world.random("ids").randrange(900)
+        self.plan_start: Callable[[Job], tuple[list[int], int | None]] = lambda _job: ([], None)
+        self.plan_step: Callable[[Job, Step], None] = lambda _job, _step: None
+        self.wrote_file: Callable[[Script, Path, str | None], None] = lambda _script, _path, _text: None
+        self.changed: Callable[[Job], None] = lambda _job: None
+
+    # Jobs.
+
+    def of_run(self, folder: Path) -> list[Job]:
+        """Return the jobs that were submitted in `folder`."""
+        return [job for job in self.jobs.values() if job.folder == folder]
+
+    def _submit(self, words: Sequence[str], folder: Path) -> Job | str:
+        options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
+        script = next(word for word in words if not word.startswith("--"))
+        if not (folder / script).is_file():
+            return f"sbatch: error: Unable to open file {script}\n"
+        text = (folder / script).read_text()
+        directives = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", text, re.MULTILINE))
+        self._next_id += 1
+        copy = self.world.folder / "spool" / f"job{self._next_id}"
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(text)
+        hours, minutes, seconds = map(int, directives["time"].split(":"))
+        job = Job(
+            self._next_id,
+            options.get("job-name") or "job",
+            folder,
+            copy,
+            int(directives["nodes"]),
+            hours * 3600.0 + minutes * 60 + seconds,
+            float(directives.get("signal", "@120").partition("@")[2]),
+            "requeue" in directives,
+            begin_at=self.world.now,
+            submitted_at=self.world.now,
+        )
+        if "dependency" in options:
+            kind, _, after = options["dependency"].partition(":")
+            job.after = (kind, int(after))
+        job.excluded = [name for name in options.get("exclude", "").split(",") if name]
+        self.jobs[job.id] = job
+        self.changed(job)
+        self.world.note("slurm", "takes job", f"{job.id} {options.get('dependency', '')}")
+        self._consider()
+        return job
+
+    def _consider(self) -> None:
+        self.world.after(self._times.uniform(1.0, 10.0), self._schedule)
+
+    def _schedule(self) -> None:
+        if self.is_down:
+            self.world.after(max(0.1, self.down_until - self.world.now), self._schedule)
+            return
+        for job in list(self.jobs.values()):
+            if job.state != "PENDING" or job.begin_at > self.world.now or not self._may_start(job):
+                continue
+            busy = {name for one in self.jobs.values() if one.state in ("RUNNING", "COMPLETING") for name in one.nodes}
+            free = [
+                name for name in NODES if name not in busy and self.states[name] == "idle" and name not in job.excluded
+            ]
+            if len(free) >= job.needed:
+                self._start(job, free[: job.needed])
+
+    def _may_start(self, job: Job) -> bool:
+        if job.script is not None or job.after is None:
+            return job.script is None
+        kind, number = job.after
+        first = self.jobs[number]
+        if not first.has_ended:
+            job.reason = "Dependency"
+            return False
+        failed = first.state != "COMPLETED"
+        if kind == "afterany" or failed == (kind == "afternotok"):
+            return True
+        job.reason = "DependencyNeverSatisfied"
+        return False
+
+    def _start(self, job: Job, nodes: list[str]) -> None:
+        job.state, job.reason, job.nodes, job.started_at = "RUNNING", "None", nodes, self.world.now
+        job.starts += 1
+        self.changed(job)
+        job.was_preempted, job.ends_as, job.step = False, "", None
+        self.world.note("slurm", "starts job", f"{job.id} on {','.join(nodes)}, restart {job.restarts}")
+        pauses, killed_at = self.plan_start(job)
+        number = job.starts
+        self.world.after(job.time_limit_s - job.margin_s, lambda: self._near_limit(job, number))
+        self.world.after(job.time_limit_s, lambda: self._at_limit(job, number))
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.world.folder),
+            "SLURM_JOB_ID": str(job.id),
+            "SLURM_JOB_NAME": job.name,
+            "SLURM_JOB_NODELIST": ",".join(nodes),
+            "SLURM_JOB_NUM_NODES": str(len(nodes)),
+            "SLURM_NTASKS_PER_NODE": "1",
+            "SLURM_NTASKS": str(len(nodes)),
+            "SLURM_JOB_PARTITION": "main",
+            "SLURM_CPUS_PER_TASK": "4",
+            "SLURMD_NODENAME": nodes[0],
+            **({"SLURM_RESTART_COUNT": str(job.restarts)} if job.restarts else {}),
+        }
+        if not (job.folder / "logs").is_dir():
+            self._ends(job, "FAILED", 1)
+            return
+        name = f"script {job.id}.{job.starts}"
+        # Known by its name before it asks anything.
+        job.script = Script(name, 0, job.folder, None)
+        job.script = self.scripts.start(name, job.copy, job.folder, environment, pauses, killed_at)
+
+    def _job_of(self, script: Script) -> Job | None:
+        for job in self.jobs.values():
+            if job.script is not None and job.script.name == script.name:
+                job.script = script
+                return job
+        return None
+
+    def _near_limit(self, job: Job, number: int) -> None:
+        if job.state == "RUNNING" and job.starts == number and job.step is not None:
+            job.step.usr1()
+
+    def _at_limit(self, job: Job, number: int) -> None:
+        if job.state == "RUNNING" and job.starts == number:
+            self._end(job, "TIMEOUT", "TimeLimit")
+
+    def _end(self, job: Job, ends_as: str, reason: str = "None") -> None:
+        """End a running job as Slurm does: TERM, KillWait, KILL."""
+        self.world.note("slurm", "ends job", f"{job.id} as {ends_as}")
+        job.state, job.ends_as, job.reason = "COMPLETING", ends_as, reason
+        number = job.starts
+        if job.step is not None:
+            job.step.term()
+        if job.script is not None:
+            self.scripts.signal(job.script, "TERM")
+        self.world.after(KILL_WAIT_S, lambda: self._kill(job, number))
+
+    def _kill(self, job: Job, number: int) -> None:
+        if job.starts == number and job.script is not None and job.state != "RUNNING":
+            self.scripts.kill(job.script)
+            self._ends(job, job.ends_as, 143)
+
+    def _ends(self, job: Job, state: str, code: int) -> None:
+        """End what is left of a job whose script is gone, and free its nodes."""
+        if job.step is not None:
+            job.step.kill()
+        job.step = job.script = None
+        if job.state == "COMPLETED" or job.has_ended:
+            return
+        if state == "REQUEUE":
+            job.state, job.reason, job.begin_at = "PENDING", "BeginTime", self.world.now + REQUEUE_HOLD_S
+            self.world.note("slurm", "job waits again", job.id)
+            self.world.after(REQUEUE_HOLD_S, self._schedule)
+        else:
+            job.state, job.ended_at, job.exit_code = state, self.world.now, code
+            self.world.note("slurm", f"job is {state}", job.id)
+        job.nodes = [] if state == "REQUEUE" else job.nodes
+        self._consider()
+
+    def _requeue(self, job: Job) -> None:
+        """Start a running job again once its script is gone."""
+        self.changed(job)
+        job.restarts += 1
+        self._end(job, "REQUEUE")
+
+    def cancel(self, job: Job) -> None:
+        """Do what scancel does."""
+        if job.state == "PENDING":
+            job.state, job.ended_at = "CANCELLED", self.world.now
+            self.world.note("slurm", "job is CANCELLED", f"{job.id}, which waited")
+            if job.script is not None:
+                self.scripts.signal(job.script, "TERM")
+            self._consider()
+        elif job.state == "RUNNING":
+            self._end(job, "CANCELLED")
+        elif job.state == "COMPLETING" and job.ends_as == "REQUEUE":
+            job.ends_as = "CANCELLED"
+
+    # What goes wrong.
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the controller does not answer."""
+        return self.world.now < self.down_until
+
+    def preempt(self, job: Job) -> None:
+        """Take the nodes of a running job away, as the site does."""
+        if job.state != "RUNNING":
+            return
+        job.was_preempted = True
+        if self.site.preemption == "requeue" and job.can_requeue:
+            self._requeue(job)
+        else:
+            self._end(job, "PREEMPTED")
+
+    def administrator_cancels(self, job: Job) -> None:
+        """Do what an administrator's scancel does."""
+        self.world.note("administrator", "scancel", job.id)
+        self.cancel(job)
+
+    def requeue_by_hand(self, job: Job) -> None:
+        """Do what an administrator's `scontrol requeue` does."""
+        if job.state == "RUNNING":
+            self._requeue(job)
+
+    def forget_start(self, job: Job) -> None:
+        """Kill the controller just after the job began, and restart it with what it had written before."""
+        if job.state != "RUNNING" or job.script is None:
+            return
+        self.world.note("slurm", "forgets that a job has begun", job.id)
+        job.state, job.reason, job.begin_at = "PENDING", "Priority", self.world.now + KILL_WAIT_S + 5
+        number = job.starts
+        if job.step is not None:
+            job.step.term()
+        self.scripts.signal(job.script, "TERM")
+
+        def end() -> None:
+            if job.starts != number or job.script is None:
+                return
+            self.scripts.kill(job.script)
+            if job.step is not None:
+                job.step.kill()
+            job.step = job.script = None
+            self.world.after(6.0, self._schedule)
+
+        self.world.after(KILL_WAIT_S, end)
+
+    def fail_node(self, job: Job, index: int, *, is_cut: bool) -> None:
+        """Lose a node of a running job: dead, or cut off with everything on it still at work for a while."""
+        if job.state != "RUNNING" or index >= len(job.nodes):
+            return
+        node = job.nodes[index]
+        self.world.note("node " + node, "is cut off" if is_cut else "dies")
+        script, step, number = job.script, job.step, job.starts
+        if not is_cut and index == 0 and script is not None:
+            self._power_cut(script)
+            self.scripts.kill(script)
+        if not is_cut and step is not None:
+            step.node_died(index)
+        # slurmctld gives a node up after a while.
+        self.world.after(NODE_TIMEOUT_S, lambda: self._give_up(job, number, node, index, script, step, is_cut=is_cut))
+
+    def _power_cut(self, script: Script) -> None:
+        for at, path in script.volatile:
+            if self.world.now - at < 30.0 and path.is_file():
+                self.world.note(script.name, "loses what was not on disk", path.name)
+                path.write_text("")
+
+    def _give_up(
+        self, job: Job, number: int, node: str, index: int, script: Script | None, step: Step | None, *, is_cut: bool
+    ) -> None:
+        self.states[node] = "down*"
+        self.world.note("slurm", "gives a node up", node)
+        self.world.after(600.0, lambda: self._revive(node))
+        if job.starts != number or job.state != "RUNNING":
+            return
+        if job.can_requeue:
+            job.restarts += 1
+        if index != 0 and script is not None and not script.is_over:
+            # The job's first node is well: its script is told, and killed.
+            self._end(job, "REQUEUE" if job.can_requeue else "NODE_FAIL")
+            return
+        if is_cut and script is not None and not script.is_over:
+            self.cut_off.append((script, step))
+            job.script = job.step = None
+            learns_s = self._times.uniform(5.0, 400.0)
+            self.world.after(learns_s, lambda: self._learn(script, step))
+        self._ends(job, "REQUEUE" if job.can_requeue else "NODE_FAIL", 1)
+        if job.can_requeue:
+            # Nothing of it is left to complete, as far as Slurm knows.
+            job.begin_at = self.world.now + self._times.choice([1.0, REQUEUE_HOLD_S])
+            self.world.after(job.begin_at - self.world.now, self._schedule)
+
+    def _learn(self, script: Script, step: Step | None) -> None:
+        """Tell a node that was cut off that its job is over."""
+        self.world.note(script.name, "is killed", "its node has learned that the job is over")
+        self.scripts.kill(script)
+        if step is not None:
+            step.kill()
+
+    def _revive(self, node: str) -> None:
+        self.states[node] = "idle"
+        self._consider()
+
+    # What scripts ask: fits scripts.Around.
+
+    def asked(self, script: Script, pid: int, words: Sequence[str], limit_s: float | None) -> None:
+        """Answer a call of a job script."""
+        if words[0] == "srun":
+            self._srun(script, self._job_of(script), pid, words)
+            return
+        if words[0] != "sinfo":
+            self.calls.append((self.world.now, script.name, words[0]))
+        delay_s, code, printed = self._reply(words, script.folder)
+        if limit_s is not None and delay_s > limit_s:
+            delay_s, code, printed = limit_s, 124, ""
+        self.world.note(script.name, shlex.join(words[:3]), f"→ {code} {printed.strip()}")
+        self.world.after(delay_s, lambda: self.scripts.answer(script, pid, code, printed))
+
+    def _srun(self, script: Script, job: Job | None, pid: int, words: Sequence[str]) -> None:
+        def refuse(message: str) -> None:
+            self.world.note(script.name, "srun", message)
+            self.world.after(1.0, lambda: self.scripts.answer(script, pid, 1, f"srun: error: {message}\n"))
+
+        if self.is_down:
+            refuse("Unable to confirm allocation for job: Unable to contact slurm controller (connect failure)")
+        elif job is None or job.state != "RUNNING":
+            refuse("Unable to confirm allocation for job: Job is pending execution")
+        else:
+            folder, attempt, token = words[1:4]
+            step = Step(
+                self.world,
+                f"ranks {job.id}.{job.starts}",
+                Path(folder),
+                int(attempt),
+                token,
+                list(job.nodes),
+                lambda code, printed: self.scripts.answer(script, pid, code, printed),
+            )
+            job.step = step
+            self.steps.append(step)
+            self.plan_step(job, step)
+            step.start()
+
+    def signalled(self, script: Script, pid: int, name: str) -> None:  # noqa: ARG002 - see Around
+        """Hand a signal that srun got to its ranks."""
+        job = self._job_of(script)
+        step = job.step if job is not None else next((step for one, step in self.cut_off if one is script), None)
+        if step is not None:
+            step.usr1()
+
+    def wrote(self, script: Script, path: Path, text: str | None) -> None:
+        """Note what a script has written."""
+        if text is not None:
+            self.world.note(script.name, "writes", f"{path.name}={text[:60]}")
+        self.wrote_file(script, path, text)
+
+    def reached_its_end(self, script: Script) -> None:
+        """Kill a script between two of its steps, as the death of its node does."""
+        job = self._job_of(script)
+        self.world.note(script.name, "is killed", "between two steps")
+        if job is not None and job.state == "RUNNING":
+            self.fail_node(job, 0, is_cut=False)
+        else:
+            self._power_cut(script)
+            self.scripts.kill(script)
+            if job is not None:
+                self._ends(job, job.ends_as or "FAILED", 137)
+
+    def ended(self, script: Script, code: int) -> None:
+        """End the job with its script."""
+        job = self._job_of(script)
+        if job is None:
+            step = next((step for one, step in self.cut_off if one is script), None)
+            if step is not None:
+                step.kill()
+        elif job.state == "PENDING":  # it was forgotten
+            if job.step is not None:
+                job.step.kill()
+            job.step = job.script = None
+            self.world.after(KILL_WAIT_S + 6.0, self._schedule)
+        elif job.state == "COMPLETING":
+            self._ends(job, job.ends_as, code)
+        else:
+            job.state, job.ends_as, number = "COMPLETING", "COMPLETED" if code == 0 else "FAILED", job.starts
+
+            def completed() -> None:
+                if job.starts == number and job.state == "COMPLETING":
+                    self._ends(job, job.ends_as, code)
+
+            self.world.after(self._times.uniform(0.0, 3.0), completed)
+
+    # What commands ask.
+
+    def answer(self, command: Command, arguments: Sequence[str], timeout_s: float, folder: Path | None) -> Answer:
+        """Answer a program that a command calls in `folder`."""
+        words = _slurm_words(arguments)
+        if words is None:
+            return 0.05, Completed(tuple(arguments), 0, b"", "")
+        command.calls += 1
+        self.calls.append((self.world.now, command.name, words[0]))
+        delay_s, code, printed = self._reply(words, folder or self.world.folder)
+        limit_s = timeout_s - 5.0
+        if delay_s > limit_s:
+            delay_s, code, printed = limit_s, 124, ""
+        self.world.note(command.name, shlex.join(words[:4])[:60], f"→ {code} {printed.strip()}")
+        out, err = (printed, "") if code == 0 else ("", printed)
+        return delay_s, Completed(tuple(arguments), code, out.encode(), err)
+
+    def _reply(self, words: Sequence[str], folder: Path) -> tuple[float, int, str]:
+        """Return after how long a command answers, its exit code, and what it prints."""
+        draw, delay_s = self._answers.random(), self._answers.uniform(0.02, 0.4)
+        program = words[0]
+        if self.is_down:
+            return delay_s, 1, f"{program}: error: Unable to contact slurm controller (connect failure)\n"
+        trouble = ""
+        if not self.world.is_calm and program != "sinfo":
+            trouble = next(
+                (
+                    name
+                    for name, below in (
+                        ("late", 0.05),
+                        ("lost", 0.09),
+                        ("lost before", 0.11),
+                        ("empty", 0.13),
+                        ("garbage", 0.15),
+                        ("rate", 0.18),
+                        ("twice", 0.20),
+                    )
+                    if draw < below
+                ),
+                "",
+            )
+        is_question = program in ("squeue", "sacct") or words[:2] == ["scontrol", "show"]
+        if trouble == "late":
+            delay_s = self._answers.uniform(2.0, 30.0)
+        if trouble == "rate" or (trouble == "lost" and is_question):
+            return delay_s, 1, f"{_RATE if trouble == 'rate' else _LOST}\n"
+        if trouble == "lost before":
+            return delay_s, 1, f"{program}: error: Socket timed out on send/recv operation\n"
+        if trouble == "empty" and program in ("squeue", "sbatch"):
+            # The empty answer of a controller that has just started; of sbatch, that of a wrapper.
+            if program == "sbatch":
+                self._do(words, folder)
+            return delay_s, 0, ""
+        if trouble == "garbage" and program in ("squeue", "sbatch", "sacct"):
+            return delay_s, 0, self._answers.choice(_GARBAGE)
+        code, printed = self._do(words, folder)
+        if trouble == "lost":
+            return min(60.0, delay_s * 20), 1, f"{_LOST}\n"
+        if trouble == "twice" and code == 0:
+            printed = printed + printed if program != "sbatch" else f"sbatch: welcome, job 7\n{printed}"
+        return delay_s, code, printed
+
+    def _do(self, words: Sequence[str], folder: Path) -> tuple[int, str]:
+        program, *rest = words
+        if program == "sbatch":
+            job = self._submit(rest, folder)
+            return (0, f"{job.id}\n") if isinstance(job, Job) else (1, job)
+        if program == "squeue":
+            if len(rest) > 0:
+                return 0, self._waiting_of_script(rest)
+            return 0, "".join(self._line(job) for job in self._known())
+        if program == "sacct":
+            return self._sacct(rest)
+        if program == "sinfo":
+            return 0, "".join(f"{name} {self.states[name]} (null)\n" for name in NODES)
+        if program == "scancel":
+            return self._scancel(rest)
+        return self._scontrol(rest)
+
+    def _known(self) -> list[Job]:
+        return [
+            job for job in self.jobs.values() if job.ended_at is None or self.world.now - job.ended_at < MIN_JOB_AGE_S
+        ]
+
+    def _find(self, word: str) -> Job | None:
+        return next((job for job in self._known() if str(job.id) == word), None)
+
+    def _line(self, job: Job) -> str:
+        elapsed = _clock(self.world.now - job.started_at) if job.state != "PENDING" else "0:00"
+        left = _clock(max(0.0, job.time_limit_s - (self.world.now - job.started_at)))
+        return (
+            f"{job.id}|{job.id}|N/A|{job.state}|{job.reason}|N/A|{elapsed}|{_clock(job.time_limit_s)}|"
+            f"{left}|{','.join(job.nodes)}|{job.folder}\n"
+        )
+
+    def _waiting_of_script(self, words: Sequence[str]) -> str:
+        """Return what requeue.sh asks: jobs of a name that wait, as number|element|folder."""
+        name = next(word.partition("=")[2] for word in words if word.startswith("--name="))
+        jobs = [job for job in self._known() if job.name == name and job.state == "PENDING"]
+        return "".join(f"{job.id}|N/A|{job.folder}\n" for job in jobs)
+
+    def _sacct(self, words: Sequence[str]) -> tuple[int, str]:
+        if not self.site.has_accounting:
+            return 1, "Slurm accounting storage is disabled\n"
+        wanted = next(word for word in words if word.startswith("--jobs=")).partition("=")[2].split(",")
+        known = [job for job in self.jobs.values() if str(job.id) in wanted]
+        return 0, "".join(f"{job.id}|{job.state}\n" for job in known)
+
+    def _scancel(self, words: Sequence[str]) -> tuple[int, str]:
+        options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
+        name, state = options.get("name"), options.get("state")
+        for word in [word for word in words if not word.startswith("--")]:
+            job = self._find(word)
+            if job is None or (name is not None and job.name != name):
+                return 1, f"scancel: error: Kill job error on job id {word}: Invalid job id specified\n"
+            if state is not None and job.state != state:
+                return 1, "scancel: error: No active jobs match ALL job filters\n"
+            if job.has_ended:
+                return 1, f"scancel: error: Kill job error on job id {word}: Job/step already completing or completed\n"
+            self.world.note("slurm", "scancel", word)
+            self.cancel(job)
+        return 0, ""
+
+    def _scontrol(self, words: Sequence[str]) -> tuple[int, str]:
+        if words[:2] == ["show", "job"]:
+            named = words[3:]
+            jobs = self._known() if not named else [job for job in [self._find(named[0])] if job]
+            if not jobs:
+                return (
+                    (1, "slurm_load_jobs error: Invalid job id specified\n")
+                    if named
+                    else (0, "No jobs in the system\n")
+                )
+            return 0, "".join(map(self._shown, jobs))
+        if words[0] == "requeue":
+            job = self._find(words[1])
+            if job is None or not self.site.requeues or not job.can_requeue:
+                return 1, "slurm_requeue error: Requested operation is presently disabled\n"
+            if job.state == "PENDING":
+                return 1, "slurm_requeue error: Job is pending execution\n"
+            if job.state == "COMPLETING":
+                return 1, "slurm_requeue error: Job/step already completing or completed\n"
+            self.world.note("slurm", "requeue", job.id)
+            if job.has_ended:
+                job.restarts += 1
+                job.state, job.ended_at = "PENDING", None
+                job.begin_at = self.world.now + REQUEUE_HOLD_S
+                self.world.after(REQUEUE_HOLD_S, self._schedule)
+            else:
+                self._requeue(job)
+            return 0, ""
+        if words[:2] == ["show", "hostnames"]:
+            return 0, words[2].replace(",", "\n") + "\n"
+        if words[0] == "update":
+            job = self._find(words[1].partition("=")[2])
+            name, _, value = words[2].partition("=")
+            if job is not None and name == "ExcNodeList":
+                job.excluded = [one for one in value.split(",") if one]
+            if job is not None and name == "StartTime" and job.state == "PENDING":
+                job.begin_at = self.world.now + 5
+                self.world.after(5.0, self._schedule)
+            return 0, ""
+        return 0, f"NodeName={words[-1]} NodeAddr={words[-1]}\n"
+
+    def _shown(self, job: Job) -> str:
+        preempted = "2026-11-23T10:00:00" if job.was_preempted else "None"
+        return (
+            f"JobId={job.id} JobName={job.name} JobState={job.state} Reason={job.reason} Dependency=(null) "
+            f"Requeue={int(job.can_requeue)} Restarts={job.restarts} BatchFlag=1 ExitCode=0:0 RunTime=00:01:00 "
+            f"TimeLimit={_clock(job.time_limit_s)} StartTime=Unknown PreemptTime={preempted} Partition=main "
+            f"ReqNodeList=(null) ExcNodeList={','.join(job.excluded) or '(null)'} "
+            f"NodeList={','.join(job.nodes) or '(null)'} "
+            f"Features=(null) WorkDir={job.folder} StdErr={job.folder}/logs/scheduler.out\n"
+        )
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
+
+
+def _slurm_words(arguments: Sequence[str]) -> list[str] | None:
+    """Return the words of the Slurm command in what `commands.call` runs; None for another program."""
+    if len(arguments) < 6 or arguments[3] != "call.sh":
+        return None
+    program, words = arguments[5], list(arguments[6:])
+    return ["squeue"] if program == "squeue" else [program, *words[1:]]
