@@ -1,26 +1,39 @@
-"""Recall, precision and time of `trainjob doctor` on batch files with known verdicts.
+"""Recall, precision and time of `trainjob doctor` on batch files with known verdicts, and how many of them adopt takes.
 
-python bench/batch_scripts.py FOLDER VERDICTS
+python bench/batch_scripts.py FOLDER VERDICTS [--prove]
 
 VERDICTS is a table with tabs and the columns repo, path, errors, warnings, notes, whose codes are separated by commas
-(CODE@LINE states the line too). FOLDER has the files as REPO/PATH, or with __ for each slash. Nothing is fetched.
+(CODE@LINE states the line too), and adopt, which is yes for a file that can be a job.
+FOLDER has the files as REPO/PATH, or with __ for each slash. Nothing is fetched.
+With --prove each file that can be a job and its job run on a private Slurm, which takes about a minute each.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from trainjob.cluster.base import with_directives
+from trainjob.cluster.reading import job_from_text
+from trainjob.contract.errors import UserError
+from trainjob.kinds.lookup import cluster_from_text
+from trainjob.planning.build import plan
+from trainjob.rehearse.batch.proof import prove
+from trainjob.render.request import Request
+from trainjob.requests.prepared import rendered
+from trainjob.scripts.adoption.adopt import adopt
 from trainjob.scripts.diagnosis import Diagnosis, diagnose
 from trainjob.scripts.site import Site
 
 _KINDS = {"error": "errors", "warning": "warnings", "note": "notes"}
 
 
-def main(folder: Path, verdicts: Path) -> int:
+def main(folder: Path, verdicts: Path, *, proves: bool) -> int:
     """Print the figures; returns 0 if all promises are kept."""
     with verdicts.open(encoding="utf-8", newline="") as file:
         rows = [(row, path) for row in csv.DictReader(file, delimiter="\t") if (path := _file(folder, row)) is not None]
@@ -37,12 +50,51 @@ def main(folder: Path, verdicts: Path) -> int:
         found, expected, both = counts["found"], counts["expected"], counts["both"]
         shares = f"recall {_share(both, expected)}, precision {_share(both, found)}"
         print(f"{kind + 's':9} {expected:4} expected, {found:4} found: {shares}")
+    adoptable = [path for row, path in rows if row.get("adopt") == "yes"]
+    kept_promises = _counted("adopted, planned and rendered", adoptable, _refusal)
+    if proves:
+        adopted = [path for path in adoptable if _refusal(path) is None]
+        kept_promises &= _counted("proved by running both", adopted, _unproved)
     errors, warnings = figures["error"], figures["warning"]
     kept = (
         errors["both"] >= 0.95 * max(errors["expected"], errors["found"])
         and warnings["both"] >= 0.9 * warnings["expected"]
+        and kept_promises
     )
     return 0 if kept else 1
+
+
+def _counted(what: str, paths: list[Path], fails: Callable[[Path], str | None]) -> bool:
+    """Print how many of `paths` succeed, and why the others don't; returns whether nine in ten do."""
+    failed = [f"  {path.name}: {why}" for path in paths if (why := fails(path)) is not None]
+    succeeded = len(paths) - len(failed)
+    print(f"{what}: {succeeded} of {len(paths)}: {_share(succeeded, len(paths))}", *failed, sep="\n")
+    return succeeded >= 0.9 * len(paths)
+
+
+def _refusal(path: Path) -> str | None:
+    """Return why a file is no job that can be planned and rendered; None if it is."""
+    try:
+        adoption = adopt(path, path.parent)
+        job = job_from_text(adoption.job, "job.yaml")
+        cluster = with_directives("cluster", cluster_from_text(str(adoption.cluster), "cluster.yaml"), job)
+        rendered(Request(cluster, "cluster.yaml", job, {}, plan("cluster", cluster, job)))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _unproved(path: Path) -> str | None:
+    """Return why a file is not proved to be the same as its job; None if it is, or differs because it is wrong."""
+    with tempfile.TemporaryDirectory() as name:
+        adoption, place = adopt(path, path.parent), Path(name)
+        (place / "job.yaml").write_text(adoption.job)
+        (place / "cluster.yaml").write_text(str(adoption.cluster))
+        try:
+            proof = prove(path, (), place / "job.yaml", str(place / "cluster.yaml"), lambda _line: None)
+        except UserError as error:
+            return str(error)
+    return None if proof.is_equal or adoption.is_wrong else proof.differences()[0]
 
 
 def _file(folder: Path, row: dict[str, str]) -> Path | None:
@@ -73,6 +125,7 @@ def _share(part: int, whole: int) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    words = [word for word in sys.argv[1:] if word != "--prove"]
+    if len(words) != 2:
         sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(Path(words[0]).absolute(), Path(words[1]), proves="--prove" in sys.argv))

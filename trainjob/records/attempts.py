@@ -5,6 +5,7 @@ An attempt is one start of a run. A newer attempt fences an older one. Every lau
 
 from __future__ import annotations
 
+import os
 from typing import Optional
 
 from trainjob.contract.paths import RunPaths
@@ -82,6 +83,16 @@ def ask_to_requeue(paths: RunPaths, update: int) -> None:
 def asked_for_stacks(paths: RunPaths) -> Optional[str]:
     """Return the word of the newest request for the ranks' stacks; None without one."""
     return read_word(paths.stacks_request)
+
+
+def ended_well(paths: RunPaths, attempt: int) -> int:
+    """Return how many launchers of this attempt have noted that their ranks ended with 0."""
+    folder = paths.folder / ".ended"
+    try:
+        names = [name for name in os.listdir(str(folder)) if name.startswith("%d." % attempt)]
+    except OSError:
+        return 0
+    return sum(read_number(folder / name) == 0 for name in names)
 
 
 def ask_for_stacks(paths: RunPaths, word: str) -> None:

@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 def cause_of(seen: Evidence) -> Optional[Cause]:
     """Return the most specific cause that fits; None if nothing is known."""
-    return _not_enough_memory(seen) or _from_table(seen) or _from_last_words(seen)
+    return _not_enough_memory(seen) or _after_its_end(seen) or _from_table(seen) or _from_last_words(seen)
 
 
 def of_failure(failed: Failure) -> Optional[Cause]:
@@ -107,6 +107,13 @@ ROWS: List[Row] = [
         resume=False,
     ),
     Row(
+        "needs-gpu",
+        "%(who)s has a SyncBatchNorm, which torch computes on GPUs only",
+        "On CPUs, train with the plain BatchNorm: call convert_sync_batchnorm only if torch.cuda.is_available()",
+        _line(r"SyncBatchNorm expected input tensor to be on"),
+        resume=False,
+    ),
+    Row(
         "lost-device",
         "%(who)s lost its GPU",
         "Tell the administrator, and keep the job off that host (on Slurm: directives.exclude)",
@@ -140,6 +147,12 @@ ROWS: List[Row] = [
         "training made no progress for the stall timeout (--stall-timeout-s)",
         "The log of the rank that hung shows where it was",
         _line(r"\(--stall-timeout-s\)", r"and the others wait for it"),
+    ),
+    Row(
+        "no-progress",
+        "%(who)s made no progress for much longer than usual, and did nothing",
+        "`trainjob stacks` shows where all ranks were; on_stall: tell only reports it",
+        _line(r"\(on_stall: end\)"),
     ),
     Row(
         "disk-quota",
@@ -256,6 +269,18 @@ def _not_enough_memory(seen: Evidence) -> Optional[Cause]:
     else:
         return None
     return Cause("out-of-memory", text % seen.who + figures, _MEMORY_CURE, resume=False)
+
+
+def _after_its_end(seen: Evidence) -> Optional[Cause]:
+    if not seen.script_has_ended or seen.ended_by not in (signal.SIGABRT, signal.SIGSEGV):
+        return None
+    crash = "aborted" if seen.ended_by == signal.SIGABRT else "crashed"
+    text = "%s %s after its script had ended without an error: a native library's thread was still running"
+    cure = (
+        "What the script did is done. So that it ends in order, call torch.distributed.destroy_process_group() at its "
+        "end, and shut down loader processes and loggers"
+    )
+    return Cause("crash-at-the-end", text % (seen.who, crash), cure)
 
 
 def _from_table(seen: Evidence) -> Optional[Cause]:

@@ -58,6 +58,12 @@ def attempts(events: List[Event]) -> List[Attempt]:
     return [begun[number] for number in sorted(begun)]
 
 
+def was_told_to_end(paths: RunPaths, attempt: int) -> bool:
+    """Return whether the last that an attempt has noted is that it was told to end (TERM), and not its end."""
+    last = next((event for event in reversed(read(paths)) if event.attempt == attempt), None)
+    return last is not None and last.what == SIGNAL and last.detail == "TERM"
+
+
 def image(paths: RunPaths) -> Optional[str]:
     """Return the digest of the image that the run used last, as its job script noted it; None if it noted none."""
     return next((event.detail for event in reversed(read(paths)) if event.what == IMAGE), None)

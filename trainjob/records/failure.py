@@ -43,6 +43,7 @@ class Failure:
     """The first failing rank of an attempt. `exit_code` is the shell's: 128 + n for signal n.
 
     `signal` is the one from outside that ended it, if any did; `kernel` holds the kernel's messages of that time.
+    `script_has_ended`: the signal came when the rank's script had ended without an exception.
     """
 
     attempt: int
@@ -54,6 +55,7 @@ class Failure:
     signal: Optional[int] = None
     memory: Optional[Memory] = None
     kernel: List[str] = field(default_factory=list)
+    script_has_ended: bool = False
 
 
 def record_first(paths: RunPaths, failure: Failure) -> bool:
@@ -109,6 +111,7 @@ class Evidence:
     lines: Sequence[str] = field(default_factory=tuple)  # the last lines printed
     kernel: Sequence[str] = field(default_factory=tuple)  # the kernel's messages about it
     memory: Optional[Memory] = None
+    script_has_ended: bool = False  # without an exception, before the rank's process was ended
 
     @property
     def ended_by(self) -> Optional[int]:
@@ -136,6 +139,7 @@ def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evid
         lines=[*more_lines, *failed.tail],
         kernel=failed.kernel,
         memory=failed.memory,
+        script_has_ended=failed.script_has_ended,
     )
 
 

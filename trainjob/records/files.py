@@ -30,14 +30,17 @@ class DamagedError(ValueError):
 def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644, *, durable: bool = True) -> None:
     """Write `content` to `path` so that a reader sees the old file or the new one, never a part.
 
-    Not `durable`: the file may be lost, or left empty, in a power cut. Raises OSError (a full disk, say) with nothing
-    left beside.
+    The file gets this mode, whatever the umask is. Not `durable`: it may be lost, or left empty, in a power cut. Raises
+    OSError (a full disk, say) with nothing left beside.
     """
     staging = path.with_name(".%s.%d.part" % (path.name, os.getpid()))
     data = content.encode() if isinstance(content, str) else content
     try:
         descriptor = os.open(str(staging), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as stream:
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+                with contextlib.suppress(OSError):  # a file system without modes
+                    os.fchmod(descriptor, mode)
             stream.write(data)
             if durable:
                 stream.flush()
@@ -48,6 +51,27 @@ def write_atomically(path: Path, content: Union[str, bytes], mode: int = 0o644, 
     except BaseException:
         remove_if_there(staging)
         raise
+
+
+@contextlib.contextmanager
+def only_owner_writes() -> Iterator[None]:
+    """Have this process create files and folders that anybody may read, and only their owner may write."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def keep_others_from_writing(folder: Path) -> None:
+    """Do so for good, in all that this process starts as well, if others may read the run directory `folder`."""
+    if os.stat(str(folder)).st_mode & 0o077:
+        os.umask(0o022)
+
+
+def for_owner(path: str, flags: int) -> int:
+    """Open a file that only its owner may write if it is created: an `opener` for `open`."""
+    return os.open(path, flags, 0o644)
 
 
 def sync_folder(folder: Path) -> None:
@@ -67,7 +91,12 @@ def remove_if_there(path: Path) -> None:
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write `value` as indented JSON, atomically."""
-    write_atomically(path, as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n"), durable=durable)
+    write_atomically(path, json_bytes(value), durable=durable)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return `value` as indented JSON."""
+    return as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_bytes(text: str) -> bytes:
@@ -172,7 +201,7 @@ def read_number(path: Path) -> Optional[int]:
 def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
     """Append `value` as one line in one write, so that a kill tears at most the last line."""
     line = as_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
-    with open(str(path), "a+b", buffering=0) as stream:
+    with open(str(path), "a+b", buffering=0, opener=for_owner) as stream:
         if stream.seek(0, os.SEEK_END):
             stream.seek(-1, os.SEEK_END)
             line = line if stream.read(1) == b"\n" else b"\n" + line

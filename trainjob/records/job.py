@@ -74,6 +74,11 @@ class Topology:
         return self.replicas * self.devices_per_replica
 
     @property
+    def devices_per_instance(self) -> int:
+        """The devices of one instance; 0 on CPUs."""
+        return self.replicas_per_instance * self.devices_per_replica
+
+    @property
     def instances_of_hosts(self) -> List[int]:
         """The number of instances on each host, in order."""
         if not self.groups:

@@ -21,6 +21,10 @@ class JobFacts(NamedTuple):
     trains: bool  # a task of our runtime
     uses_data: bool  # for a command, which may use any, True
     stall_timeout_s: Optional[float]  # as the job states it
+    exit_grace_s: Optional[float]  # as the job states it, as the next two
+    on_stall: Optional[str]
+    idle_timeout_s: Optional[float]
+    progress: Optional[str]  # the expression by which a command's progress is read, as the job states it
     same_packages: Optional[str]  # as the cluster file states it
 
 
@@ -40,12 +44,18 @@ def _facts(fields: Mapping[str, Any]) -> JobFacts:
         raise ValueError(fields["contract"])
     train, command, asked = fields["train"], fields["command"], fields["asked"]
     stall_timeout_s, environment = asked["job"].get("stall_timeout_s"), fields.get("environment", {})
+    progress, exit_grace_s = asked["job"].get("progress"), asked["job"].get("exit_grace_s")
+    idle_timeout_s = asked["job"].get("idle_timeout_s")
     return JobFacts(
         command=None if command is None else [_text(word) for word in command],
         environment={name: _text(value) for name, value in environment.items()},
         trains=train is not None,
         uses_data=train is None or train["data"] is not None,
         stall_timeout_s=None if stall_timeout_s is None else float(stall_timeout_s),
+        exit_grace_s=None if exit_grace_s is None else float(exit_grace_s),
+        on_stall=asked["job"].get("on_stall"),
+        idle_timeout_s=None if idle_timeout_s is None else float(idle_timeout_s),
+        progress=None if progress is None else _text(progress),
         same_packages=asked["cluster"]["file"].get("same_packages"),
     )
 

@@ -225,7 +225,7 @@ class Writer:
         self._lines = LineWriter(paths.metrics)
         self._attempt = attempt
 
-    def append(self, kind: str, epoch: int, update: int, values: Mapping[str, Any]) -> None:
+    def append(self, kind: str, epoch: Optional[int], update: int, values: Mapping[str, Any]) -> None:
         """Append one line. Raises OSError."""
         self._lines.append({"kind": kind, "attempt": self._attempt, "epoch": epoch, "update": update, **values})
 

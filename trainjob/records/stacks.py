@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
 from trainjob.records.files import DamagedError, parse_json, write_json
 from trainjob.records.typed import required
+
+_MOST_NAMED, _MOST_FRAMES = 8, 3
+_FRAME = re.compile(r'(?m)^\s*File "([^"\n]*)", line (\d+) in (.*)$')
+# A thread that only reports to a tracker writes less; a loader, a download or a checkpoint much more.
+_MOST_IO_PER_S = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,8 @@ class ProcessStack:
     command: str
     state: str  # the kernel's letter: R, S, D
     stack: Optional[str] = None
+    cpu_s: Optional[float] = None  # so far
+    io_bytes: Optional[int] = None  # read and written so far
 
 
 @dataclass(frozen=True)
@@ -55,3 +63,51 @@ def parse(content: bytes) -> Optional[RankStacks]:
         return typed.from_json(RankStacks, parse_json(content))
     except DamagedError:
         return None
+
+
+class Group(NamedTuple):
+    """Ranks that are at the same place: the frames of their main thread, the innermost first."""
+
+    ranks: List[int]
+    frames: List[str]
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.ranks[:_MOST_NAMED])) + (" …" if len(self.ranks) > _MOST_NAMED else "")
+        who = "rank %s is" % shown if len(self.ranks) == 1 else "%d ranks (%s) are" % (len(self.ranks), shown)
+        return "%s in %s" % (who, " ← ".join(self.frames[:_MOST_FRAMES]) or "no Python code")
+
+
+def groups(listed: Sequence[RankStacks]) -> List[Group]:
+    """Return the ranks by the place where they are, the smallest group first: what is odd explains what hangs."""
+    found: Dict[Tuple[str, ...], List[int]] = {}
+    for one in listed:
+        found.setdefault(tuple(_main_thread(one)), []).append(one.rank)
+    return sorted(
+        (Group(sorted(ranks), list(frames)) for frames, ranks in found.items()), key=lambda one: len(one.ranks)
+    )
+
+
+def _main_thread(one: RankStacks) -> List[str]:
+    text = next((process.stack for process in one.processes if process.stack), "") or ""
+    # The main thread handles the signal; where another one does, the main thread is printed last.
+    threads = re.split(r"(?m)^(?=(?:Current thread|Thread) )", text)
+    main = next((thread for thread in threads if thread.startswith("Current")), threads[-1])
+    return ["%s (%s:%s)" % (name, file.rpartition("/")[2], line) for file, line, name in _FRAME.findall(main)]
+
+
+def cores_if_still(before: RankStacks, after: RankStacks) -> Optional[float]:
+    """Return how many cores a rank has used between two looks without moving.
+
+    None if it moved: another process or stack, or more read and written than what waits does.
+    """
+    earlier = {process.pid: process for process in before.processes}
+    took_s, used_s, moved = after.time - before.time, 0.0, 0
+    if took_s <= 0 or earlier.keys() != {process.pid for process in after.processes}:
+        return None
+    for process in after.processes:
+        then = earlier[process.pid]
+        if process.stack != then.stack or process.cpu_s is None or then.cpu_s is None:
+            return None
+        used_s += process.cpu_s - then.cpu_s
+        moved += (process.io_bytes or 0) - (then.io_bytes or 0)
+    return None if moved > _MOST_IO_PER_S * took_s else max(0.0, used_s / took_s)

@@ -10,12 +10,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, read_json, write_json
+from trainjob.records.files import DamagedError, json_bytes, read_json, write_atomically, write_json
 
 # What a back end needs to find a run again; only that back end reads its keys. For one element of an array the key
-# ELEMENT is added to that of the whole run.
+# ELEMENT is added to that of the whole run, and SAID where the site had something to say of the job that it took.
 Native = Dict[str, Any]
 ELEMENT = "element"
+SAID = "said"
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,16 @@ class Submission:
     earlier: Sequence[Native] = ()  # the native ids of earlier attempts
     after: Sequence[str] = ()  # the ids of the runs for which it waits
     is_unknown: bool = False  # nobody knows whether its job arrived: ask the scheduler
+    folder: Optional[str] = None  # the run directory that it was written to; None in records of earlier versions
+    copy_of: Optional[str] = None  # the run directory to which what was submitted belongs, if this one is a copy of it
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""
-        write_json(paths.submission, dataclasses.asdict(self))
+        write_atomically(paths.submission, self.to_json(paths))
+
+    def to_json(self, paths: RunPaths) -> bytes:
+        """Return the content of the submission.json of the run directory `paths`."""
+        return json_bytes(dataclasses.asdict(self.replace(folder=str(paths.folder), copy_of=None)))
 
     def replace(self, **changes: Any) -> "Submission":
         """Return the submission with some fields changed."""
@@ -67,18 +74,47 @@ class Submission:
 def load(paths: RunPaths) -> Optional[Submission]:
     """Return how a run was submitted; None for a directory that was never submitted. Raises DamagedError.
 
-    An element of an array has no file of its own before it is resumed: it was submitted with its run.
+    An element of an array has no file of its own before it is resumed: it was submitted with its run. That of a copied
+    run directory has neither a native id nor a machine: processes and jobs belong to the original.
     """
     submission = typed.load(Submission, paths.submission)
     if submission is None and paths.element is not None:
         whole = load(paths.whole)
         return None if whole is None else whole.of_element(paths.element)
     if submission is not None:
-        with contextlib.suppress(ValueError):
-            if datetime.fromisoformat(submission.submitted_at).tzinfo is not None:
-                return submission
-        raise DamagedError("%s: submitted_at is %r, expected a time" % (paths.submission.name, submission.submitted_at))
+        _refuse_odd(submission, paths)
+        original = _original(submission, paths)
+        return submission if original is None else submission.replace(native=None, remote=None, copy_of=original)
     return None
+
+
+def _refuse_odd(submission: Submission, paths: RunPaths) -> None:
+    """Raise DamagedError for a value that can't be used, or would be executed as something else than a job script."""
+    is_dated, remote = False, submission.remote
+    with contextlib.suppress(ValueError):
+        is_dated = datetime.fromisoformat(submission.submitted_at).tzinfo is not None
+    scripts = (paths.job_script.name, paths.batch_script.name)
+    is_host = remote is None or not remote.host.startswith("-")
+    for field, value, is_sound, expected in (
+        ("submitted_at", submission.submitted_at, is_dated, "a time"),
+        ("script", submission.script, submission.script in scripts, " or ".join(scripts)),
+        ("remote.host", remote and remote.host, is_host, "the name of a host"),
+    ):
+        if not is_sound:
+            raise DamagedError("%s: %s is %r, expected %s" % (paths.submission.name, field, value, expected))
+
+
+def _original(submission: Submission, paths: RunPaths) -> Optional[str]:
+    """Return the run directory of which `paths` is a copy; None if it is none, or if the run directory was moved."""
+    own = (str(paths.folder), submission.remote.folder if submission.remote else None)
+    if submission.folder is None or submission.folder in own:
+        return None
+    original = RunPaths(submission.folder)
+    try:
+        is_copy = original.submission.is_file() and not original.folder.samefile(paths.folder)
+    except OSError:
+        return None
+    return submission.folder if is_copy else None
 
 
 def read(paths: RunPaths) -> Optional[Submission]:

@@ -135,12 +135,6 @@ def test_a_failing_experiment_shows_the_end_of_the_failing_rank_and_stays(here: 
     assert f"trainjob logs {left}" in told["error"]
 
 
-def test_a_command_is_refused(here: Here) -> None:
-    for flags in ([], ["--resume"]):
-        told = here.json("verify", *flags, "--", "python", "-c", "1", code=1)
-        assert "give --task" in told["error"]
-
-
 def test_a_cluster_elsewhere_is_refused(here: Here) -> None:
     here.write("clusters/far.yaml", "kind: slurm\nnodes: {count: 2, cpus: 4}\n")
     assert "of kind slurm" in verify(here, "--cluster", "far", code=1)["error"]

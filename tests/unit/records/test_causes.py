@@ -44,6 +44,7 @@ PRINTED = {
         "trainjob: the loss of update 7 is nan: take a smaller learning rate",
         "Loss is nan, stopping training",
     ],
+    "needs-gpu": ["ValueError: SyncBatchNorm expected input tensor to be on GPU or XPU or privateuseone"],
     "lost-peer": ["trainjob: rank 0 lost its connection to another rank (Connection closed by peer)"],
     "out-of-memory": [
         "MemoryError",

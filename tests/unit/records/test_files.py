@@ -14,16 +14,21 @@ from hypothesis import strategies as st
 from trainjob.records import files
 
 
-def test_a_new_file_has_content_and_mode(tmp_path: Path) -> None:
-    files.write_atomically(tmp_path / "f", "näh\n", 0o755)
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_a_new_file_has_content_and_mode_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        files.write_atomically(tmp_path / "f", "näh\n", 0o755)
+        files.append_json_line(tmp_path / "lines", {})
+        with files.only_owner_writes():
+            (tmp_path / "folder").mkdir()
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
     assert (tmp_path / "f").read_bytes() == "näh\n".encode()
-    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o755 & ~umask()
-
-
-def umask() -> int:
-    now = os.umask(0)
-    os.umask(now)
-    return now
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "lines").stat().st_mode & 0o777 == 0o644 & ~umask
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

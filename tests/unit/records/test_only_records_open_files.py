@@ -18,6 +18,7 @@ OPENS = {
 }
 # Modules that use them for other files, or handle files of a run directory without knowing what is in them.
 EXCEPTIONS = {
+    "accept/ladder.py": "writes the evidence of a ladder into the folder that --output names",
     "backends/folder.py": "creates run directories from rendered bytes",
     "backends/mirror.py": "copies files between machines byte for byte",
     "backends/slurm/asking.py": "keeps the last answer of squeue in the user's data folder",
@@ -31,6 +32,7 @@ EXCEPTIONS = {
     "observe/logs.py": "reads logs on as they grow: plain text, with no record in it",
     "observe/notify.py": "notes in the user's data folder what was delivered",
     "provision/drive.py": "reads and writes what ansible-playbook needs",
+    "rehearse/batch/recording.py": "reads what the processes of a batch file noted in a folder of the rehearsal",
     "rehearse/gpus.py": "reads what stand-in GPUs wrote into a folder of the rehearsal",
     "train/recording/checkpoint.py": "writes checkpoints: the tensors in them need torch",
     "train/recording/safetensors.py": "reads the tensors of a file: they need torch",

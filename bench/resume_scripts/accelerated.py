@@ -1,0 +1,149 @@
+"""A training script with accelerate that resumes, or has the fault that `--fault` names."""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from torch import nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--fault", default="")
+parser.add_argument("--right", default="")
+options = parser.parse_args()
+fault = options.fault
+
+SAMPLES, BATCH, EVERY, EPOCHS = 96, 8, 4, 3
+run, folder = Path(os.environ.get("TRAINJOB_RUN_DIR", ".")), Path("checkpoints")
+folder.mkdir(exist_ok=True)
+set_seed(1)
+accelerator = Accelerator(cpu=True)
+
+
+class Shuffled(Sampler):
+    epoch = 0
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(100 + self.epoch)
+        return iter(torch.randperm(SAMPLES, generator=generator).tolist())
+
+    def __len__(self):
+        return SAMPLES
+
+
+class Counts:
+    def __init__(self):
+        self.epoch = self.batch = self.step = 0
+
+    def state_dict(self):
+        return dict(vars(self))
+
+    def load_state_dict(self, state):
+        vars(self).update(state)
+        if fault == "step-counter":
+            self.step = 0
+
+
+class Average:
+    def __init__(self, model):
+        self.weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+    def update(self, model):
+        for name, weight in model.state_dict().items():
+            self.weights[name].lerp_(weight, 0.1)
+
+    def state_dict(self):
+        return {f"ema.{name}": weight for name, weight in self.weights.items()}
+
+    def load_state_dict(self, state):
+        if fault != "ema":
+            self.weights = {name[4:]: weight for name, weight in state.items()}
+
+
+generator = torch.Generator().manual_seed(3)
+data = TensorDataset(
+    torch.randn(SAMPLES, 16, generator=generator), torch.randint(0, 4, (SAMPLES,), generator=generator)
+)
+sampler = Shuffled()
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
+average = Average(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, EPOCHS * SAMPLES // BATCH)
+counts = Counts()
+# Each iterator of a loader draws a number: not from the generator that dropout draws from.
+own = torch.Generator().manual_seed(5)
+loader = DataLoader(data, BATCH, sampler=sampler, num_workers=2 if fault == "workers" else 0, generator=own)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+if fault != "scheduler":
+    scheduler = accelerator.prepare(scheduler)
+accelerator.register_for_checkpointing(counts, average)
+
+
+def newest():
+    whole = [path for path in folder.glob("step-*") if fault == "torn" or (path / "done").exists()]
+    return max(whole, key=lambda path: path.name, default=None)
+
+
+def save(epoch, batch):
+    counts.epoch, counts.batch = epoch, batch
+    target = folder / f"step-{epoch:03d}-{batch:03d}"
+    shutil.rmtree(target, ignore_errors=True)
+    accelerator.save_state(str(target))
+    (target / "done").touch()
+
+
+if newest() is not None:
+    if fault == "optimizer":
+        fresh = {**optimizer.state_dict(), "state": {}}
+    if fault == "rng":
+        (newest() / "random_states_0.pkl").unlink()
+    accelerator.load_state(str(newest()))
+    if fault == "optimizer":
+        optimizer.load_state_dict({**fresh, "param_groups": optimizer.state_dict()["param_groups"]})
+
+asked = False
+
+
+def on_signal(_number, _frame):
+    global asked
+    asked = True
+
+
+signal.signal(signal.SIGUSR1, on_signal)
+signal.signal(signal.SIGTERM, on_signal)
+
+
+def stop():
+    (run / "requeue").write_text(f"{counts.step}\n")
+    sys.exit(0)
+
+
+first_epoch, first_batch = counts.epoch, counts.batch
+for epoch in range(first_epoch, EPOCHS):
+    sampler.epoch = epoch - first_epoch if fault == "sampler-epoch" else epoch
+    begin = first_batch if epoch == first_epoch and fault != "position" else 0
+    batches = accelerator.skip_first_batches(loader, begin) if begin else loader
+    for batch, (x, y) in enumerate(batches, start=begin):
+        loss = nn.functional.cross_entropy(model(x), y)
+        accelerator.backward(loss)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad()
+        average.update(accelerator.unwrap_model(model))
+        counts.step += 1
+        time.sleep(0.01)
+        if asked and fault != "between-epochs" and not (fault == "workers" and counts.step % EVERY):
+            save(epoch, batch + 1)
+            stop()
+        if counts.step % EVERY == 0 and fault != "between-epochs":
+            save(epoch, batch + 1)
+    save(epoch + 1, 0)
+    if asked:
+        stop()

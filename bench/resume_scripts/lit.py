@@ -1,0 +1,158 @@
+"""A script with Lightning that resumes, or has the fault that `--fault` names."""
+
+import argparse
+import os
+import signal
+import time
+from pathlib import Path
+
+import lightning
+import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
+from torch import nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--fault", default="")
+parser.add_argument("--right", default="")
+options = parser.parse_args()
+fault = options.fault
+SAMPLES, BATCH, EPOCHS = 96, 8, 4
+run = Path(os.environ.get("TRAINJOB_RUN_DIR", "."))
+lightning.seed_everything(1)
+generator = torch.Generator().manual_seed(3)
+data = TensorDataset(
+    torch.randn(SAMPLES, 16, generator=generator), torch.randint(0, 4, (SAMPLES,), generator=generator)
+)
+
+
+class Shuffled(Sampler):
+    """Lightning continues with the batch after the last one, and the loader has to begin there."""
+
+    def __init__(self):
+        self.epoch = self.start = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = max(0, epoch - first_epoch) if fault == "sampler-epoch" else epoch
+
+    def __iter__(self):
+        order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(100 + self.epoch)).tolist()
+        begin, self.start = self.start, 0
+        return iter(order[begin * BATCH :])
+
+    def __len__(self):
+        return SAMPLES
+
+
+first_epoch = 0
+sampler = Shuffled()
+
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
+        self.ema = nn.Linear(32, 4)
+
+    def training_step(self, batch, _index):
+        x, y = batch
+        return nn.functional.cross_entropy(self.layers(x), y)
+
+    def optimizer_step(self, *words, **options):
+        # Callbacks save before the module's own on_train_batch_end: the average must be up to date by then.
+        super().optimizer_step(*words, **options)
+        with torch.no_grad():
+            for kept, weight in zip(self.ema.parameters(), self.layers[3].parameters(), strict=False):
+                kept.lerp_(weight, 0.1)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.layers.parameters(), lr=1e-2)
+        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, EPOCHS * SAMPLES // BATCH)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["rng"] = torch.get_rng_state()
+        checkpoint["batch"] = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready % (SAMPLES // BATCH)
+
+    def on_load_checkpoint(self, checkpoint):
+        global first_epoch
+        first_epoch = checkpoint["epoch"]
+        self.rng = None if fault == "rng" else checkpoint["rng"]
+        sampler.start = 0 if fault == "position" else checkpoint["batch"]
+        if fault == "ema":
+            for name, weight in self.state_dict().items():
+                if name.startswith("ema"):
+                    checkpoint["state_dict"][name] = weight.clone()
+        if fault == "optimizer":
+            for state in checkpoint["optimizer_states"]:
+                state["state"] = {}
+        if fault == "scheduler":
+            for state in checkpoint["lr_schedulers"]:
+                state.update(last_epoch=0, _step_count=1)
+        if fault == "step-counter":
+            loop = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+            loop["current"] = dict.fromkeys(loop["current"], 0)
+
+    def on_train_batch_start(self, *_):
+        if getattr(self, "rng", None) is not None:
+            torch.set_rng_state(self.rng)
+            self.rng = None
+
+
+class StopOnSignal(lightning.Callback):
+    asked = False
+
+    def on_fit_start(self, *_):
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, self.ask)
+
+    def ask(self, _number, _frame):
+        self.asked = True
+
+    def look(self, trainer):
+        if self.asked:
+            trainer.save_checkpoint("checkpoints/last.ckpt")
+            (run / "requeue").write_text(f"{trainer.global_step}\n")
+            trainer.should_stop = True
+            raise SystemExit(0)
+
+    def on_train_batch_end(self, trainer, *_):
+        time.sleep(0.01)
+        if fault == "between-epochs":
+            return
+        if trainer.global_step % 4 == 0:
+            trainer.save_checkpoint("checkpoints/last.ckpt")
+        self.look(trainer)
+
+    def on_train_epoch_end(self, trainer, *_):
+        if fault == "between-epochs":
+            trainer.save_checkpoint("checkpoints/last.ckpt")
+            self.look(trainer)
+
+
+class Torn(TorchCheckpointIO):
+    def save_checkpoint(self, checkpoint, path, storage_options=None):
+        Path(path).parent.mkdir(exist_ok=True)
+        torch.save(checkpoint, path)
+
+
+last = Path("checkpoints/last.ckpt")
+# Each iterator of a loader draws a number: not from the generator that dropout draws from.
+own = torch.Generator().manual_seed(5)
+trainer = lightning.Trainer(
+    accelerator="cpu",
+    max_epochs=EPOCHS,
+    callbacks=[StopOnSignal()],
+    plugins=[Torn()] if fault == "torn" else None,
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
+    use_distributed_sampler=False,
+)
+trainer.fit(
+    Net(),
+    DataLoader(data, BATCH, sampler=sampler, generator=own),
+    ckpt_path=str(last) if last.exists() else None,
+    weights_only=False,
+)
+trainer.save_checkpoint("checkpoints/end.ckpt")

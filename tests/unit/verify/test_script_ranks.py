@@ -1,0 +1,98 @@
+"""What the ranks of a script show by themselves, and beside one rank alone, is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.verify.test_script_resume import update
+from trainjob.records import updates
+from trainjob.verify.script_ranks import among_ranks, with_one
+from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate
+
+RANKS = 2
+
+
+def taking(number: int, samples: Sequence[int], **changes: Any) -> ScriptUpdate:
+    batch = Batch(1, number, tuple(str(sample) for sample in samples))
+    return dataclasses.replace(update(number), batches=(batch,), **changes)
+
+
+def rank(number: int, *, events: Sequence[Event] = (), **changes: Any) -> AttemptLog:
+    """Return what a rank records that takes every other sample, two an update."""
+    made = tuple(taking(one, [4 * one + number, 4 * one + 2 + number], **changes) for one in range(4))
+    return AttemptLog(1, made, tuple(events))
+
+
+ONE = AttemptLog(1, tuple(taking(one, range(4 * one, 4 * one + 4)) for one in range(4)))
+
+
+def codes(*ranks: AttemptLog) -> list[str]:
+    return [one.code for one in among_ranks(ranks)]
+
+
+def passing(sampler_rank: int) -> Event:
+    return Event(updates.PASS, 0, {"sampler_rank": sampler_rank})
+
+
+def saving(path: str) -> Event:
+    return Event(updates.SAVED, 4, {"path": path})
+
+
+def test_ranks_that_share_the_work_are_right() -> None:
+    right = [rank(number, events=[passing(number), saving(f"rank{number}.pt")]) for number in range(RANKS)]
+    assert codes(*right) == []
+    assert list(with_one(right, ONE)) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        (rank(0), "same-samples"),
+        (rank(1, events=[passing(0)]), "sampler-rank"),
+        (rank(1, weights_before="others"), "weights-apart"),
+        (rank(1, gradients="others"), "not-synchronised"),
+        (rank(1, events=[saving("last.pt")]), "all-save"),
+        (AttemptLog(1, tuple(taking(one, [14 - 4 * one, 12 - 4 * one]) for one in range(4))), "order-per-rank"),
+    ],
+)
+def test_what_two_ranks_show_is_named(second: AttemptLog, code: str) -> None:
+    assert codes(rank(0, events=[passing(0), saving("last.pt")]), second) == [code]
+
+
+def test_sharded_weights_may_differ() -> None:
+    parts = [
+        rank(number, weights_before=f"part {number}", gradients=f"part {number}", sharded=True) for number in (0, 1)
+    ]
+    assert codes(*parts) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"norm": 2.0}, "mean-against-sum"),
+        ({"norm": 0.5}, "mean-against-sum"),
+        ({"norm": 0.7}, "other-result"),
+        ({"losses": (3.0,)}, "other-result"),
+    ],
+)
+def test_what_one_rank_shows_is_named(change: dict[str, Any], code: str) -> None:
+    several = [rank(0, **change), rank(1, **change)]
+    assert [one.code for one in with_one(several, ONE)] == [code]
+
+
+def test_one_rank_that_takes_other_batches_is_other_work() -> None:
+    several = [rank(0), rank(1)]
+    assert [one.code for one in with_one(several, rank(0))] == ["different-work"]
+    moved = AttemptLog(1, tuple(taking(one, range(4 * one + 1, 4 * one + 5)) for one in range(4)))
+    assert [one.code for one in with_one(several, moved)] == ["other-samples"]
+
+
+def test_losses_that_are_added_are_named() -> None:
+    halves = [dataclasses.replace(one, losses=(one.losses[0], one.losses[0])) for one in ONE.updates]
+    assert [one.code for one in with_one([rank(0), rank(1)], AttemptLog(1, tuple(halves)))] == [
+        "accumulation-not-divided"
+    ]

@@ -1,0 +1,86 @@
+"""The first update that differs is found in what ranks recorded, and what was lost is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from trainjob.verify import script_resume
+from trainjob.verify.script_interruptions import starts_at
+from trainjob.verify.update_log import AttemptLog, Batch, ScriptUpdate
+
+PASSES, LENGTH = 3, 4
+
+
+def update(number: int) -> ScriptUpdate:
+    """Return update `number`, counted from 0, of a script whose epochs have 4 batches each."""
+    batch = Batch(number // LENGTH + 1, number % LENGTH, (f"sample {number}",))
+    return ScriptUpdate(
+        batches=(batch,),
+        losses=(1.0 / (number + 1),),
+        rates=(0.1 * (number + 1),),
+        scale=8.0,
+        gradients=f"gradients {number}",
+        norm=1.0,
+        weights_before=f"weights {number}",
+        state_before=f"state {number}" if number else "",
+        random_before=f"random {number}",
+        weights=f"weights {number + 1}",
+        state=f"state {number + 1}",
+    )
+
+
+WHOLE = AttemptLog(1, tuple(update(number) for number in range(PASSES * LENGTH)))
+
+
+def lost(updates: Sequence[ScriptUpdate], *, longer: bool = False) -> list[str]:
+    """Return the codes of what an attempt that made `updates` has lost."""
+    first = script_resume.first_apart(WHOLE, [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(updates))])
+    return [] if first is None else [one.code for one in script_resume.lost(first, WHOLE, longer=longer)]
+
+
+def changed(number: int, **changes: object) -> ScriptUpdate:
+    """Return an update that has lost something, and so leaves other weights."""
+    return dataclasses.replace(update(number), weights="others", **changes)  # type: ignore[arg-type] # by name
+
+
+def taken_from(number: int) -> dict[str, object]:
+    return {"batches": update(number).batches}
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        (changed(6, **taken_from(4)), "sampler-position"),
+        (changed(6, **taken_from(0)), "sampler-position"),
+        (changed(6, **taken_from(2)), "sampler-epoch"),
+        (changed(6, batches=(Batch(1, 0, ("never seen",)),)), "rng"),
+        (changed(6, random_before="others", losses=(7.0,)), "rng"),
+        (changed(6, rates=(0.1,)), "scheduler"),
+        (changed(6, scale=65536.0), "scaler"),
+        (changed(6, state_before=""), "optimizer"),
+        (changed(6, state_before="", rates=(0.1,)), "optimizer"),
+        (changed(6, weights_before="others"), "weights"),
+        (changed(6), "unknown"),
+    ],
+)
+def test_what_the_first_update_has_lost_is_named(first: ScriptUpdate, code: str) -> None:
+    assert lost([first]) == [code]
+
+
+def test_updates_beyond_the_end_are_a_lost_count() -> None:
+    assert lost([*WHOLE.updates[6:], update(PASSES * LENGTH)]) == ["step-counter"]
+    assert lost([changed(6, rates=(0.1,))], longer=True) == ["step-counter"]
+
+
+@pytest.mark.parametrize("start", [0, 3, 6])
+def test_an_attempt_that_repeats_updates_is_the_same(start: int) -> None:
+    assert lost(WHOLE.updates[start:]) == []
+    assert starts_at(AttemptLog(2, WHOLE.updates[start:]), WHOLE) == start
+
+
+@pytest.mark.parametrize("change", [lambda one: dataclasses.replace(one, losses=(float("nan"),))])
+def test_nan_equals_itself(change: Callable[[ScriptUpdate], ScriptUpdate]) -> None:
+    assert change(update(1)).same_losses(change(update(1)))

@@ -1,0 +1,54 @@
+"""updates/: what a script of the user's own did, as the hook in its Python saw it (launch/updates/). Names and fields.
+
+rank-0000.jsonl, by each rank: a line for each event, with `attempt`, `event`, and `update`, the number of weight
+updates that this attempt had made. wait-1.json, by `verify` and in a folder of its own: the moment at which attempt 1
+waits to be interrupted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records.files import JsonLines, write_json
+
+# Tells the hook to record; its value is the folder of the files that tell it where to wait.
+RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
+
+STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
+SAVES, SAVED, EVALUATES = "saves", "saved", "evaluates"
+WAITS, GOES_ON, BLIND = "waits", "goes-on", "blind"
+
+# Moments at which an attempt can wait.
+AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION = "start", "update", "save", "evaluation"
+
+
+class UpdatePaths:
+    """The files of one run's record of updates."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self.folder = paths.folder / "updates"
+
+    def rank(self, rank: int) -> Path:
+        """Return the lines of one rank."""
+        return self.folder / ("rank-%04d.jsonl" % rank)
+
+    def ranks(self) -> List[List[Dict[str, Any]]]:
+        """Return the events of each rank, in order."""
+        return [list(JsonLines(path).new()) for path in sorted(self.folder.glob("rank-*.jsonl"))]
+
+    def lines(self, rank: int) -> JsonLines:
+        """Return the events of one rank, which grow as it trains."""
+        return JsonLines(self.rank(rank))
+
+
+def wait_at(folder: Path, attempt: int, moment: str, after: int) -> None:
+    """Have `attempt` of the next run wait at the first such `moment` after so many of its updates."""
+    write_json(folder / ("wait-%d.json" % attempt), {"moment": moment, "after": after}, durable=False)
+
+
+def wait_nowhere(folder: Path) -> None:
+    """Have the next run wait at no moment."""
+    for path in folder.glob("wait-*.json"):
+        path.unlink()

@@ -1,0 +1,162 @@
+"""What two runs of a script of the user's own left on disk, compared value by value."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import saved_states
+from trainjob.records.files import DamagedError
+from trainjob.records.saved_states import Leaf, SavedState, SavedTensor
+
+WEIGHTS, OPTIMIZER, SCHEDULER, SCALER, AVERAGE = "weights", "optimizer", "scheduler", "scaler", "ema"
+RANDOM, COUNTER, SAMPLER, TRACKER, OTHER = "rng", "step-counter", "sampler", "tracker", "other"
+
+# The first that fits a value's path decides. A path has the file's name first, then the keys.
+_KINDS = (
+    (RANDOM, r"rng|random|(^|[/_])generator"),
+    (AVERAGE, r"(^|[/_.])(ema|swa|averaged|polyak|shadow)([/_.]|$|model|params|weights)"),
+    (SCALER, r"scaler|loss_scale"),
+    (SCHEDULER, r"sched"),
+    (OPTIMIZER, r"optim|exp_avg|momentum_buffer"),
+    (TRACKER, r"(wandb|mlflow|tracker|run)_?id$"),
+    (COUNTER, r"(^|[/_.])(steps?|epochs?|iters?|iterations?|updates?|\w+_seen)(_num|_idx|_count|_seen)?$"),
+    (SAMPLER, r"sampler|loader"),
+)
+_PARTS = re.compile(r"rank[_-]?\d+|\d+-of-\d+|rng_state_\d+")
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A value that the two runs saved differently. `kind` says what it is, as far as its name tells."""
+
+    kind: str
+    file: str
+    name: str
+    difference: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparison of the final states of two runs."""
+
+    files: tuple[str, ...]  # of the first run, relative to its project
+    values: int
+    apart: tuple[Apart, ...]
+    unread: tuple[str, ...]  # files, and why they can't be compared
+
+
+def states(paths: RunPaths) -> list[SavedState]:
+    """Return what the script saved below its working folder, the oldest first."""
+    runtime = paths.code / "trainjob"
+    found = saved_states.find(paths.code, lambda path: path == runtime or path.name.startswith("."))
+    return sorted(found, key=lambda state: state.written_at)
+
+
+def torn(paths: RunPaths) -> list[tuple[SavedState, str]]:
+    """Return the saved states that can't be read, and why, the newest first."""
+    broken = []
+    for state in reversed(states(paths)):
+        try:
+            for _ in state.leaves():
+                pass
+        except DamagedError as error:
+            broken.append((state, str(error)))
+    return broken
+
+
+def compare(whole: RunPaths, broken: RunPaths) -> Compared:
+    """Return how the newest states of each kind differ between two runs."""
+    ours, theirs = (_newest(states(paths)) for paths in (broken, whole))
+    files, apart, unread, values = [], [], [], 0
+    for group, state in theirs.items():
+        name = _name(whole, state)
+        match = ours.get(group)
+        if match is None:
+            apart.append(Apart(OTHER, name, "", "the interrupted run has no such file"))
+            continue
+        try:
+            one, two = ({leaf.path: leaf for leaf in read.leaves()} for read in (match, state))
+        except DamagedError as error:
+            unread.append(f"{name} {error}")
+            continue
+        files.append(name)
+        values += len(two)
+        apart += [_apart(name, path, one.get(path), two.get(path)) for path in _differing(one, two)]
+    return Compared(tuple(files), values, tuple(apart), tuple(unread))
+
+
+def _newest(found: Sequence[SavedState]) -> dict[tuple[object, ...], SavedState]:
+    """Return the newest state of each kind: files whose names differ in numbers alone, or that hold the same keys."""
+    newest: dict[tuple[object, ...], SavedState] = {}
+    for state in found:
+        try:
+            keys = frozenset(leaf.path[0] if leaf.path else "" for leaf in state.leaves())
+        except DamagedError:
+            continue
+        name = state.path.name
+        newest[state.kind, tuple(_PARTS.findall(name)), keys] = state
+    return newest
+
+
+def _name(paths: RunPaths, state: SavedState) -> str:
+    project = paths.project if state.path.is_relative_to(paths.project) else paths.code
+    return str(state.path.relative_to(project))
+
+
+def _differing(one: dict[tuple[str, ...], Leaf], two: dict[tuple[str, ...], Leaf]) -> Iterator[tuple[str, ...]]:
+    for path in dict.fromkeys([*two, *one]):
+        if path not in one or path not in two or not _same(one[path].value, two[path].value):
+            yield path
+
+
+def _same(one: object, two: object) -> bool:
+    if isinstance(one, float) and isinstance(two, float):
+        return one == two or (math.isnan(one) and math.isnan(two))
+    return type(one) is type(two) and one == two
+
+
+def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None) -> Apart:
+    name = "/".join(path)
+    where = f"{file}/{name}".lower()
+    kind = next((kind for kind, pattern in _KINDS if re.search(pattern, where)), None)
+    value = (two or one or Leaf(path, None)).value
+    if "/_spec/" in where:
+        kind = OTHER  # how a sharded tensor is laid out: its mesh has a hash that each process makes anew
+    elif kind is None:
+        kind = WEIGHTS if isinstance(value, SavedTensor) else OTHER
+    return Apart(kind, file, name, _difference(one, two))
+
+
+def _difference(one: Leaf | None, two: Leaf | None) -> str:
+    if one is None or two is None:
+        return "only the uninterrupted run has it" if one is None else "only the interrupted run has it"
+    if isinstance(one.value, SavedTensor) and isinstance(two.value, SavedTensor):
+        if one.value.shape != two.value.shape:
+            return f"shape {list(one.value.shape)}, uninterrupted {list(two.value.shape)}"
+        largest = _largest(one.value, two.value)
+        return "other bits" if largest is None else f"up to {largest:.1e} apart"
+    shown = [repr(leaf.value)[:40] for leaf in (one, two)]
+    return f"{shown[0]}, uninterrupted {shown[1]}"
+
+
+def _largest(one: SavedTensor, two: SavedTensor) -> float | None:
+    """Return the largest difference between elements; None where they are no plain numbers."""
+    import numpy as np
+
+    types = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
+    if one.dtype != two.dtype or one.dtype not in types or not one.data:
+        return None
+    values = [np.frombuffer(tensor.data, types[tensor.dtype]).astype(np.float64) for tensor in (one, two)]
+    return float(np.max(np.abs(values[0] - values[1])))
+
+
+def stray(paths: RunPaths, saved: Sequence[str]) -> list[Path]:
+    """Return which of the files that a script saved lie outside of its run, where another run would meet them."""
+    inside = paths.folder.resolve()
+    outside = (Path(name) for name in dict.fromkeys(saved))
+    return [path for path in outside if path.exists() and not path.resolve().is_relative_to(inside)]

@@ -1,0 +1,220 @@
+"""Whether the ranks of a script of the user's own train as one: N ranks compared with one, and with each other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
+from trainjob.requests.workbench import Workbench
+from trainjob.verify import update_log
+from trainjob.verify.diagnosis import LikelyCause
+from trainjob.verify.script_interruptions import recorded
+from trainjob.verify.update_log import AttemptLog, ScriptUpdate
+
+# The order of a float32 sum alone moves the first update's gradients by less, and later ones' as a mistake would.
+_TOLERANCE = 1e-4
+# Ranks that shuffle each for itself meet about 1/N of each other's samples; padding repeats less than one batch.
+_OVERLAP = 0.2
+_UNSEEN, _OTHER_WORK = "unseen", "different-work"
+
+# code: the text, and the cure
+_CAUSES = {
+    "same-samples": (
+        "all ranks train on the same samples",
+        "Give the loader DistributedSampler(data, num_replicas=world_size, rank=rank), and call its set_epoch",
+    ),
+    "sampler-rank": (
+        "a sampler's rank is not the rank of its process: ranks of different nodes train on the same samples",
+        "Give the sampler RANK, which counts over all nodes, and not LOCAL_RANK",
+    ),
+    "order-per-rank": (
+        "each rank shuffles for itself, so ranks train on samples of each other and miss others",
+        "Shuffle with one seed on all ranks, and let each take its share of that order, as DistributedSampler does",
+    ),
+    "weights-apart": (
+        "the ranks begin with different weights",
+        "Wrap the model in DistributedDataParallel, which sends rank 0's, or seed all ranks alike before it is made",
+    ),
+    "not-synchronised": (
+        "each rank steps with its own gradients",
+        "Call the DistributedDataParallel that wraps the model, not the model inside, and no_sync only while "
+        "accumulating",
+    ),
+    "all-save": (
+        "all ranks write the same file, at the same time",
+        "Save from rank 0 alone, or under a name for each rank",
+    ),
+    "accumulation-not-divided": (
+        "the losses of the micro batches of an update are added, and not divided by their number",
+        "Divide the loss by the number of micro batches before backward",
+    ),
+    "mean-against-sum": (
+        "the gradients have another length than one rank's: one side sums where the other takes the mean",
+        "Divide by the number of ranks exactly once; DistributedDataParallel does",
+    ),
+    "other-samples": (
+        "the ranks' samples of an update are not those of one rank",
+        "Let update u take the same global batch whatever the number of ranks",
+    ),
+    "other-result": (
+        "the samples are the same and the losses or gradients are not",
+        "Look for what depends on the rank: BatchNorm's statistics, dropout, a seed, a loss that is not a mean",
+    ),
+    _OTHER_WORK: (
+        "one rank does different work, so its updates can't be compared",
+        "Say how one rank takes the same global batch: --alone '--batch-size 16', say, is added to its command",
+    ),
+    _UNSEEN: (
+        "nothing could be compared",
+        "verify sees steps of torch optimizers, and samples that a DataLoader delivers",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class RanksVerdict:
+    """Whether N ranks train as one."""
+
+    instances: int
+    updates: int  # that both runs made
+    findings: Sequence[LikelyCause]
+    runs: Sequence[RunPaths]
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether nothing is proved either way."""
+        return bool(self.findings) and all(one.code in (_OTHER_WORK, _UNSEEN) for one in self.findings)
+
+    @property
+    def equal(self) -> bool:
+        """Whether no difference was found."""
+        return not self.findings
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {
+            "equal": self.equal,
+            "inconclusive": self.inconclusive,
+            "instances": self.instances,
+            "updates": self.updates,
+            "findings": [one.as_json() for one in self.findings],
+            "runs": [str(paths.folder) for paths in self.runs],
+        }
+
+
+def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) -> RanksVerdict:
+    """Return whether the job's command trains on `instances` ranks as on one, which gets the words `alone` as well.
+
+    Raises UserError when a run fails.
+    """
+    request = recorded(workbench, instances=instances)
+    several = workbench.run(request)
+    ranks = [attempts[0] for attempts in update_log.read(several) if attempts and attempts[0].updates]
+    if len(ranks) < instances:
+        seen = f"{len(ranks)} of {instances} ranks made a step of a torch optimizer"
+        return RanksVerdict(instances, 0, [_finding(_UNSEEN, seen)], [several])
+    found = list(among_ranks(ranks))
+    if found:
+        return RanksVerdict(instances, len(ranks[0].updates), found, [several])
+    one = workbench.run(recorded(workbench, instances=1, command=[*(request.job.command or []), *alone]))
+    logs = update_log.read(one)
+    if not logs or not logs[0][0].updates:
+        return RanksVerdict(instances, 0, [_finding(_UNSEEN, "one rank alone made no step")], [several, one])
+    made = min(len(ranks[0].updates), len(logs[0][0].updates))
+    return RanksVerdict(instances, made, list(with_one(ranks, logs[0][0])), [several, one])
+
+
+def _finding(code: str, evidence: str) -> LikelyCause:
+    text, cure = _CAUSES[code]
+    return LikelyCause(code, text, evidence, cure)
+
+
+def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
+    """Yield what the ranks of one run show by themselves."""
+    steps = list(zip(*(log.updates for log in ranks), strict=False))
+    yield from _samplers(ranks, steps)
+    first = steps[0]
+    if not any(one.sharded for one in first):
+        if len({one.weights_before for one in first}) > 1:
+            yield _finding("weights-apart", f"{len({one.weights_before for one in first})} different weights")
+        elif len({one.gradients for one in first}) > 1:
+            different = len({one.gradients for one in first})
+            yield _finding("not-synchronised", f"update 1: {different} different gradients on {len(ranks)} ranks")
+    savers: dict[str, set[int]] = {}
+    for rank, log in enumerate(ranks):
+        for event in log.named(updates.SAVED):
+            savers.setdefault(str(event.fields["path"]), set()).add(rank)
+    for path, of_ranks in savers.items():
+        if len(of_ranks) > 1 and path != "None":
+            yield _finding("all-save", f"{path}, by ranks {', '.join(map(str, sorted(of_ranks)))}")
+            return
+
+
+def _samplers(ranks: Sequence[AttemptLog], steps: Sequence[Sequence[ScriptUpdate]]) -> Iterator[LikelyCause]:
+    """Look at who takes which samples."""
+    for rank, log in enumerate(ranks):
+        for event in log.named(updates.PASS):
+            own = event.fields["sampler_rank"]
+            if own is not None and own != rank:
+                yield _finding("sampler-rank", f"the sampler of rank {rank} has rank {own}")
+                return
+    with_samples = [step for step in steps if all(one.batches for one in step)]
+    if not with_samples:
+        return
+    if all(len({one.samples for one in step}) == 1 for step in with_samples):
+        yield _finding("same-samples", f"in each of {len(with_samples)} updates")
+        return
+    # Over the first pass: a sample that two ranks take in it was not divided among them.
+    seen: list[set[str]] = [
+        {sample for one in log.updates for batch in one.batches if batch.loader_pass == 1 for sample in batch.samples}
+        for log in ranks
+    ]
+    counted = Counter(sample for of_rank in seen for sample in of_rank)
+    again = sum(count > 1 for count in counted.values())
+    if again > _OVERLAP * len(counted):
+        yield _finding("order-per-rank", f"{again} of {len(counted)} samples of the first epoch were taken twice")
+
+
+def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield how the updates of several ranks differ from one rank's: all in their samples, the first in its result."""
+    for number, (alone, *ours) in enumerate(zip(one.updates, *(log.updates for log in ranks), strict=False), start=1):
+        together, single = _samples(ours), _samples([alone])
+        if together.total() != single.total():
+            sizes = (
+                f"update {number} takes {together.total()} samples on {len(ranks)} ranks, and {single.total()} on one"
+            )
+            yield _finding(_OTHER_WORK, sizes)
+            return
+        if together != single:
+            shared = (together & single).total()
+            yield _finding("other-samples", f"update {number}: {shared} of {single.total()} samples are the same")
+            return
+    ours, alone = [log.updates[0] for log in ranks], one.updates[0]
+    losses = math.fsum(math.fsum(update.losses) for update in ours) / len(ours), math.fsum(alone.losses)
+    norms = math.fsum(update.norm for update in ours) / len(ours), alone.norm
+    if _near(*losses) and (_near(*norms) or any(update.sharded for update in ours)):
+        return
+    parts = len(alone.losses) / len(ours[0].losses) if ours[0].losses else 1.0
+    shown = (
+        f"update 1: loss {losses[0]:.6g}, one rank {losses[1]:.6g}; gradients {norms[0]:.6g}, one rank {norms[1]:.6g}"
+    )
+    if parts != 1.0 and _near(losses[0] * parts, losses[1]):
+        yield _finding("accumulation-not-divided", shown)
+    elif _near(*losses) and any(_near(norms[0], norms[1] * factor) for factor in (len(ranks), 1 / len(ranks))):
+        yield _finding("mean-against-sum", shown)
+    else:
+        yield _finding("other-result", shown)
+
+
+def _samples(of_ranks: Sequence[ScriptUpdate]) -> Counter[str]:
+    """Return how often each sample is taken by one update."""
+    return Counter(sample for one in of_ranks for batch in one.batches for sample in batch.samples)
+
+
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_TOLERANCE)

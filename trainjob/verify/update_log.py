@@ -1,0 +1,108 @@
+"""The updates of a script of the user's own, as the hook in its ranks recorded them: by rank, attempt and update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
+from trainjob.records.updates import UpdatePaths
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch that a loader delivered. `place`: its number in its pass; both numbers count within the attempt."""
+
+    loader_pass: int
+    place: int
+    samples: tuple[str, ...]  # digests
+
+
+@dataclass(frozen=True)
+class ScriptUpdate:
+    """One step of an optimizer. Digests are of what the step found, and `weights` and `state` of what it left."""
+
+    batches: tuple[Batch, ...]
+    losses: tuple[float, ...]
+    rates: tuple[float, ...]
+    scale: float | None
+    gradients: str
+    norm: float
+    weights_before: str
+    state_before: str  # "": the optimizer had no state
+    random_before: str
+    weights: str
+    state: str
+    sharded: bool = False  # other ranks have other parts of the weights
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> ScriptUpdate:
+        """Return the update of a recorded line."""
+        names = (
+            "scale",
+            "gradients",
+            "norm",
+            "weights_before",
+            "state_before",
+            "random_before",
+            "weights",
+            "state",
+            "sharded",
+        )
+        batches = tuple(Batch(number, place, tuple(samples)) for number, place, samples in line["samples"])
+        losses, rates = tuple(line["losses"]), tuple(line["rates"])
+        return cls(batches, losses, rates, **{name: line[name] for name in names})
+
+    @property
+    def samples(self) -> tuple[tuple[str, ...], ...]:
+        """The digests of its samples, by batch."""
+        return tuple(batch.samples for batch in self.batches)
+
+    def same_losses(self, other: ScriptUpdate) -> bool:
+        """Return whether the losses have the same bits; NaN equals NaN."""
+        pairs = zip(self.losses, other.losses, strict=False)
+        same = all(one == two or (math.isnan(one) and math.isnan(two)) for one, two in pairs)
+        return same and len(self.losses) == len(other.losses)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something else that the script did, after `update` updates of its attempt."""
+
+    name: str  # of records.updates
+    update: int
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AttemptLog:
+    """One attempt of one rank."""
+
+    number: int
+    updates: tuple[ScriptUpdate, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    def named(self, *names: str) -> list[Event]:
+        """Return the events of these names."""
+        return [event for event in self.events if event.name in names]
+
+    def after_wait(self, name: str) -> list[Event]:
+        """Return the events of this name that came after the interruption."""
+        begun = [number for number, event in enumerate(self.events) if event.name == updates.WAITS]
+        return [event for event in self.events[begun[0] :] if event.name == name] if begun else []
+
+
+def read(paths: RunPaths) -> list[list[AttemptLog]]:
+    """Return the attempts of each rank, in order; nothing where no rank recorded anything."""
+    return [list(_attempts(lines)) for lines in UpdatePaths(paths).ranks()]
+
+
+def _attempts(lines: Sequence[Mapping[str, Any]]) -> Iterator[AttemptLog]:
+    for number in sorted({line["attempt"] for line in lines}):
+        mine = [line for line in lines if line["attempt"] == number]
+        made = tuple(ScriptUpdate.of(line) for line in mine if line["event"] == updates.UPDATE)
+        others = tuple(Event(line["event"], line["update"], line) for line in mine if line["event"] != updates.UPDATE)
+        yield AttemptLog(number, made, others)
