@@ -44,6 +44,7 @@ class RunPaths:
         self.exit_code = self.folder / "exit_code"
         self.prediction = self.folder / "prediction.json"
         self.progress = self.folder / "progress.json"
+        self.outlived = self.folder / "outlived.json"
         self.failure = self.folder / "failure.json"
         self.metrics = self.folder / "metrics.jsonl"
         self.requeue = self.folder / "requeue"
@@ -59,6 +60,9 @@ class RunPaths:
         self.logs = self.folder / "logs"
         self.scheduler_log = self.logs / "scheduler.out"
         self.checkpoints = self.folder / "checkpoints"
+
+    def __repr__(self) -> str:
+        return "RunPaths(%r)" % str(self.folder)
 
     @property
     def id(self) -> str:

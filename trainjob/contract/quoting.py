@@ -11,6 +11,10 @@ from trainjob.contract.paths import USER_DATA
 _PLAIN_DIRECTIVE = re.compile(r"[A-Za-z0-9_./:=,+@%\[\]~*^-]+\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
+# What csh or fish reads otherwise between single quotes: line breaks, ! and backslashes.
+_READ_OTHERWISE = re.compile(r"[\x01-\x1f\x7f'!\\]")
+# A word of BSD's csh may have 1023 bytes; no sign takes more than five.
+_WORDS_OF_CSH = re.compile(r"(?s)(?:\\0[0-7]{3}|.){1,200}")
 # Linux takes 128 KiB as one argument or as one NAME=VALUE: a little is left for the name.
 _LONGEST_BYTES = 127 * 1024
 # slurmctld refuses longer values (its job_mgr.c), but for lists of nodes and jobs.
@@ -63,6 +67,17 @@ def path(value: str) -> Shell:
         rest = value[1:]
         return Shell(f'"$HOME"{word(rest) if rest else ""}')
     return word(value)
+
+
+def for_any_shell(line: str) -> Shell:
+    """Return a command with which every login shell (bash, csh, fish) has sh run `line`.
+
+    Raises QuotingError for what no argument can carry.
+    """
+    text = _READ_OTHERWISE.sub(lambda sign: "\\0%03o" % ord(sign.group()), line)
+    words = " ".join("'%s'" % word for word in _WORDS_OF_CSH.findall(text))
+    _refuse_what_no_argument_carries(words)
+    return Shell('exec sh -c \'eval "$(printf %%b "$@")"\' sh %s' % words)
 
 
 def with_job_id(pattern: str) -> Shell:

@@ -13,20 +13,6 @@ from trainjob.contract.errors import UserError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-# Whole words between underscores: TOKENIZERS_PARALLELISM and MAX_TOKENS are none.
-_SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|APIKEY"
-    r"|(API|ACCESS|PRIVATE|SECRET|ACCOUNT|SIGNING|ENCRYPTION|WANDB|OPENAI)_KEY)(_|$)",
-    re.IGNORECASE,
-)
-_PLACES = ("PWD", "OLDPWD")
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether the value of a variable of this name is probably a secret."""
-    return name not in _PLACES and _SECRET_NAME.search(name) is not None
-
-
 class SecretsError(UserError):
     """The secrets file can't be used; the message never holds a value."""
 

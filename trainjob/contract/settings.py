@@ -346,6 +346,36 @@ class JobSettings(RuntimeSettings):
         absent="known when it runs",
         task_only=True,
     )
+    progress: Optional[str] = setting(
+        None,
+        "A regular expression that finds a command's progress in a line that it prints, by its groups: "
+        "'step (?P<update>\\d+)'. Others: total, epoch, epochs, loss, accuracy, learning_rate, samples_per_s.",
+        group=RECORDS,
+        absent="read from what frameworks print and write",
+        shared=True,
+        form="progress",
+    )
+    on_stall: Literal["tell", "end"] = setting(
+        "tell",
+        "What happens to a command that makes no progress for much longer than usual, and in which nothing moves.",
+        group=RECORDS,
+        shared=True,
+    )
+    exit_grace_s: float = setting(
+        60.0,
+        "Seconds after which a rank is ended that does nothing any more, although all others have ended or the last "
+        "update is made and saved; commands only.",
+        group=RECORDS,
+        shared=True,
+        above=0,
+    )
+    idle_timeout_s: float = setting(
+        600.0,
+        "Seconds after which the log tells of a command that does not use the GPUs it has.",
+        group=RECORDS,
+        shared=True,
+        above=0,
+    )
     time_limit: Optional[str] = setting(
         None,
         'Time limit of an attempt, for example "04:00:00".',

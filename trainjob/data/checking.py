@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
-from trainjob.data.manifest import FileFacts, Manifest, find, names, read_manifest
+from trainjob.data.manifest import FileFacts, Manifest, find, how_to_prepare, names, read_manifest
 
 # Below this a run reads every byte before it starts: 64 MiB take about 0.2 s.
 SMALL = 64 * 1024 * 1024
@@ -81,7 +81,7 @@ def sha256_of(path: Path) -> str:
 def _damaged(folder: Path, name: str, facts: FileFacts, what: str, expected: str, actual: str) -> DamagedDataError:
     return DamagedDataError(
         "%s: expected %s %s, found %s" % (folder / facts.file, what, expected, actual),
-        "Remove %s and run: trainjob data prepare %s" % (folder, name),
+        "Remove %s and run: %s" % (folder, how_to_prepare(name)),
     )
 
 

@@ -24,6 +24,8 @@ SHIPPED = Path(__file__).resolve().parent
 MADE_UP = "synthetic"
 # Text that comes with Python: where it is not prepared, the runtime reads it from its own Python.
 PYTHON_DOCS = "python-docs"
+# Those that `trainjob data prepare NAME` makes without being told from what.
+BUILT_IN = ("digits", "cifar10", MADE_UP, PYTHON_DOCS)
 
 
 class ManifestError(UserError):
@@ -138,7 +140,12 @@ def names(data_dir: Optional[Path]) -> Tuple[str, ...]:
     return tuple(sorted(name for name in found if not name.startswith(".")))
 
 
+def how_to_prepare(name: str) -> str:
+    """Return the command that prepares a data set; for one of the user's own, with what only the user knows."""
+    return "trainjob data prepare %s%s" % (name, "" if name in BUILT_IN else " --kind KIND --from SOURCE")
+
+
 def not_prepared(name: str, data_dir: Optional[Path]) -> UserError:
     """Return the error that says where data set `name` was looked for, and the command that prepares it."""
     where = "TRAINJOB_DATA_DIR is not set" if data_dir is None else "%s has no %s/" % (data_dir, name)
-    return UserError("data set %s is not prepared: %s" % (name, where), "Run: trainjob data prepare %s" % name)
+    return UserError("data set %s is not prepared: %s" % (name, where), "Run: %s" % how_to_prepare(name))

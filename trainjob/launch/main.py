@@ -22,12 +22,13 @@ from trainjob.launch import host, rank_environment
 from trainjob.launch.options import Options, parse
 from trainjob.launch.rank_environment import Rank
 from trainjob.records import attempts, job_facts
-from trainjob.records.files import write_atomically
+from trainjob.records.files import keep_others_from_writing, write_atomically
 from trainjob.records.job_facts import JobFacts
 
 if TYPE_CHECKING:
     from trainjob.launch.rank_environment import Watched
     from trainjob.launch.ranks.binding import Binding
+    from trainjob.launch.witness.watching import Observation
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,6 +49,7 @@ class Launch:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.paths = paths = RunPaths(Path(options.run_dir).resolve())
+        keep_others_from_writing(paths.whole.folder)
         if options.token:
             host.refuse_another_folder(paths, options.token)
         self.job = self._job()
@@ -95,7 +97,27 @@ class Launch:
             environ[environment.TOKEN] = options.token
         elif options.launcher == "slurm":
             rank_environment.refuse_no_rendezvous(environ)
+        if not interface and self.first.local_world_size < self.first.world_size and options.accelerator != "ipu":
+            interface = self._interface_that_others_reach(environ)
         return rank_environment.on_interface(environ, interface, data_interface)
+
+    def _interface_that_others_reach(self, environ: Dict[str, str]) -> str:
+        """Return the interface over which this host reaches the first; "" where its own name leads to one, too."""
+        from trainjob.launch import network
+
+        first = environ.get(environment.MASTER_ADDR, "")
+        if "GLOO_SOCKET_IFNAME" in environ or network.is_loopback(first):
+            return ""
+        address = network.own_address()
+        if address is not None and not network.is_loopback(address):
+            return ""
+        chosen = network.interface_to(first) or ""
+        if self.first.local_rank == 0 and chosen != "lo":
+            means = "means %s here, which no other host reaches" % address if address else "means nothing here"
+            use = "use %s, over which %s is reached" % (chosen, first) if chosen else "may not find each other"
+            text = "trainjob: the name %s %s: ranks %s. network.interface in the cluster file names another\n"
+            sys.stderr.write(text % (host.own_name(), means, use))
+        return chosen
 
     def run(self) -> int:
         """Return the exit code of the first rank that failed, or of all ranks if none did."""
@@ -112,7 +134,7 @@ class Launch:
         # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may still
         # be writing the marker.
         for_a_launcher = exits.DONE if code == exits.CHECKPOINTED else code
-        if options.launcher == "slurm":
+        if options.launcher in ("slurm", "openmpi"):
             self._leave_mark(for_a_launcher)
         return code if options.launcher in ("local", "container") else for_a_launcher
 
@@ -159,14 +181,26 @@ class Launch:
             processes.end_with_standard_input()
         answered = None if options.ranks_in_containers else attempts.asked_for_stacks(self.paths)
 
-        def watch(watched: List[Watched]) -> None:
+        def watch(watched: List[Watched]) -> Optional[Observation]:
             if options.ranks_in_containers:
-                return  # watched from inside
+                return None  # watched from inside
             from trainjob.launch.witness import watching
 
             limit_s, is_stated = self._stall_timeout()
             orders = watching.Orders(options.usage_every_s, limit_s, ends_stalled=is_stated, answered=answered)
-            watching.begin(self.paths, watched, stacks, orders)
+            if self.job is not None and not self.job.trains:
+                orders = orders._replace(command=self.command or [], progress=self.job.progress or "")
+                grace_s, usual = self.job.exit_grace_s, orders.rules
+                orders = orders._replace(
+                    rules=usual._replace(
+                        exit_grace_s=usual.exit_grace_s if grace_s is None else grace_s,
+                        ends_stalled=self.job.on_stall == "end",
+                        long_call_s=limit_s or usual.long_call_s,
+                    )
+                )
+            if self.job is not None and self.job.idle_timeout_s is not None:
+                orders = orders._replace(idle_device_s=self.job.idle_timeout_s)
+            return watching.begin(self.paths, watched, stacks, orders)
 
         gc.enable()  # not collected during the start: see __main__.py
         return guarded(Supervisor(self.paths, ranks, options.grace_s, self.restarts, watch).run)

@@ -32,10 +32,14 @@ class Process(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a child: its exit code, or −n if signal n ended it, and the most memory that it held."""
+    """The end of a child: its exit code, or −n if signal n ended it, and the most memory that it held.
+
+    `pid` is 0 for one that could not be started.
+    """
 
     returncode: int
     peak_rss_bytes: int
+    pid: int = 0
 
 
 def _prctl(option: int, value: int) -> None:
@@ -176,4 +180,4 @@ def reap() -> Dict[int, Ended]:
         if pid == 0:
             return ended
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        ended[pid] = Ended(code, usage.ru_maxrss * 1024)
+        ended[pid] = Ended(code, usage.ru_maxrss * 1024, pid)

@@ -9,7 +9,7 @@ from typing import Iterator, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records import attempts, checkpoints
+from trainjob.records import attempts, checkpoints, metrics
 from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
@@ -80,6 +80,8 @@ class Loop:
         """Train to the end or to a requested stop; return COMPLETED or STOPPED. Raises UserError, StaleAttemptError."""
         stage, per_epoch = self.stage, self.stage.counts.updates_per_epoch
         stage.recorder.begin_line(stage.counts.epoch_of(self.update), self.update)
+        if self._was_stopped_before_evaluating():
+            self._evaluate(self.update // per_epoch)
         # Closed even if an update fails: a thread may be preparing the next blocks.
         with contextlib.closing(stage.engine.blocks(stage.train, self.update, stage.end)) as upcoming:
             while self.update < stage.end:
@@ -220,6 +222,16 @@ class Loop:
         stage.recorder.evaluation_line(epoch, self.update, result.loss, result.metrics, result.samples, result.seconds)
         self._say("update %d  held-out loss %.4f%s%s" % (self.update, result.loss, accuracy, averaged))
         self.phases.aside += time.perf_counter() - start
+
+    def _was_stopped_before_evaluating(self) -> bool:
+        """Return whether the attempt before ended at the end of an epoch, after whose last update it would evaluate."""
+        is_end = self.update > 0 and self.update % self.stage.counts.updates_per_epoch == 0
+        if not is_end or self.update >= self.stage.end:
+            return False
+        # Rank 0's view decides: another host may see the file later.
+        lines = metrics.read(self.stage.paths) if self.stage.world.rank == 0 else iter(())
+        has_line = any(line.kind == "evaluation" and line.update == self.update for line in lines)
+        return not self.stage.world.from_first(int(has_line))
 
     def _say(self, line: str) -> None:
         if line and self.stage.world.rank == 0:

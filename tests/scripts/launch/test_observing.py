@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.gc_monitor_tables import BOARDS, PROCESSES
 from tests.support.waiting import LIMIT_S, until
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.launch.rank_environment import Watched
 from trainjob.launch.witness.usage import Sampler
-from trainjob.records import usage
+from trainjob.records import metrics, progress, usage
 
 WAITS = """\
 import subprocess, sys, threading, time
@@ -165,6 +165,19 @@ def test_an_ipu_is_of_the_rank_whose_process_is_attached(tmp_path: Path, monkeyp
     ranks = [Watched(1, rank, pid, {"TRAINJOB_RANK_DEVICE": "ipu"}) for rank, pid in ((0, os.getpid()), (1, 1))]
     devices = {sample.rank: sample.devices for sample in Sampler(ranks).sample()}
     assert devices == {0: [usage.DeviceUse("IPU 1", power_w=92.4)], 1: []}
+
+
+def test_progress_of_a_command_is_complete_when_its_ranks_have_ended(
+    launch: Callable[..., RunPaths], tmp_path: Path
+) -> None:
+    """The last lines are printed a moment before the end."""
+    facts = {"job": {"progress": r"at (?P<update>\d+)"}, "cluster": {"file": {}}}
+    job = {"contract": CONTRACT, "train": None, "command": ["unused"], "asked": facts}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    paths = launch("for at in range(1, 101): print('at', at, flush=True)", "--instances", "2")
+    until(lambda: progress.read(paths).update == 100, "the last line")
+    begin, *lines = metrics.read(paths)
+    assert (begin.kind, lines[-1].update, lines[-1].attempt) == ("begin", 100, 1)
 
 
 def test_no_samples_but_the_first_where_the_site_wants_none(launch: Callable[..., RunPaths]) -> None:

@@ -36,6 +36,7 @@ DEATHS = {
     "exception": "{}['missing']",
     "abort": "import os; os.abort()",
     "killed": "import os; os.kill(os.getpid(), 9)",
+    "crash-at-the-end": "import ctypes; libc = ctypes.CDLL(None); libc.__cxa_atexit(libc.abort, None, None)",
 }
 
 
@@ -65,6 +66,12 @@ def test_the_launcher_names_why_a_rank_died(tmp_path: Path, code: str) -> None:
     cause = cause_of(recorded)
     assert cause.code == code, cause
     assert f"trainjob: {cause}" in printed.splitlines()
+
+
+def test_a_script_that_raised_has_not_ended_in_order_when_its_process_aborts(tmp_path: Path) -> None:
+    recorded, _ = died(tmp_path, f"{DEATHS['crash-at-the-end']}; {{}}['missing']")
+    assert recorded.exit_code == 134
+    assert not recorded.script_has_ended
 
 
 def test_a_signal_from_outside_and_the_ranks_memory_are_recorded(tmp_path: Path) -> None:

@@ -74,8 +74,10 @@ def test_a_manifest_without_its_fields(fields: dict[str, object]) -> None:
 
 
 def test_what_is_not_prepared_names_the_command_that_prepares_it(tmp_path: Path) -> None:
-    message = str(manifest.not_prepared("mine", tmp_path))
-    assert message == f"data set mine is not prepared: {tmp_path} has no mine/. Run: trainjob data prepare mine"
+    cure = "Run: trainjob data prepare mine --kind KIND --from SOURCE"
+    assert str(manifest.not_prepared("mine", tmp_path)) == (
+        f"data set mine is not prepared: {tmp_path} has no mine/. {cure}"
+    )
     assert "TRAINJOB_DATA_DIR is not set" in str(manifest.not_prepared("mine", None))
 
 

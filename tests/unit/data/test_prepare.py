@@ -10,9 +10,10 @@ from click.testing import CliRunner
 
 from trainjob.cli.site.data import data
 from trainjob.contract.errors import UserError
+from trainjob.data import manifest
 from trainjob.data.checking import DamagedDataError, check_folder, list_prepared
 from trainjob.data.manifest import SHIPPED
-from trainjob.data.prepare import prepare
+from trainjob.data.prepare import WAYS, prepare
 from trainjob.data.shards import open_by_name
 from trainjob.data.sizes import Sizes, parse_shape
 from trainjob.data.synthetic import MadeUp
@@ -108,3 +109,9 @@ def test_the_command_takes_sizes(tmp_path: Path) -> None:
     assert (manifest.shape, manifest.classes, manifest.splits["train"].samples) == ((1, 8, 8), 3, 40)
     assert "synthetic  test 8, train 40" in run("list", "--data-dir", str(tmp_path))
     assert "synthetic is sound" in run("check", "synthetic", "--data-dir", str(tmp_path))
+
+
+def test_the_command_that_prepares_a_data_set_is_whole() -> None:
+    assert tuple(WAYS) == manifest.BUILT_IN
+    assert manifest.how_to_prepare("cifar10") == "trainjob data prepare cifar10"
+    assert manifest.how_to_prepare("novels") == "trainjob data prepare novels --kind KIND --from SOURCE"

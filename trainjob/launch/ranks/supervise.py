@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
 
 from trainjob.contract import exits
 from trainjob.contract.environment import ATTEMPT
@@ -19,6 +19,9 @@ from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank, Watched
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.witness.evidence import Witness
+
+if TYPE_CHECKING:
+    from trainjob.launch.witness.watching import Observation
 
 # A rank whose peer has died can only fail, so it gets seconds to end, not the time for a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
@@ -40,7 +43,8 @@ class Supervisor:
     """Runs `ranks` to their end.
 
     `restarts`: the job script starts the job again if it finds the marker `requeue`, so the marker is
-    left after a failure that another attempt may not meet. `observe` is called with the ranks that run.
+    left after a failure that another attempt may not meet. `observe` is called with the ranks that run, and
+    returns what watches them.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Supervisor:
         ranks: Sequence[Rank],
         grace_s: float,
         restarts: bool = False,
-        observe: Callable[[List[Watched]], None] = lambda _: None,
+        observe: Callable[[List[Watched]], Optional[Observation]] = lambda _: None,
     ) -> None:
         self._paths = paths
         self._ranks = ranks
@@ -67,6 +71,7 @@ class Supervisor:
         self._first_failure: Optional[int] = None
         self._codes: List[int] = []
         self._witness = Witness()
+        self._observation: Optional[Observation] = None
 
     def run(self) -> int:
         """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0."""
@@ -79,7 +84,7 @@ class Supervisor:
 
             if self._running:
                 started = [(pid, started.rank) for pid, started in self._running.items()]
-                self._observe(
+                self._observation = self._observe(
                     [
                         Watched(int(rank.environment[ATTEMPT]), rank.ranking.rank, pid, rank.environment)
                         for pid, rank in started
@@ -91,6 +96,8 @@ class Supervisor:
                     timeout_s = min(timeout_s, _ASK_AGAIN_S)
                 received = signal.sigtimedwait(WATCHED, timeout_s)
                 self._handle(None if received is None else received.si_signo)
+            if self._observation is not None:
+                self._observation.finish()
         finally:
             processes.kill_children()
         if self._first_failure is not None:
@@ -154,6 +161,9 @@ class Supervisor:
     def _ended(self, started: Started, ended: Ended) -> None:
         started.process.returncode = ended.returncode
         self._without_usr1.discard(started.process.pid)
+        observation, was_killed = self._observation, ended.returncode == -signal.SIGKILL
+        if was_killed and observation is not None and observation.has_outlived(started.rank.ranking.rank):
+            ended = Ended(exits.DONE, ended.peak_rss_bytes)
         code = exits.from_wait_status(ended.returncode)
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):

@@ -8,7 +8,7 @@ trap "" USR1
 # Every node must see this very word: another folder, or an old copy, has another one. NFS clients keep what
 # they know of a folder for up to 60 s, so a new file may show that late.
 TRAINJOB_TRIES=0
-until { read -r TRAINJOB_SEEN <"$TRAINJOB_RUN_DIR/.token"; } 2>/dev/null && [ "$TRAINJOB_SEEN" = "$TRAINJOB_TOKEN" ]; do
+until { read -r TRAINJOB_READ <"$TRAINJOB_RUN_DIR/.token"; } 2>/dev/null && [ "$TRAINJOB_READ" = "$TRAINJOB_TOKEN" ]; do
   TRAINJOB_TRIES=$((TRAINJOB_TRIES + 1))
   if [ "$TRAINJOB_TRIES" -gt 90 ]; then
     echo "trainjob: node $SLURMD_NODENAME does not see run directory $TRAINJOB_RUN_DIR: set runs_dir to storage that all nodes share" >&2
@@ -16,7 +16,7 @@ until { read -r TRAINJOB_SEEN <"$TRAINJOB_RUN_DIR/.token"; } 2>/dev/null && [ "$
   fi
   sleep 1
 done
-unset TRAINJOB_SEEN
+unset TRAINJOB_READ
 
 # Of several groups of nodes, srun tells the ranks of all the CPUs of the last one's.
 if [ -n "${SLURM_HET_SIZE:-}" ]; then

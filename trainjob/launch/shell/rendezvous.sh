@@ -18,11 +18,28 @@ address_of_first_node() {
       return 1
     fi
     printf '%s\n' "$address"
-  elif getent hosts "$name" >/dev/null; then
-    printf '%s\n' "$name"
-  else
-    address_by_controller "$name"
+    return
   fi
+  address=$(getent hosts "$name" | awk '{ print $1; exit }') || true
+  if [[ -z "$address" ]]; then
+    address_by_controller "$name"
+  elif [[ "$address" == @(127.*|::1) ]]; then
+    address_towards_others || printf '%s\n' "$name"
+  else
+    printf '%s\n' "$name"
+  fi
+}
+
+# What other nodes can't reach is not announced to them: Debian's default is that a node's own name means 127.0.1.1 on it.
+# Fails for a job that has no other node, and where the way to it is not known.
+address_towards_others() {
+  local other shown
+  other=$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" 2>/dev/null | sed -n 2p) || true
+  if [[ -z "$other" ]]; then return 1; fi
+  shown=$(getent ahostsv4 "$other" | awk '{ print $1; exit }') || true
+  # 192.0.2.1 is nobody's address (RFC 5737): the way to it is the default route.
+  shown=$(ip -o -4 route get "${shown:-192.0.2.1}" 2>/dev/null) || true
+  [[ "$shown" =~ \ src\ ([0-9.]+) && "${BASH_REMATCH[1]}" != 127.* ]] && printf '%s\n' "${BASH_REMATCH[1]}"
 }
 
 # The controller may be restarting, so it is asked again for a minute: nothing else knows the address.

@@ -47,22 +47,27 @@ count_restarts() {
   if ((restarts > 0)) && [[ "$(show_job)" =~ Restarts=([0-9]{1,9}) ]]; then restarts=$((10#${BASH_REMATCH[1]})); fi
 }
 
-# What the controller shows of this job; nothing where it does not answer. Slurm kills the script 30 s after TERM.
+# What the controller shows of a job, or of this one; nothing where it does not answer.
 show_job() {
-  if command -v timeout >/dev/null; then
-    timeout -k 1 10 scontrol show job -o "$job" 2>/dev/null || true
-  else
-    scontrol show job -o "$job" 2>/dev/null || true
-  fi
+  within_limit scontrol show job -o "${1:-$job}" 2>/dev/null || true
 }
 
-# The newest checkpoint; of a command, which keeps none of ours, what it wrote into its marker. Nothing: not known.
+# Slurm kills the script 30 s after TERM, so nothing may wait for a controller that hangs.
+within_limit() {
+  if command -v timeout >/dev/null; then timeout -k 1 10 "$@"; else "$@"; fi
+}
+
+# The newest checkpoint; of a command, which keeps none of ours, what it wrote into its marker, else the last update that was
+# read from what it prints. Nothing: not known.
 progress_so_far() {
   local newest=$counted_from checkpoint
   for checkpoint in checkpoints/update-*; do
     if [[ -e "$checkpoint" ]]; then newest=${checkpoint##*/}; fi
   done
   if [[ -z "$newest" && -s requeue ]]; then read -r newest _ <requeue || true; fi
+  if [[ -z "$newest" && -f progress.json ]]; then
+    newest=$(head -c 4096 progress.json | sed -n 's/.*"update": \([0-9]\{1,15\}\),.*/\1/p')
+  fi
   printf '%s\n' "$newest"
 }
 
@@ -76,7 +81,7 @@ count_start() {
   if [[ -n "$2" && "$2" == "$last" ]]; then same=$((same + 1)); else same=1; fi
   write_word .starts "$starts $same $2"
   if ((same > 2)); then
-    say "two attempts in a row ended at $2, where they had begun: not started again. Look at the logs, then: trainjob resume"
+    say "two attempts in a row got no further than $2: not started again. Look at the logs, then: trainjob resume"
     exit 1
   fi
   if ((starts > max_attempts)); then
@@ -192,9 +197,12 @@ start_again() {
     start_elsewhere
     return 0
   fi
-  # One that was queued before the work started may not exclude what has failed since.
-  if [[ ! -s excluded_nodes ]] && follow_up=$(waiting_follow_up) || follow_up=$(submit_follow_up afterany); then
-    if [[ "$follow_up" != "$(cat .follow_up 2>/dev/null)" ]]; then drop_follow_up; fi
+  # One that was queued before the work started may not exclude what has failed since, and two must not start.
+  if [[ -s excluded_nodes ]] || ! follow_up=$(waiting_follow_up); then
+    drop_follow_up
+    follow_up=$(submit_follow_up afterany) || follow_up=''
+  fi
+  if [[ -n "$follow_up" ]]; then
     write_word job_id "$follow_up"
     say "requeueing is not allowed here: job $follow_up continues after this one"
   else
@@ -206,53 +214,104 @@ start_again() {
 # Where a job is not requeued, nothing continues the run when its first node dies: so a job waits from the beginning.
 queue_follow_up() {
   local follow_up
-  if [[ -s .follow_up && "$(<.follow_up)" != "$job" ]] && waiting_follow_up >/dev/null; then return; fi
+  follow_up=$(known_follow_up)
+  if [[ -n "$follow_up" && "$follow_up" != "$job" ]] && ! follow_up_has_ended "$follow_up"; then
+    write_word .follow_up "$follow_up"
+    return
+  fi
+  # If this script is killed before it knows the answer, the next one looks for the job instead of queueing a second.
+  write_word .follow_up unknown
   if follow_up=$(submit_follow_up afternotok); then
     write_word .follow_up "$follow_up"
     say "job $follow_up waits, and continues the run if this one ends before it is done"
   else
+    rm -f .follow_up
     say "no follow-up job can be queued: if the first node of this job dies, trainjob resume continues"
   fi
+}
+
+# Prints the job that was queued before the work started; nothing if there is none.
+known_follow_up() {
+  local queued=''
+  if [[ -s .follow_up ]]; then queued=$(<.follow_up); fi
+  if [[ "$queued" == unknown ]]; then
+    queued=$(waiting_job_of_run "$SLURM_JOB_NAME" "${SLURM_ARRAY_TASK_ID:-}") || queued=''
+  fi
+  printf '%s\n' "$queued"
+}
+
+# follow_up_has_ended JOB: whether the controller says so. Without an answer it may wait still, and two would start.
+follow_up_has_ended() {
+  local shown
+  shown=$(within_limit scontrol show job -o "$1" 2>&1) || [[ "$shown" == *'Invalid job id'* ]] || return 1
+  [[ "$shown" != *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
 }
 
 # Prints the job that was queued before the work started, where it still waits.
 waiting_follow_up() {
   local queued
-  if [[ ! -s .follow_up ]]; then return 1; fi
-  queued=$(<.follow_up)
-  if [[ "$queued" == "$job" || "$(scontrol show job -o "$queued" 2>/dev/null)" != *' JobState=PENDING '* ]]; then return 1; fi
+  queued=$(known_follow_up)
+  if [[ -z "$queued" || "$queued" == "$job" ]]; then return 1; fi
+  if [[ "$(show_job "$queued")" != *' JobState=PENDING '* ]]; then return 1; fi
   printf '%s\n' "$queued"
 }
 
 # Whether the job that was queued before the work started waits, or has begun already.
 follow_up_continues() {
   if [[ ! -s .follow_up || "$(<.follow_up)" == "$job" ]]; then return 1; fi
-  [[ "$(scontrol show job -o "$(<.follow_up)" 2>/dev/null)" == *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
+  [[ "$(show_job "$(<.follow_up)")" == *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
 }
 
-# A run that nobody is to continue leaves no job behind.
+# A run that nobody is to continue leaves no job behind. One that has begun already stays: it continues the run.
 drop_follow_up() {
-  local queued
-  if queued=$(waiting_follow_up); then scancel "$queued" 2>/dev/null || true; fi
+  local queued tries
+  queued=$(known_follow_up)
+  if [[ -n "$queued" && "$queued" != "$job" ]]; then
+    for ((tries = 0; tries < 4; tries++)); do
+      if ((tries > 0)); then sleep 2; fi
+      if scancel --state=PENDING "$queued" 2>/dev/null || follow_up_has_ended "$queued"; then break; fi
+    done
+  fi
   rm -f .follow_up
 }
 
 # submit_follow_up afterany|afternotok. Called in a shell of its own. The new job would take what Slurm has told this one,
 # as its count of restarts, for its own.
 submit_follow_up() {
-  local name words excluded element=${SLURM_ARRAY_TASK_ID:-} answer follow_up
+  local name words excluded run=$SLURM_JOB_NAME element=${SLURM_ARRAY_TASK_ID:-} answer follow_up
   excluded=$(nodes_to_exclude)
   cd -- "$TRAINJOB_SUBMITTED_IN" || return 1
-  words=(--parsable --dependency="$1:$job" --job-name="$SLURM_JOB_NAME" --export="$(redirects)")
+  words=(--parsable --dependency="$1:$job" --job-name="$run" --export="$(redirects)")
   if [[ -n "$element" ]]; then words+=(--array="$element"); fi
   if [[ -n "$excluded" ]]; then words+=(--exclude="$excluded"); fi
   for name in "${!SLURM_@}"; do
     case $name in SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT | SLURM_CLUSTERS) ;; *) unset "$name" ;; esac
   done
-  answer=$(sbatch "${words[@]}" job.sbatch) || return 1
   # A line of its own: sites' plugins print messages, and a number may stand in any of them.
-  follow_up=$(grep -E -m1 '^[0-9]+(;[A-Za-z0-9_.-]+)?$' <<<"$answer") || return 1
-  printf '%s\n' "${follow_up%%;*}${element:+_$element}"
+  if answer=$(sbatch "${words[@]}" job.sbatch) &&
+    follow_up=$(grep -E -m1 '^[0-9]+(;[A-Za-z0-9_.-]+)?$' <<<"$answer"); then
+    printf '%s\n' "${follow_up%%;*}${element:+_$element}"
+  else
+    sleep 5
+    waiting_job_of_run "$run" "$element"
+  fi
+}
+
+# waiting_job_of_run NAME ELEMENT: prints the newest job of this run that waits and was submitted after this one. The
+# controller may have taken a job although its answer was lost: nobody would know of that job, and it would start. An
+# empty list is no proof of the contrary.
+waiting_job_of_run() {
+  local tries listed
+  for ((tries = 0; tries < 3; tries++)); do
+    if ((tries > 0)); then sleep 5; fi
+    listed=$(squeue --noheader --array --states=PENDING --name="$1" --format='%F|%K|%Z' 2>/dev/null) || continue
+    if awk -F '|' -v job="${job%%_*}" -v element="${2:-N/A}" -v folder="$TRAINJOB_SUBMITTED_IN" '
+      $1 > job + 0 && $2 == element && substr($0, length($1 $2) + 3) == folder { newest = $1 }
+      END { if (newest == "") exit 1; print newest (element == "N/A" ? "" : "_" element) }' <<<"$listed"; then
+      return
+    fi
+  done
+  return 1
 }
 
 # The redirects that are set, as sbatch's --export takes them.

@@ -32,6 +32,8 @@ contain_ranks() {
   case $1 in
     apptainer) contain_in_apptainer "$2" "$3" ;;
     pyxis) contain_in_pyxis "$2" ;;
+    shifter) contain_in_shifter "$2" ;;
+    ce) TRAINJOB_SRUN_OPTIONS=(--environment="$2") ;; # it passes the environment on, and its file says what is mounted
     *) contain_in_engine "$@" ;;
   esac
 }
@@ -39,6 +41,7 @@ contain_ranks() {
 refuse_unmountable() {
   local TRAINJOB_FOLDER TRAINJOB_SIGNS='[,"]'
   if [[ "$1" == pyxis ]]; then TRAINJOB_SIGNS='[,":]'; fi
+  if [[ "$1" == shifter ]]; then TRAINJOB_SIGNS='[;":]'; fi
   for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
     # shellcheck disable=SC2053 # the signs are a pattern
     if [[ "$TRAINJOB_FOLDER" == *$TRAINJOB_SIGNS* ]]; then
@@ -82,6 +85,17 @@ contain_in_pyxis() {
     --container-image="$1" --container-workdir="$TRAINJOB_RUN_DIR/code" --no-container-entrypoint
     --container-env="${TRAINJOB_HANDED_IN[*]}" --container-mounts="${TRAINJOB_PAIRS[*]}"
   )
+}
+
+# Shifter passes the environment on, and shows the file systems of its site: mounts are for the others.
+contain_in_shifter() {
+  local TRAINJOB_FOLDER
+  TRAINJOB_CONTAINED=(shifter --image="$1")
+  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
+    if [[ "$TRAINJOB_FOLDER" != "$TRAINJOB_SUBMITTED_IN" && "$TRAINJOB_FOLDER" != "${TRAINJOB_DATA_DIR:-}" ]]; then
+      TRAINJOB_CONTAINED+=(--volume="$TRAINJOB_FOLDER:$TRAINJOB_FOLDER")
+    fi
+  done
 }
 
 # Docker and podman.

@@ -6,6 +6,8 @@
 step_tries=60 step_pause_s=5
 # How often the ranks' marks are looked at, and how long srun may stay after the last of them.
 step_look_s=10 step_grace_s=60
+# How long after a rank has failed srun may take to end the others: TERM, Slurm's KillWait, KILL.
+step_lost_s=180
 # The size of the job's output when srun was called.
 step_printed=0
 CONTROLLER_AWAY='Unable to confirm allocation|Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted'
@@ -59,6 +61,12 @@ watch_step() {
   export -n TRAINJOB_RUN_DIR
   # Whoever reads this script's output waits for nobody who sleeps.
   while sleep "$step_look_s" >/dev/null 2>&1 && kill -0 "$1" 2>/dev/null; do
+    if others_are_lost; then
+      say "a rank failed more than ${step_lost_s} s ago, and others have neither ended nor been ended: the daemon of their node is gone, so this job ends without them"
+      write_word .step_ended "$TRAINJOB_TOKEN"
+      kill -KILL "$1" 2>/dev/null
+      return
+    fi
     if ! all_ranks_have_ended; then continue; fi
     write_word step_gone "$TRAINJOB_ATTEMPT"
     if ((waited_s >= step_grace_s)); then
@@ -80,6 +88,13 @@ all_ranks_have_ended() {
   # A job on a range of nodes with one rank each does not state their number.
   local ranks_of_job=${job_ranks:-$((${SLURM_JOB_NUM_NODES:-0} * ${SLURM_NTASKS_PER_NODE:-1}))}
   [[ -e "${marks[0]}" && "${#marks[@]}" -ge "$ranks_of_job" ]] && ((ranks_of_job > 0))
+}
+
+# A rank that fails has srun end the others, which leave marks.
+others_are_lost() {
+  local since
+  if all_ranks_have_ended || [[ ! -d .ended || "$(code_of_marks)" == 0 ]]; then return 1; fi
+  since=$(stat -c %Y .ended) && (($(date +%s) - since > step_lost_s))
 }
 
 # Whether every rank has ended with 0, and none was told to end.

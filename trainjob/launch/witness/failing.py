@@ -10,6 +10,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch.host import node_name, own_name
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank
+from trainjob.launch.witness import stacks
 from trainjob.launch.witness.evidence import Witness
 from trainjob.records import attempts, causes, checkpoints, events
 from trainjob.records.failure import Failure, record_first, tail_of_attempt
@@ -27,6 +28,7 @@ def record(paths: RunPaths, rank: Rank, ended: Ended, witness: Witness, restarts
         signal=-ended.returncode if ended.returncode < 0 else None,
         memory=witness.memory(ended.peak_rss_bytes),
         kernel=witness.kernel_messages(),
+        script_has_ended=ended.returncode < 0 and stacks.script_has_ended(ended.pid, rank.environment),
     )
     try:
         was_first = record_first(paths, failure)

@@ -8,11 +8,12 @@ into what the ranks print.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Dict, List, Optional, Sequence
+from typing import IO, TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
 
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
@@ -31,6 +32,8 @@ _POLL_S = 0.01
 _QUIET_S = 0.03
 _QUIET_IF_IT_RUNS_S = 0.3
 _MOST_COMMAND = 200
+# A process that ends writes a line into the same file.
+_END_OF_ANOTHER = r"(?m)^ended \d+\n"
 
 
 class Stacks:
@@ -60,7 +63,8 @@ class Stacks:
         found = []
         for process in tree:
             command = text(Path("/proc/%d/cmdline" % process.pid)).rstrip("\0").replace("\0", " ")[:_MOST_COMMAND]
-            found.append(ProcessStack(process.pid, command, process.state, self._of(process.pid)))
+            stack, moved = self._of(process.pid), _io_bytes(process.pid)
+            found.append(ProcessStack(process.pid, command, process.state, stack, process.cpu_s, moved))
         return found
 
     def _of(self, pid: int) -> Optional[str]:
@@ -74,7 +78,19 @@ class Stacks:
         except OSError:
             return None
         size = _size_at_rest(pid, self._file.fileno(), start)
-        return os.pread(self._file.fileno(), size - start, start).decode("utf-8", "replace")
+        answer = os.pread(self._file.fileno(), size - start, start).decode("utf-8", "replace")
+        return re.sub(_END_OF_ANOTHER, "", answer)
+
+
+def script_has_ended(pid: int, environ: Mapping[str, str]) -> bool:
+    """Return whether the script of a rank's own Python process had ended, without an exception, before the process."""
+    return bool(re.search(r"(?m)^ended %d$" % pid, text(environ.get(STACKS, ""))))
+
+
+def _io_bytes(pid: int) -> Optional[int]:
+    """Return the bytes that a process has read and written so far; None if that can't be read."""
+    counts = dict(line.split(": ", 1) for line in text(Path("/proc/%d/io" % pid)).splitlines() if ": " in line)
+    return int(counts["rchar"]) + int(counts["wchar"]) if {"rchar", "wchar"} <= counts.keys() else None
 
 
 def _size_at_rest(pid: int, descriptor: int, start: int) -> int:

@@ -1,19 +1,22 @@
 """A process beside the ranks watches them.
 
-It records what they use, writes down their stacks on request, and names a rank of a user's own command that
-shows no sign of life. It is a separate process, so that neither a tool that hangs with its device nor a slow file
-system delays what the launcher owes its ranks. It takes no more than 0.5 % of a core: where a sample costs more, the
-next one comes later.
+It records what they use, writes down their stacks on request, reads how far a user's own command is, and names a rank
+of such a command that shows no sign of life. It is a separate process, so that neither a tool that hangs with its
+device nor a slow file system delays what the launcher owes its ranks. It takes no more than 0.5 % of a core: where a
+sample costs more, the next one comes later.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import signal
 import sys
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from trainjob.contract.environment import RANK, WORLD_SIZE
 from trainjob.contract.paths import RunPaths
@@ -21,6 +24,7 @@ from trainjob.launch import processes
 from trainjob.launch.options import EVERY_S
 from trainjob.launch.rank_environment import Watched
 from trainjob.launch.witness import stacks
+from trainjob.launch.witness.quiet import IDLE_CORES, Outliving, Rules, Stall
 from trainjob.launch.witness.stacks import Stacks
 from trainjob.launch.witness.usage import Sampler
 from trainjob.records import attempts, usage
@@ -28,13 +32,20 @@ from trainjob.records import stacks as stack_records
 from trainjob.records.stacks import RankStacks
 from trainjob.records.usage import UsageRecord
 
+if TYPE_CHECKING:
+    from trainjob.launch.reading.recording import ScriptProgress
+
 NAME = "trainjob-watch"
 _LOOK_S = 1.0
+_SHORT_S = 0.005
+_RANK_BYTES = 4
+_REPORTED = math.inf
+_LEAST_USE = 0.01  # of a device: a driver that only answers a tool shows none
 _FIRST_S = 1.0  # between the first two samples; doubled each time up to the interval
 _MOST_OF_A_CORE = 0.005
-# Waiting threads take less than this; a process that computes takes a hundred times as much.
-_IDLE_CORES = 0.01
 _OTHERS_S = 5.0
+# What the launcher waits at most for the observer's last look, once all ranks have ended.
+_LAST_LOOK_S = 5.0
 
 
 class Orders(NamedTuple):
@@ -44,22 +55,57 @@ class Orders(NamedTuple):
     stall_timeout_s: Optional[float] = None  # None: the ranks watch themselves
     ends_stalled: bool = False
     answered: Optional[str] = None  # the request for stacks that was there before the ranks began
+    command: Sequence[str] = ()  # of the user's own, whose progress is read; none for a task
+    rules: Rules = Rules()  # about ranks of such a command that do nothing
+    idle_device_s: float = 600.0  # after which unused GPUs are reported
+    progress: str = ""  # the regular expression by which the job has it read
 
 
-def begin(paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Orders) -> None:
+class Observation:
+    """The observer as the launcher sees it."""
+
+    def __init__(self, pid: int, tells_end: int, outlived: int) -> None:
+        self._pid, self._tells_end, self._outlived = pid, tells_end, outlived
+        self._forgiven: Set[int] = set()
+
+    def has_outlived(self, rank: int) -> bool:
+        """Return whether the observer has ended this rank because it lived on after the work was done."""
+        while select.select([self._outlived], [], [], 0)[0]:
+            told = os.read(self._outlived, _RANK_BYTES)
+            if not told:
+                break
+            self._forgiven.add(int.from_bytes(told, "big"))
+        return rank in self._forgiven
+
+    def finish(self) -> None:
+        """Let the observer look a last time, now that the ranks have ended, and wait for that."""
+        os.close(self._tells_end)
+        deadline = time.monotonic() + _LAST_LOOK_S
+        while processes.look(self._pid) is not None and time.monotonic() < deadline:
+            if self._pid in processes.reap():
+                return
+            time.sleep(_SHORT_S)
+
+
+def begin(paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Orders) -> Optional[Observation]:
     """Fork the observer, which ends with this process."""
     parent = os.getpid()
+    (ended, tells_end), (outlived, forgives) = os.pipe(), os.pipe()
     try:
-        if os.fork() != 0:
-            return
+        observer = os.fork()
     except OSError as error:  # too many processes: the ranks run without an observer
         sys.stderr.write("trainjob: nothing watches what the ranks use: %s\n" % error.strerror)
-        return
+        return None
+    if observer != 0:
+        os.close(ended)
+        os.close(forgives)
+        return Observation(observer, tells_end, outlived)
     code = 1
     try:
         processes.end_with_parent(signal.SIGKILL, parent)
         processes.take_name(NAME)
-        _Observer(paths, ranks, held, orders).run()
+        os.close(tells_end)
+        _Observer(paths, ranks, held, orders, lambda rank: _write(forgives, rank)).run(ended)
         code = 0
     except Exception as error:  # noqa: BLE001 - the ranks run on, and the log says why nothing is recorded
         sys.stderr.write("trainjob: what the ranks use is recorded no longer: %s: %s\n" % (type(error).__name__, error))
@@ -69,26 +115,67 @@ def begin(paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Order
 
 
 class _Observer:
-    def __init__(self, paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Orders) -> None:
+    def __init__(
+        self,
+        paths: RunPaths,
+        ranks: Sequence[Watched],
+        held: Stacks,
+        orders: Orders,
+        forgive: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._paths, self._ranks, self._held, self._orders = paths, ranks, held, orders
         self._sampler = Sampler(ranks)
         environ = ranks[0].environment
         self._world_size = int(environ[WORLD_SIZE])
         # A launcher that starts the ranks of its node writes for all of them, and is given no RANK.
         self._writers = self._world_size if RANK in environ else int(environ["NNODES"])
-        self._answered = orders.answered
+        self._answered, self._asked = orders.answered, 0
         self._life = {rank.rank: _Life(paths, rank.rank) for rank in ranks}
+        self._script = self._reads_progress()
+        self._outliving: Optional[Outliving] = None
+        self._stall: Optional[Stall] = None
+        self._devices_idle_since: Optional[float] = None
+        if orders.command:
+            self._outliving = Outliving(paths, ranks, self._writers, orders.rules, self._write_stacks, forgive)
+            if self._script is not None:
+                self._stall = Stall(self._script, orders.rules, self._ask_all, self._end_first)
 
-    def run(self) -> None:
-        """Watch until the launcher ends, and this process with it."""
+    def _reads_progress(self) -> Optional[ScriptProgress]:
+        """Return what reads the progress of the user's command; None unless rank 0 of one is here."""
+        first = next((rank for rank in self._ranks if rank.rank == 0), None)
+        if first is None or not self._orders.command:
+            return None
+        from trainjob.launch.reading.recording import ScriptProgress
+
+        # Some programs print on the last rank.
+        logs = [self._paths.rank_log(rank) for rank in sorted({0, self._writers - 1})]
+        is_shared = self._writers < self._world_size
+        command, pattern = self._orders.command, self._orders.progress
+        try:
+            folder: Optional[Path] = Path(os.readlink("/proc/%d/cwd" % first.pid))
+        except OSError:  # it has just ended
+            folder = None
+        return ScriptProgress(self._paths, first.attempt, logs, command, pattern, folder, is_shared=is_shared)
+
+    def run(self, ended: int) -> None:
+        """Watch until the other end of the pipe `ended` is closed, or the launcher ends, and this process with it."""
         interval_s = self._sample(_FIRST_S)
-        due = time.monotonic() + interval_s
-        while True:
-            time.sleep(min(_LOOK_S, max(0.0, due - time.monotonic())))
+        due = look_due = time.monotonic() + interval_s
+        while not select.select([ended], [], [], min(_LOOK_S, max(0.0, due - time.monotonic())))[0]:
             self._answer()
+            if self._script is not None and time.monotonic() >= look_due:
+                began = _cpu_s()
+                self._script.look()
+                if self._stall is not None:
+                    self._stall.look()
+                look_due = time.monotonic() + (_cpu_s() - began) / _MOST_OF_A_CORE
+            if self._outliving is not None:
+                self._outliving.look()
             if time.monotonic() >= due:
                 interval_s = self._sample(interval_s * 2)
                 due = time.monotonic() + interval_s
+        if self._script is not None:
+            self._script.look(is_last=True)
 
     def _sample(self, wished_s: float) -> float:
         """Take a sample, and return the seconds until the next one."""
@@ -98,6 +185,7 @@ class _Observer:
             self._record(records)
         for record in records:
             self._report_other_world(record)
+        self._report_idle_devices(records)
         limit_s = self._orders.stall_timeout_s
         for record in records if limit_s is not None else ():
             idle_s = self._life[record.rank].idle_s(record)
@@ -125,6 +213,39 @@ class _Observer:
             % (record.rank, record.other_world_size, self._world_size)
         )
         sys.stderr.flush()
+
+    def _report_idle_devices(self, records: Sequence[UsageRecord]) -> None:
+        """Report once that no GPU of these ranks has been used for long, and once more after they were."""
+        uses = [device.use for record in records for device in record.devices if device.use is not None]
+        if not uses or max(uses) >= _LEAST_USE:
+            self._devices_idle_since = None
+            return
+        now, limit_s = time.monotonic(), self._orders.idle_device_s
+        self._devices_idle_since = since = self._devices_idle_since or now
+        if now - since >= limit_s:
+            self._devices_idle_since = _REPORTED
+            sys.stderr.write(
+                "trainjob: no GPU of rank %d%s has been used for %.0f s (idle_timeout_s)\n"
+                % (records[0].rank, " and others" if len(records) > 1 else "", now - since)
+            )
+            sys.stderr.flush()
+
+    def _end_first(self, line: str) -> None:
+        with open(str(self._paths.rank_log(0)), "a") as log:
+            log.write(line + "\n")
+        os.kill(next(one.pid for one in self._ranks if one.rank == 0), signal.SIGKILL)
+
+    def _ask_all(self) -> List[RankStacks]:
+        """Have all launchers write down the stacks of their ranks, and return those that came in time."""
+        self._asked += 1
+        word = "quiet-%d-%d" % (os.getpid(), self._asked)
+        with contextlib.suppress(OSError):
+            attempts.ask_for_stacks(self._paths, word)
+        self._answered = word
+        self._write_stacks(word)
+        self._wait_for_others(word)
+        every = (stack_records.read(self._paths, rank) for rank in range(self._writers))
+        return [one for one in every if one is not None and one.word == word]
 
     def _answer(self) -> None:
         word = attempts.asked_for_stacks(self._paths)
@@ -163,7 +284,7 @@ class _Observer:
         """Wait until all ranks have written their stacks: ending one ends all."""
         deadline = time.monotonic() + _OTHERS_S
         while time.monotonic() < deadline:
-            if all(word in stack_records.word(self._paths, rank) for rank in range(self._world_size)):
+            if all(word == stack_records.word(self._paths, rank) for rank in range(self._writers)):
                 return
             time.sleep(_LOOK_S / 4)
 
@@ -183,7 +304,7 @@ class _Life:
         size = self._log.stat().st_size if self._log.exists() else 0
         prints = size != self._log_bytes and not self.is_reported  # the report itself is in the log, too
         self._log_bytes = size
-        computes = record.cpu_cores is None or record.cpu_cores >= _IDLE_CORES
+        computes = record.cpu_cores is None or record.cpu_cores >= IDLE_CORES
         if prints or computes or any(device.use for device in record.devices):
             self._since, self.is_reported = time.monotonic(), False
         return time.monotonic() - self._since
@@ -198,6 +319,10 @@ def _report(rank: int, idle_s: float, mine: Optional[RankStacks]) -> str:
         lines.append("process %d (%s): %s" % (one.pid, one.state, one.command))
         lines += ["  %s" % line for line in (one.stack or "no Python stack").splitlines()]
     return "\n".join(lines) + "\n"
+
+
+def _write(descriptor: int, rank: int) -> None:
+    os.write(descriptor, rank.to_bytes(_RANK_BYTES, "big"))
 
 
 def _cpu_s() -> float:

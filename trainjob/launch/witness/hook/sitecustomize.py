@@ -1,4 +1,6 @@
-"""Lets the launcher ask any Python process of a rank for its stacks: its folder is first on the ranks' PYTHONPATH.
+"""Lets the launcher ask any Python process of a rank for its stacks, and learn that its script has ended.
+
+Its folder is first on the ranks' PYTHONPATH.
 
 Any version of Python may read this file, and nothing in it may disturb the program that comes after.
 """
@@ -9,6 +11,7 @@ import sys
 
 def _register(path):
     # type: (str) -> None
+    import atexit
     import faulthandler
     import fcntl
     import signal
@@ -20,6 +23,18 @@ def _register(path):
     finally:
         os.close(descriptor)
     faulthandler.register(signal.SIGRTMAX - 3, file=high, all_threads=True)
+    # The first to register is called last, when the program's own last words are over.
+    atexit.register(_note_the_end, high)
+
+
+def _note_the_end(descriptor):
+    # type: (int) -> None
+    """Note that the script has ended without an exception: what kills the process from now on is not its own fault."""
+    if getattr(sys, "last_type", None) is None:
+        try:  # noqa: SIM105 - as below
+            os.write(descriptor, ("ended %d\n" % os.getpid()).encode())
+        except OSError:
+            pass
 
 
 def _next_one():

@@ -1,0 +1,450 @@
+# ruff: noqa: E501 - lines as programs print them
+"""Progress without configuration: little imitations of what public scripts print, most of them one per framework.
+
+The shapes of the lines are facts about those programs; the words and numbers are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from trainjob.contract.paths import RunPaths
+from trainjob.launch.reading import recording
+from trainjob.launch.reading.recording import ScriptProgress
+from trainjob.records import metrics, progress
+
+HEADER = "--- attempt 1 · rank 0 of 1 · host · 2026-11-23T00:00:00Z ---\n"
+
+
+@dataclass
+class Script:
+    """A script: its command, what it prints between two looks, and what must be seen in the end."""
+
+    name: str
+    looks: list[str]
+    update: int
+    total: int | None = None
+    loss: float | None = None
+    held_out_loss: float | None = None
+    epoch: int | None = None
+    command: Sequence[str] = ("python", "train.py")
+
+
+def bar(count: int, total: int, before: str = "", after: str = "", rate: str = "2.00it/s") -> str:
+    percent = 100 * count // total
+    return f"\r{before}{percent:3d}%|{'█' * (percent // 10):<10}| {count}/{total} [00:05<08:15,  {rate}{after}]"
+
+
+def hugging_face() -> Script:
+    looks = [bar(500, 500, "Map: ", rate="6000 examples/s"), bar(500, 500, rate="99.1it/s"), bar(0, 120)]
+    for step in range(10, 121, 10):
+        look = bar(step, 120)
+        look += f"\n{{'loss': {3 - step / 100:.4f}, 'grad_norm': 1.5, 'learning_rate': 4e-05, 'epoch': {step / 40}}}\n"
+        if step % 40 == 0:
+            look += "".join(bar(count, 8, rate="30.1it/s") for count in (2, 5, 8)) + "\n"
+            look += f"{{'eval_loss': {2.5 - step / 100:.4f}, 'eval_runtime': 0.5, 'epoch': {step / 40}}}\n"
+        looks.append(look)
+    looks.append("{'train_runtime': 60.1, 'train_samples_per_second': 16.0, 'train_loss': 2.4, 'epoch': 3.0}\n")
+    return Script("transformers run_clm", looks, 120, 120, 1.8, 1.3, 3)
+
+
+def hugging_face_without_bars() -> Script:
+    looks = ["***** Running training *****\n  Num examples = 320\n  Num Epochs = 3\n  Total optimization steps = 120\n"]
+    looks += [f"{{'loss': '{3 - step / 100:.4f}', 'epoch': '{step / 40:g}'}}\n" for step in range(10, 121, 10)]
+    return Script("transformers, tqdm disabled", looks, 120, 120, 1.8, epoch=3)
+
+
+def lightning() -> Script:
+    looks = [bar(2, 2, "Sanity Checking DataLoader 0: ") + "\n"]
+    for epoch in range(3):
+        for step in (10, 20, 40):
+            looks.append(bar(step, 40, f"Epoch {epoch}: ", f", v_num=0, train_loss={2 - epoch / 4:.3f}"))
+        looks.append(bar(5, 5, "Validation DataLoader 0: ") + "\x1b[A")
+        held_out = f", v_num=0, train_loss={2 - epoch / 4:.3f}, val_loss={2.5 - epoch / 4:.3f}"
+        looks.append(bar(40, 40, f"Epoch {epoch}: ", held_out))
+    return Script(*("Lightning with tqdm", looks, 120, 120, 1.5, 2.0, 2), ["python", "fit.py", "--max_epochs", "3"])
+
+
+def lightning_rich() -> Script:
+    looks = [
+        f"\x1b[2KEpoch {epoch}/2 ━━━━━━━━━━╺━━━ {step}/40 0:00:05 • 0:00:05 9.50it/s v_num: 0.000 train_loss: 1.500\n"
+        for epoch in range(3)
+        for step in (10, 20, 40)
+    ]
+    return Script("Lightning with Rich", looks, 120, 120, 1.5, epoch=3, command=["fit.py", "trainer.max_epochs=3"])
+
+
+def keras(version: int) -> Script:
+    looks = []
+    for epoch in (1, 2):
+        looks.append(f"Epoch {epoch}/2\n")
+        for step in (1, 30, 60):
+            looks.append(
+                f"\r\x1b[1m{step:>2}/60\x1b[0m \x1b[32m━━━━━━━━\x1b[0m \x1b[1m5s\x1b[0m 50ms/step - accuracy: 0.9 - loss: 1.2"
+                if version == 3
+                else f"{step:>2}/60 [====>.........] - ETA: 5s - loss: 1.2000 - accuracy: 0.9000" + "\b" * 60
+            )
+        looks.append(" - val_accuracy: 0.8 - val_loss: 1.4\n")
+    return Script(f"Keras {version}", looks, 120, 120, 1.2, 1.4, 2)
+
+
+def counted(name: str, form: str, steps: Sequence[int], looks: Sequence[str] = (), **expected: object) -> Script:
+    """A script that prints one line in `form` at each of `steps`."""
+    lines = [form.format(step=step, loss=f"{3 - step / 1000:.4f}") + "\n" for step in steps]
+    facts = {"update": steps[-1], "loss": round(3 - steps[-1] / 1000, 4), **expected}
+    return Script(name, [*looks, *lines], **facts)  # type: ignore[arg-type] # facts are the fields of a Script
+
+
+def by_epoch(name: str, form: str, first: int, *, size: int = 100, after: str = "", **expected: object) -> Script:
+    """A script that counts within each of two epochs."""
+    looks = []
+    for epoch in (first, first + 1):
+        looks += [
+            form.format(epoch=epoch, step=step, loss="1.5000") + "\n" for step in range(size // 5, size + 1, size // 5)
+        ]
+        looks.append(after + "\n")
+    return Script(name, looks, **{"update": 2 * size, "loss": 1.5, "epoch": first + 1, **expected})  # type: ignore[arg-type]
+
+
+STEPS = range(10, 201, 10)
+SCRIPTS = [
+    hugging_face(),
+    hugging_face_without_bars(),
+    lightning(),
+    lightning_rich(),
+    keras(2),
+    keras(3),
+    by_epoch(
+        "pytorch/examples mnist",
+        "Train Epoch: {epoch} [{step}/600 (50%)]\tLoss: {loss}",
+        1,
+        after="\nTest set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
+        size=600,
+        total=1200,
+        held_out_loss=0.0512,
+        command=["python", "main.py", "--epochs=2"],
+    ),
+    by_epoch(
+        "pytorch/examples imagenet",
+        "Epoch: [{epoch}][{step:4d}/100]\tTime  0.5 ( 0.6)\tLoss {loss} (1.6)",
+        0,
+        after="Test: [ 50/100]\tLoss 6.8 (6.8)\tAcc@1   0.78 (  0.30)\n * Acc@1 71.3 Acc@5 90.1",
+        total=200,
+        command=["main.py", "--epochs", "2"],
+    ),
+    by_epoch("torchvision", "Epoch: [{epoch}]  [{step:3d}/100]  eta: 0:10:00  lr: 0.1  img/s: 300.0  loss: {loss}", 0),
+    by_epoch("timm", "Train: {epoch} [{step:4d}/100 ( 50%)]  Loss: {loss} (1.6)  Time: 0.5s, 512.0/s  LR: 1.0e-05", 0),
+    by_epoch(
+        "MMEngine", "2026/01/01 - mmengine - INFO - Epoch(train)  [{epoch}][{step:3d}/100]  lr: 0.1  loss: {loss}", 1
+    ),
+    by_epoch(
+        "word language model", "| epoch {epoch:3d} | {step:5d}/  100 batches | lr 20.00 | loss {loss} | ppl 9.1", 1
+    ),
+    by_epoch("PyTorch tutorial", "[{epoch}, {step:5d}] loss: {loss}", 1),
+    by_epoch("Epoch [1/2], Step [10/100]", "Epoch [{epoch}/2], Step [{step}/100], Loss: {loss}", 1, total=200),
+    by_epoch("Composer", "[epoch={epoch}][batch={step}/100]:\n\t Train loss/train/total: {loss}", 1),
+    counted(
+        "nanoGPT",
+        "iter {step}: loss {loss}, time 123.45ms, mfu 12.34%",
+        STEPS,
+        ["step 0: train loss 4.2, val loss 4.1\n"],
+        held_out_loss=4.1,
+    ),
+    counted(
+        "nanochat",
+        "step {step:05d}/00200 (5%) | loss: {loss} | lrm: 1.00 | dt: 91ms | tok/sec: 574,321",
+        STEPS,
+        total=200,
+    ),
+    counted(
+        "Megatron-LM",
+        " [2026-01-01 00:00:00] iteration {step:8d}/     200 | consumed samples: 2560 | learning rate: 1.5E-06 | lm loss: {loss} | loss scale: 1.0 |",
+        STEPS,
+        total=200,
+    ),
+    counted(
+        "torchtitan",
+        "[titan] 2026-01-01 00:00:00,000 - root - INFO - \x1b[31mstep: {step:2}  \x1b[32mloss: {loss}  \x1b[36mtps: 1,234\x1b[39m",
+        STEPS,
+    ),
+    counted(
+        "fairseq",
+        '2026-01-01 | INFO | train_inner | {{"epoch": 1, "update": 0.5, "loss": "{loss}", "num_updates": "{step}", "lr": "1e-05"}}',
+        STEPS,
+    ),
+    counted(
+        "DeepSpeed",
+        "[2026-01-01 00:00:00,000] [INFO] [timer.py:260:stop] epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec=99.1\nloss: {loss}",
+        STEPS,
+    ),
+    counted(
+        "detectron2",
+        "[01/01 00:00:00 d2.utils.events]:  eta: 0:10:00  iter: {step}  total_loss: {loss}  loss_cls: 0.5  lr: 0.0004  max_mem: 1000M",
+        STEPS,
+    ),
+    counted(
+        "OpenNMT",
+        "[2026-01-01 00:00:00,000 INFO] Step {step}/  200; acc: 5.0; ppl: 1000; xent: {loss}; lr: 0.00001; 1000/1000 tok/s;     10 sec;",
+        STEPS,
+        total=200,
+    ),
+    counted(
+        "JSON lines",
+        '{{"current_steps": {step}, "total_steps": 200, "loss": {loss}, "lr": 5e-05, "epoch": 0.1}}',
+        STEPS,
+        total=200,
+    ),
+    counted(
+        "MaxText",
+        "completed step: {step}, seconds: 1.234, Tokens/s/device: 1234.5, total_weights: 8192, loss: {loss}",
+        STEPS,
+    ),
+    counted(
+        "JAX with clu", "I0101 00:00:00.000000 123 logging_writer.py:48] [{step}] accuracy=0.9, loss={loss}", STEPS
+    ),
+    counted("XGBoost", "[{step}]\ttrain-logloss:{loss}\teval-logloss:0.6", STEPS),
+    Script(
+        "Ultralytics",
+        [
+            bar(step, 50, f"        {epoch}/4      2.1G      1.234      2.345        10        640: ")
+            + (
+                "\n"
+                + bar(9, 9, "                 Class     Images  Instances      Box(P          R      mAP50: ")
+                + "\n"
+            )
+            * (step == 50)
+            for epoch in range(1, 5)
+            for step in (10, 30, 50)
+        ],
+        *(200, 200, None, None, 4),
+    ),
+    Script("torchtune", [bar(step, 200, f"1|{step}|Loss: 1.5: ") for step in STEPS], 200, None, 1.5),
+    Script(
+        "bars of epochs and batches",
+        [bar(0, 2, "Epochs: ")]
+        + [
+            bar(step, 100, "Training: ", ", loss=1.5") + (("\n" + bar(epoch + 1, 2, "Epochs: ")) if step == 100 else "")
+            for epoch in range(2)
+            for step in (0, 20, 60, 100)
+        ],
+        *(200, 200, 1.5),
+    ),
+    Script(
+        "epochs only",
+        [f"Epoch {epoch}/5: train_loss=1.5 val_loss=1.6 val_acc=0.67\n" for epoch in range(1, 6)],
+        *(5, 5, 1.5, 1.6, 5),
+    ),
+    Script(
+        "bar without a total", [f"\rTraining: {step}it [00:05, 20.1it/s, loss=1.5]" for step in STEPS], 200, None, 1.5
+    ),
+    Script("Stable-Baselines3", [f"|    total_timesteps      | {2048 * n:<11} |\n" for n in range(1, 9)], 16384),
+]
+
+
+class Clock:
+    """Time that passes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1.75e9
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock()
+    monkeypatch.setattr(recording, "time", clock)
+    return clock  # type: ignore[return-value] # a fixture that ends nothing
+
+
+def run(script: Script, paths: RunPaths, clock: Clock) -> None:
+    """Show a script's output to what reads it, a look every second."""
+    paths.logs.mkdir()
+    log = paths.rank_log(0)
+    log.write_text(HEADER)
+    seen = ScriptProgress(paths, 1, [log], script.command)
+    for text in script.looks:
+        clock.now += 1
+        with log.open("a") as stream:
+            stream.write(text)
+        seen.look()
+    seen.look(is_last=True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_progress_is_seen_without_configuration(script: Script, tmp_path: Path, clock: Clock) -> None:
+    paths = RunPaths(tmp_path)
+    run(script, paths, clock)
+    record, lines = progress.read(paths), list(metrics.read(paths))
+    assert (record.update, record.total_updates, record.epoch) == (script.update, script.total, script.epoch)
+    train = [line for line in lines if line.kind == "train"]
+    updates = [line.update for line in train]
+    assert updates == sorted(set(updates))
+    assert updates[-1] == script.update
+    if script.loss is not None:
+        assert train[-1].loss == pytest.approx(script.loss)
+    held_out = [line for line in lines if line.kind == "evaluation"]
+    assert (held_out[-1].loss if held_out else None) == script.held_out_loss
+
+
+def test_hostile_text_is_no_progress_and_takes_no_time(tmp_path: Path, clock: Clock) -> None:
+    """Megabytes in one line, brackets without an end, numbers that no float holds, and control characters."""
+    lines = [
+        "[" * 100_000,
+        "step " * 50_000,
+        "a b c d " * 20_000 + ": 1",
+        "1" * 100_000 + "/" + "2" * 100_000,
+        "|" * 5_000 + "%|" * 5_000,
+        "step " + "9" * 400 + " loss 1",
+        "step 5 loss nan",
+        "step 5 loss 1e999",
+        "\x1b]0;title\x07\x1b[2J\x00\xff step",
+        "━" * 5_000,
+        "Epoch: " * 500,
+        '{"step": ' + '{"a": ' * 20_000,
+    ]
+    run(Script("hostile", [line + "\n" for line in lines], 0), RunPaths(tmp_path), clock)
+    record = progress.read(RunPaths(tmp_path))
+    assert record.update in (None, 5)
+    assert [line for line in metrics.read(RunPaths(tmp_path)) if line.loss is not None] == []
+
+
+def test_ranks_that_print_into_one_log_count_together(tmp_path: Path, clock: Clock) -> None:
+    """At the end of an epoch, a rank is a step behind another one that has begun the next."""
+    steps = [(epoch, step) for epoch in range(3) for step in range(0, 101, 20)]
+    looks = []
+    for ahead, behind in zip([*steps[1:], steps[-1]], steps, strict=True):
+        looks.append(bar(ahead[1], 100, "Epoch: ", ", loss=1.5") + bar(behind[1], 100, "Epoch: ", ", loss=1.5"))
+    script = Script("two ranks", looks, 300, command=["torchrun", "train.py", "--epochs", "3"])
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    paths.rank_log(0).write_text(HEADER)
+    seen = ScriptProgress(paths, 1, [paths.rank_log(0)], script.command, is_shared=True)
+    for text in looks:
+        clock.now += 1
+        with paths.rank_log(0).open("a") as stream:
+            stream.write(text)
+        seen.look()
+    seen.look(is_last=True)
+    assert (progress.read(paths).update, progress.read(paths).total_updates) == (300, 300)
+
+
+def test_an_expression_of_the_job_is_all_that_counts(tmp_path: Path, clock: Clock) -> None:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    paths.rank_log(0).write_text(HEADER + "step 999/1000 loss 9.9\nat=10 of 50 cost 2.5\nat=20 of 50 cost 2.25\n")
+    pattern = r"at=(?P<update>\d+) of (?P<total>\d+) cost (?P<loss>[\d.]+)"
+    ScriptProgress(paths, 1, [paths.rank_log(0)], pattern=pattern).look(is_last=True)
+    assert (progress.read(paths).update, progress.read(paths).total_updates) == (20, 50)
+
+
+def test_a_second_attempt_begins_where_its_bar_jumps_to(tmp_path: Path, clock: Clock) -> None:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    progress.write(paths, progress.ProgressRecord(attempt=1, update=64, total_updates=100))
+    paths.rank_log(0).write_text(HEADER + bar(64, 100) + "\n" + HEADER.replace("attempt 1", "attempt 2"))
+    seen = ScriptProgress(paths, 2, [paths.rank_log(0)])
+    for step in (0, 61, 62, 63, 80, 100):
+        clock.now += 1
+        with paths.rank_log(0).open("a") as stream:
+            stream.write(bar(step, 100))
+        seen.look()
+    seen.look(is_last=True)
+    begin, *train = metrics.read(paths)
+    assert (begin.kind, begin.attempt, begin.update) == ("begin", 2, 61)
+    assert [line.update for line in train] == [62, 63, 80, 100]
+    assert progress.read(paths).began_at == 61
+
+
+def test_a_stale_attempt_writes_nothing(tmp_path: Path, clock: Clock) -> None:
+    paths = RunPaths(tmp_path)
+    paths.logs.mkdir()
+    paths.attempt.write_text("2\n")
+    paths.rank_log(0).write_text(HEADER + "step 10/100 loss 2.5\n")
+    ScriptProgress(paths, 1, [paths.rank_log(0)]).look(is_last=True)
+    assert not paths.progress.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("python train.py --epochs 5", (5, None)),
+        ("python train.py --num_train_epochs=3 --max_steps 100", (3, 100)),
+        ("accelerate launch train.py --max-train-steps 100", (None, 100)),
+        ("python train.py trainer.max_epochs=7", (7, None)),
+        ("python train.py --logging_steps 10 --save_epochs 2 --epochs five", (None, None)),
+    ],
+)
+def test_what_a_command_states_about_its_length(words: str, found: tuple[int | None, int | None]) -> None:
+    assert recording.stated(words.split()) == found
+
+
+def test_a_silent_script_is_read_by_the_files_that_it_writes(tmp_path: Path, clock: Clock) -> None:
+    paths, out = RunPaths(tmp_path / "run"), tmp_path / "project" / "out"
+    paths.logs.mkdir(parents=True)
+    paths.rank_log(0).write_text(HEADER + "loading\n")
+    command = ["python", "train.py", "--output_dir", "out"]
+    seen = ScriptProgress(paths, 1, [paths.rank_log(0)], command, folder=tmp_path / "project")
+    for step in (10, 20, 30, 40):
+        clock.now += 20
+        folder = out / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        log = [{"step": one, "loss": 3 - one / 10, "epoch": one / 20} for one in range(10, step + 1, 10)]
+        log += [{"step": 20, "eval_loss": 2.5, "epoch": 1.0}] * (step >= 20)
+        state = {"global_step": step, "max_steps": 40, "epoch": step / 20, "log_history": log}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+        os.utime(folder / "trainer_state.json", (clock.now, clock.now))
+        seen.look()
+    seen.look(is_last=True)
+    lines = list(metrics.read(paths))
+    assert (progress.read(paths).update, progress.read(paths).total_updates) == (40, 40)
+    assert lines[-1].loss == -1.0
+    assert [line.loss for line in lines if line.kind == "evaluation"] == [2.5]
+
+
+def test_a_bar_that_is_drawn_once_in_the_end_completes_what_a_file_has_told(tmp_path: Path, clock: Clock) -> None:
+    """Lightning without a terminal: Rich draws its bar in the end, and the logger has written a CSV file before."""
+    paths, out = RunPaths(tmp_path / "run"), tmp_path / "project" / "lightning_logs"
+    paths.logs.mkdir(parents=True)
+    out.mkdir(parents=True)
+    paths.rank_log(0).write_text(HEADER + "loading\n")
+    seen = ScriptProgress(paths, 1, [paths.rank_log(0)], folder=tmp_path / "project")
+    (out / "metrics.csv").write_text("epoch,step,train_loss\n" + "".join(f"0,{step},2.5\n" for step in (9, 19, 29)))
+    os.utime(out / "metrics.csv", (clock.now + 20, clock.now + 20))
+    clock.now += 30
+    seen.look()
+    with paths.rank_log(0).open("a") as log:
+        log.write("Epoch 2/2 ━━━━━━━━━━━━━━ 20/20 0:00:02 • 0:00:00 32.44it/s v_num: 0.000     \n")
+    clock.now += 30
+    seen.look(is_last=True)
+    assert (progress.read(paths).update, progress.read(paths).total_updates) == (60, 60)
+    assert [line.update for line in metrics.read(paths) if line.kind == "train"] == [9, 19, 29, 60]
+
+
+def test_a_checkpoint_is_seen_by_its_file(tmp_path: Path, clock: Clock) -> None:
+    paths, project = RunPaths(tmp_path / "run"), tmp_path / "project"
+    paths.logs.mkdir(parents=True)
+    project.mkdir()
+    paths.rank_log(0).write_text(HEADER)
+    seen = ScriptProgress(paths, 1, [paths.rank_log(0)], folder=project)
+    durable = []
+    for step in range(10, 60, 10):
+        clock.now += 20
+        with paths.rank_log(0).open("a") as log:
+            log.write(f"step {step}/50 loss 2.5\n")
+        if step == 20:
+            (project / "model.pt").write_text("")
+            os.utime(project / "model.pt", (clock.now - 5, clock.now - 5))
+        seen.look()
+        durable.append(progress.read(paths).durable_update)
+    seen.look(is_last=True)
+    assert durable == [None, 20, 20, 20, 20]

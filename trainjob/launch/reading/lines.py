@@ -1,0 +1,301 @@
+"""One printed line: how far a training is, and its figures. A line is text that nobody has checked.
+
+Programs print progress in few shapes: a bar of tqdm, Rich or Keras; `name value` pairs such as `step 10/100 loss 2.3`,
+which also make up JSON and Python's dictionaries; and counts in brackets behind an epoch, as in `Epoch: [0][10/500]`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Dict, Iterator, List, Mapping, Match, NamedTuple, Optional, Pattern, Tuple
+
+from trainjob.records.progress import FIGURES
+from trainjob.records.tracked import Logged
+
+_MOST_CHARACTERS = 2000
+_LARGEST = 1 << 50
+_MOST_HEAD = 40
+# Colours and cursor movements, and what else a terminal acts on.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+
+_WHOLE = r"\d[\d,]{0,15}"
+_NUMBER = r"[-+]?(?:\d[\d,]{0,15}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
+# A name of up to four words, and its value, in quotes or brackets or with a total behind it.
+_PAIR = re.compile(
+    r"(?P<name>[A-Za-z][\w@/().-]{0,40}(?: [A-Za-z][\w@/().]{0,20}){0,3})"
+    r"[\"']?(?:\s{0,12}[:=|]\s{0,20}|\s{1,12})[\"'\[(]{0,2}\s{0,8}"
+    r"(?P<value>%s)(?!\w|[:.,]\d)(?P<percent>\s?%%)?(?:(?:\s{0,8}/\s{0,8}| of )(?P<of>%s)(?![\w.]))?"
+    % (_NUMBER, _WHOLE)
+)
+# As tqdm prints it: its description, percentage, blocks, count, total, times, rate and postfix.
+_TQDM = re.compile(
+    r"(?P<before>[^|]{0,300}?(?:\|[^|%%]{0,60}?){0,3}?)\d{1,3}%%\|[^|]{0,400}\|\s{0,8}(?P<count>%s)/(?P<of>%s)"
+    r"\s\[(?P<rest>[^\n]{0,800})" % (_WHOLE, _WHOLE)
+)
+# Without a total: `120it [00:05, 20.1it/s, loss=2.3]`.
+_ENDLESS = re.compile(
+    r"(?P<before>.{0,300}?)(?P<count>%s)\s?(?:it|step|steps|batch|batches|iter|iters)\s\[\d{1,4}:\d\d(?P<rest>.{0,800})"
+    % _WHOLE
+)
+# Rich and Keras: the count before the bar, or behind it.
+_BLOCKS = r"[━╸╺─-]{3,400}"
+_RICH = re.compile(
+    r"(?P<before>.{0,300}?)%s\s{1,4}(?P<count>%s)/(?P<of>%s)(?P<rest>.{0,800})" % (_BLOCKS, _WHOLE, _WHOLE)
+)
+_KERAS = re.compile(
+    r"(?P<before>)\s{0,12}(?P<count>%s)/(?P<of>%s)\s{1,4}(?:%s|\[[=>.]{3,100}\]|- )(?P<rest>.{0,800})"
+    % (_WHOLE, _WHOLE, _BLOCKS)
+)
+# A count within an epoch: `[0][  10/500]`, `1 [640/60000 (1%)]`, `001:    100 / 1234`, `|   200/ 2983 batches`.
+_WITHIN = re.compile(
+    r"(?:\[|[:|]\s{1,12}|,\s)\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)(?![\w.])(?!/)" % (_WHOLE, _WHOLE)
+)
+_BRACKET = re.compile(r"\[\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)\]" % (_WHOLE, _WHOLE))
+_EPOCH_AND_COUNT = re.compile(r"\s{0,8}\[(?P<epoch>\d{1,6}),\s{0,8}(?P<count>%s)\]\s" % _WHOLE)
+_LEADING = re.compile(r"\s{0,8}(?:[IWE]\d{4} [^\]]{0,80}\]\s)?\[(?P<count>%s)\]\s" % _WHOLE)
+# Ultralytics: the epoch of all epochs, then what the GPU holds.
+_TABLE_EPOCH = re.compile(r"\s{0,12}(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})\s{1,12}[\d.]{1,8}G\s")
+
+_WORDS_BEFORE = r"(?:(?:\w{1,20} )?(?:train|training|train_inner|completed|global|current|optimizer|at|info|on) ?)?"
+# What counts updates, the surest first.
+_UPDATES = tuple(
+    re.compile(_WORDS_BEFORE + words + r"\Z")
+    for words in (
+        r"(?:num_updates|(?:train/)?global[_ ]?steps?|current_steps?|total_timesteps|trainer/global_step)",
+        r"(?:steps?|train_step|training_step)",
+        r"(?:iters?|iterations?|iter\(train\)|it)",
+        r"updates?",
+    )
+)
+_BATCH = re.compile(r"(?:.{0,20} )?(?:batch|batches|batch_idx|minibatch|mini-batch)\Z")
+_TOTAL = re.compile(
+    r"(?:total|max|num|train|training|num_training|num_train|lr_decay)[-_ ](?:optimization |train |training )?"
+    r"(?:steps|iters|iterations|updates)\Z"
+)
+_EPOCH = re.compile(r"(?:.{0,30}[ /_(])?epoch(?:\(train\))?\Z|ep\Z|train\Z")
+_EPOCHS = re.compile(r"(?:(?:num|max|total|train|num_train|number of)[-_ ](?:train[-_ ])?)?epochs\Z")
+_HELD_OUT = re.compile(
+    r"(?:\A|[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
+)
+# Bars that count something else than training.
+_ASIDE = re.compile(
+    r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"
+    r"prepar|pack|cach|extract|creat|read|scan|build|resolv|install|import|group|comput|check|warm|shuffl|collect)\w*"
+)
+_NOT_UPDATES = re.compile(r"\d[kMGT]?i?B/s|\d ?(?:examples|files|shards|rows|lines|docs|tokens)/s")
+
+_LOSS_WORDS, _NO_LOSS = (
+    {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
+    {"scale", "scaler", "scaling", "weight"},
+)
+_PLAIN_LOSS = {"loss", "train_loss", "training_loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
+_ACCURACY = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "top_1", "accuracy_top1", "accuracy_top_1"}
+_SAMPLES_PER_S = re.compile(
+    r"(?:img|imgs|images?|samples?|examples?)_(?:s|sec|second|per_s|per_sec|per_second)\Z"
+    r"|runningavgsamplespersec\Z"
+)
+_RATES = {"lr", "learning_rate"}
+
+
+class Reading(NamedTuple):
+    """What one line says. Readings of the same `source` count the same thing."""
+
+    source: str
+    update: Optional[int] = None
+    total: Optional[int] = None
+    epoch: Optional[float] = None
+    epochs: Optional[int] = None
+    within_epoch: bool = False  # the count begins again with each epoch
+    is_bar: bool = False
+    is_weak: bool = False  # a count without anything that belongs to a training
+    figures: Mapping[str, float] = {}  # of training: loss, accuracy, learning_rate, samples_per_s
+    held_out: Mapping[str, float] = {}  # of an evaluation: loss, accuracy, samples, seconds
+    at: Optional[float] = None  # in seconds since 1970; None: when it was read
+
+
+def read(line: str) -> Optional[Reading]:
+    """Return what a line says of a training; None if that is nothing."""
+    text = _ESCAPES.sub("", line[:_MOST_CHARACTERS])
+    if not any(map(str.isdigit, text)):
+        return None
+    for kind, shape in (("tqdm", _TQDM), ("tqdm", _ENDLESS), ("rich", _RICH), ("keras", _KERAS)):
+        match = shape.match(text)
+        if match is not None:
+            return _of_bar(kind, match)
+    return _of_pairs(text)
+
+
+def read_by(pattern: Pattern[str], line: str) -> Optional[Reading]:
+    """Return what the job's own `pattern` finds in a line."""
+    match = pattern.search(_ESCAPES.sub("", line[:_MOST_CHARACTERS]))
+    if match is None:
+        return None
+    found = {name: number for name, text in match.groupdict().items() if (number := _number(text)) is not None}
+    figures = {name: found[name] for name in FIGURES if name in found}
+    update, total, epochs = (_whole(found.get(name)) for name in ("update", "total", "epochs"))
+    return Reading("pattern", update, total, found.get("epoch"), epochs, figures=figures)
+
+
+def of_values(source: str, logged: Logged) -> Reading:
+    """Return what a file says of a training with the values that it has logged at one step."""
+    said = _Said("")
+    for name, value in logged.values.items():
+        said.figure(name.lower(), value)
+    counts = (logged.step, logged.total, logged.epoch)
+    return Reading(source, *counts, figures=said.figures, held_out=said.held_out, at=logged.at)
+
+
+def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
+    before, rest = match["before"], match["rest"]
+    lower = before.lower()
+    if _NOT_UPDATES.search(rest) or _ASIDE.search(lower):
+        return None
+    count, of = _whole(_number(match["count"])), _whole(_number(match.groupdict().get("of")))
+    if count is None or _HELD_OUT.search(lower):
+        return Reading("aside")
+    said = _Said("%s , %s" % (before, rest))
+    row = _TABLE_EPOCH.match(before)
+    epoch = _number(row["epoch"]) if row else said.epoch
+    epochs = _whole(_number(row["epochs"])) if row else said.epochs
+    if kind == "rich" and epoch is not None and epochs is not None:
+        # Lightning counts from 0, up to the number of the last epoch.
+        epoch, epochs = epoch + 1, epochs + 1
+    label = re.sub(r"[\d.,]+", "#", before).strip()
+    # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
+    source = "%s %s" % (kind, label[:80] or of or "")
+    within = kind == "keras" or epoch is not None or bool(re.match(r"\d+\|\d+\|", before))
+    return Reading(source, count, of, epoch, epochs, within, is_bar=True, figures=said.figures, held_out=said.held_out)
+
+
+def _of_pairs(text: str) -> Optional[Reading]:
+    said = _Said(text)
+    head = text[: said.begins_at].lower()[-_MOST_HEAD:]
+    if said.update is None and said.epoch is None:
+        for shape in (_EPOCH_AND_COUNT, _LEADING):
+            match = shape.match(text)
+            if match is not None and said.figures:
+                epoch = _number(match.groupdict().get("epoch"))
+                within = epoch is not None
+                count = _whole(_number(match["count"]))
+                return Reading("brackets", count, None, epoch, None, within, figures=said.figures)
+    within_match = None
+    if said.update is None and said.epoch is not None:
+        within_match = _WITHIN.search(text, said.epoch_at)
+    elif said.update is None and said.figures:
+        within_match = _BRACKET.search(text)
+    if _HELD_OUT.search(head):
+        # An evaluation that goes on; its last line has no count, or all of it.
+        is_result = said.update is None and (within_match is None or within_match["count"] == within_match["of"])
+        return Reading("aside", held_out={**said.figures, **said.held_out} if is_result else {})
+    if said.is_of_train_word and within_match is None:
+        said.epoch = None
+    if within_match is not None:
+        count, of = _whole(_number(within_match["count"])), _whole(_number(within_match["of"]))
+        return Reading("count", count, of, said.epoch, said.epochs, True, figures=said.figures, held_out=said.held_out)
+    if said.is_batch and said.total is None and (said.epoch is None or not said.figures):
+        said.update = None  # the size of a batch
+    if said.update is not None:
+        is_weak = said.total is None and not said.figures and not said.held_out
+        source = "line %s" % said.update_name
+        return Reading(
+            *(source, said.update, said.total, said.epoch, said.epochs, said.is_within, False, is_weak),
+            said.figures,
+            said.held_out,
+        )
+    if said.epoch is None and said.total is None and said.epochs is None and not said.figures and not said.held_out:
+        return None
+    source = "epoch" if said.epoch is not None else "figures"
+    return Reading(source, None, said.total, said.epoch, said.epochs, figures=said.figures, held_out=said.held_out)
+
+
+class _Said:
+    """The `name value` pairs of a line, sorted by what they are about."""
+
+    def __init__(self, text: str) -> None:
+        self.update: Optional[int] = None
+        self.update_name = ""
+        self.is_batch = self.is_within = self.is_of_train_word = self._is_whole_epoch = False
+        self.total: Optional[int] = None
+        self.epoch: Optional[float] = None
+        self.epochs: Optional[int] = None
+        self.figures: Dict[str, float] = {}
+        self.held_out: Dict[str, float] = {}
+        self.epoch_at = 0
+        self.begins_at = len(text)  # the first count or figure
+        self._order = len(_UPDATES) + 1
+        self._losses: List[Tuple[int, float]] = []
+        for match, name, value in _pairs(text):
+            self._add(match, name, value)
+
+    def _add(self, match: "Match[str]", name: str, value: float) -> None:
+        whole, of = _whole(value), _whole(_number(match["of"]))
+        order = next((number for number, shape in enumerate(_UPDATES) if shape.match(name)), None)
+        is_batch = order is None and _BATCH.match(name) is not None
+        if is_batch:
+            order = len(_UPDATES)
+        if order is None and _TOTAL.match(name) and whole:
+            self.total = self.total or whole
+        elif _EPOCHS.match(name) and whole:
+            self.epochs = self.epochs or whole
+        elif order is not None and whole is not None:
+            self.begins_at = min(self.begins_at, match.start("value"))
+            if order < self._order:
+                self._order, self.update, self.update_name, self.is_batch = order, whole, name[-40:], is_batch
+                self.total = of or self.total
+                # `Epoch 1/5, step 100/600`; a surer name counts over all epochs.
+                self.is_within = is_batch or (order > 0 and of is not None and self._is_whole_epoch)
+        elif _EPOCH.match(name) and value >= 0 and self.epoch is None:
+            self.epoch, self.epochs, self.epoch_at = value, of or self.epochs, match.end("value")
+            self.is_of_train_word, self._is_whole_epoch = name == "train", "." not in match["value"]
+            self.begins_at = min(self.begins_at, match.start("value"))
+        else:
+            before = len(self.figures) + len(self.held_out)
+            self.figure(name, value / of if of else value, is_share=bool(of), is_percent=bool(match["percent"]))
+            if len(self.figures) + len(self.held_out) > before:
+                self.begins_at = min(self.begins_at, match.start())
+
+    def figure(self, name: str, value: float, *, is_share: bool = False, is_percent: bool = False) -> None:
+        """Note a value, if its lower-case name is that of a figure."""
+        plain = re.sub(r"[ /.-]+", "_", name)
+        tokens = set(plain.split("_"))
+        is_held_out = _HELD_OUT.search(name) is not None
+        figures = self.held_out if is_held_out else self.figures
+        if tokens & _LOSS_WORDS and not tokens & _NO_LOSS:
+            if is_held_out:
+                figures.setdefault("loss", value)
+            else:
+                rank = 0 if plain in _PLAIN_LOSS else 1
+                self._losses.append((rank, value))
+                # The sum of all losses comes first or last; parts of it stand beside it.
+                self.figures["loss"] = min(self._losses, key=lambda one: one[0])[1]
+        elif tokens & _ACCURACY or plain in _ACCURACY:
+            share = value / 100 if not is_share and (is_percent or value > 1) else value
+            if 0 <= share <= 1:
+                figures.setdefault("accuracy", share)
+        elif plain in _RATES or "lr" in tokens or {"learning", "rate"} <= tokens:
+            self.figures.setdefault("learning_rate", value)
+        elif _SAMPLES_PER_S.match(plain) and not is_held_out:
+            self.figures.setdefault("samples_per_s", value)
+        elif is_held_out and tokens & {"runtime", "seconds"}:
+            figures.setdefault("seconds", value)
+
+
+def _pairs(text: str) -> Iterator[Tuple["Match[str]", str, float]]:
+    for match in _PAIR.finditer(text):
+        value = _number(match["value"])
+        if value is not None:
+            name = match["name"].lower().strip("/.-")
+            yield match, name if ")" in name else name.rpartition("(")[2], value
+
+
+def _number(text: Optional[str]) -> Optional[float]:
+    try:
+        value = float((text or "").replace(",", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _whole(value: Optional[float]) -> Optional[int]:
+    return int(value) if value is not None and 0 <= value < _LARGEST and value == int(value) else None

@@ -1,0 +1,315 @@
+"""Writes progress.json and metrics.jsonl for a command of the user's own, as our runtime does for a task.
+
+The records are made from what the command prints; where it prints no count, from the files that it writes. All times
+are those at which something was seen, unless a file says when it happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from trainjob.contract.paths import RunPaths
+from trainjob.launch.reading import lines
+from trainjob.launch.reading.counting import Counter, Position
+from trainjob.launch.reading.lines import Reading
+from trainjob.records import attempts, metrics, tracked
+from trainjob.records import progress as progress_records
+from trainjob.records.output import Output
+from trainjob.records.progress import ProgressRecord
+from trainjob.records.tracked import Tracked
+
+# One line of metrics for a thousandth of the time so far, so that a long run's file stays small.
+_SHARE_OF_TIME = 0.001
+# The first counts of an attempt that are compared to learn where it has begun.
+_FIRST_POINTS = 3
+_JUMP = 5.0
+# Files are looked for this long after the start, and this often.
+_SEARCH_AFTER_S, _SEARCH_EVERY_S, _MOST_OF_TIME = 10.0, 10.0, 0.005
+_MOST_FILES = 8
+# Silence is unusual after this many times the usual gap and some seconds, and after what was longest so far.
+_USUAL_TIMES, _MORE_S, _LONGEST_TIMES = 3.0, 30.0, 1.5
+_LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
+_LONGEST_PATH, _MOST_WORDS = 500, 50
+# The key under which the seconds of an interval are recorded, which nobody can divide into phases from outside.
+_UNDIVIDED = "training"
+_EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z")
+_TOTALS = re.compile(r"(?:(?:num|n|max|total|train|training)_){1,3}(?:steps|iters|iterations|updates)\Z")
+
+
+class _Point(NamedTuple):
+    """An update at which the figures of an interval are recorded."""
+
+    at: float
+    position: Position
+    aside_s: float  # of the interval, in evaluations
+    figures: Dict[str, float]
+
+
+class Silence(NamedTuple):
+    """How long a command has said nothing of its progress, and after how long that is unusual."""
+
+    idle_s: float
+    limit_s: float
+    usual_s: float  # between two readings
+
+    def __str__(self) -> str:
+        return "no progress for %.0f s, which is usually made every %.3g s" % (self.idle_s, self.usual_s)
+
+
+class ScriptProgress:
+    """The progress of one attempt of a command. `logs` are those of the ranks that may print it, the surest first."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        attempt: int,
+        logs: Sequence[Path],
+        command: Sequence[str] = (),
+        pattern: str = "",
+        folder: Optional[Path] = None,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        self._paths, self._attempt = paths, attempt
+        self._pattern = progress_records.parse_pattern(pattern) if pattern else None
+        self._earlier: Optional[ProgressRecord] = progress_records.read(paths)
+        if not 0 < self._earlier.attempt < attempt:
+            self._earlier = None
+        epochs, total = stated(command)
+        self._outputs = [
+            (Output(log, attempt), Counter(epochs, total, self._earlier, is_shared=is_shared)) for log in logs
+        ]
+        self._counter_of_files = Counter(epochs, total, self._earlier)
+        self._lines = metrics.Writer(paths, attempt)
+        self._started = time.time()
+        self._position: Optional[Position] = None
+        self._moved_at = self._beat_at = self._looked_at = self._started
+        self._timed: Optional[Tuple[int, float]] = None  # the first update that was seen, and when
+        self._figures: Dict[str, List[float]] = {}
+        self._held_out: Dict[str, float] = {}
+        self._output_counts = self._output_has_loss = False
+        self._gaps: Deque[float] = deque(maxlen=_MOST_GAPS)  # seconds between two counts
+        self._longest_gap_s = 0.0
+        self._trouble: Optional[str] = None
+        self._made: Deque[Tuple[float, int]] = deque(maxlen=_MOST_MADE)  # when, and which update
+        self._durable_update: Optional[int] = None
+        self._aside_s = 0.0
+        self._points: List[_Point] = []  # not yet written
+        self._evaluations: List[Tuple[float, Dict[str, Any]]] = []  # not yet written
+        self._last: Optional[_Point] = None  # the newest one that was written
+        self._began_at: Optional[int] = None
+        self._is_changed = False
+        # Looked for where the output tells no count, or no loss. None: it tells both, or an expression reads it.
+        self._files: Optional[Dict[Path, Tracked]] = None if self._pattern else {}
+        self._folders = [folder, *(folder / word for word in values_of(command))] if folder is not None else []
+        self._names_of_files: Set[str] = set()
+        self._search_at = self._checkpoint_at = self._started + _SEARCH_AFTER_S
+
+    def silence(self) -> Optional[Silence]:
+        """Return how long the command has said nothing; None while its pace is unknown, and once it is done.
+
+        What took long before, such as an evaluation, may take so long again.
+        """
+        position = self._position
+        if position is None or len(self._gaps) < _LEAST_GAPS or position.update == position.total:
+            return None
+        usual_s = sorted(self._gaps)[len(self._gaps) // 2]
+        limit_s = max(_USUAL_TIMES * usual_s + _MORE_S, _LONGEST_TIMES * self._longest_gap_s)
+        return Silence(time.time() - self._beat_at, limit_s, usual_s)
+
+    def trouble(self, text: Optional[str]) -> None:
+        """Have the record of progress say what is wrong, or that nothing is any more."""
+        self._trouble = text
+        with contextlib.suppress(OSError):
+            if not attempts.is_stale(self._paths, self._attempt):
+                progress_records.write(self._paths, self._record())
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Read what is new, and write what it says; `is_last`: the ranks have ended."""
+        now = time.time()
+        if self._output_counts and self._output_has_loss:
+            self._files = None
+        if self._files is not None and (now >= self._search_at or is_last):
+            self._look_at_files(self._files, now)
+        for number, (output, counter) in enumerate(self._outputs):
+            for line in output.new(is_last=is_last):
+                reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
+                if reading is None:
+                    continue
+                if reading.update is not None and self._files is not None and not self._output_counts:
+                    # Without a terminal, a bar may be drawn once, in the end, when a file has told all.
+                    self._look_at_files(self._files, now)
+                self._output_counts |= self._take(reading, counter, now)
+                self._output_has_loss |= "loss" in reading.figures
+            if self._output_counts:
+                # All ranks may print the same; the first one that does is enough.
+                self._outputs = [self._outputs[number]]
+                break
+        if self._position is not None and (now >= self._checkpoint_at or is_last):
+            began = time.monotonic()
+            written = tracked.newest_checkpoint(self._folders)
+            durable = max((update for at, update in self._made if at <= written), default=None)
+            if durable != self._durable_update:
+                self._durable_update, self._is_changed = durable, True
+            self._checkpoint_at = now + max(_SEARCH_EVERY_S, (time.monotonic() - began) / _MOST_OF_TIME)
+        self._write(now, is_last)
+        self._looked_at = now
+        if is_last:
+            self._lines.close()
+
+    def _look_at_files(self, files: Dict[Path, Tracked], now: float) -> None:
+        """Read the files that the command has written."""
+        began = time.monotonic()
+        for path in reversed(tracked.find(self._folders, self._started)[:_MOST_FILES]):
+            # Each checkpoint of Hugging Face's Trainer has the whole history: the newest file goes on for the others.
+            key = path.parent.parent if path.name == "trainer_state.json" else path
+            files.setdefault(key, Tracked(path)).path = path
+            self._names_of_files.add(str(key))
+        for key, file in files.items():
+            for logged in file.new():
+                reading = lines.of_values(str(key), logged)
+                if self._output_counts:
+                    # What the output counts stands. A file adds figures, if no other has, at about that time.
+                    reading = Reading("figures", figures=reading.figures, held_out=reading.held_out)
+                elif self._position is not None and (logged.step or 0) > self._position.update:
+                    # With all that was logged before this step. Rows without a time come many at once.
+                    self._add_point(reading.at or now, forced=reading.at is None)
+                self._take(reading, self._counter_of_files, reading.at or now)
+        if not self._output_counts:
+            self._add_point(now, forced=True)
+        self._search_at = now + max(_SEARCH_EVERY_S, (time.monotonic() - began) / _MOST_OF_TIME)
+
+    def _take(self, reading: Reading, counter: Counter, at: float) -> bool:
+        """Take over what a reading says, and return whether it has a count."""
+        position = counter.add(reading)
+        if reading.source == "aside":
+            self._aside_s += max(0.0, at - self._beat_at)
+        self._beat_at, self._is_changed = at, True
+        for name, value in reading.figures.items():
+            self._figures.setdefault(name, []).append(value)
+        if position is not None and (self._position is None or position.update != self._position.update):
+            # What one look finds was printed at an unknown time since the last one.
+            if self._position is not None and position.source == self._position.source and at > self._moved_at:
+                self._gaps.append(at - self._moved_at)
+                self._longest_gap_s = max(self._longest_gap_s, at - self._moved_at)
+            self._moved_at = at
+        if position is not None:
+            before = self._position
+            is_same = before is not None and (position.source == before.source or before.source in self._names_of_files)
+            if before is None or not is_same or position.update < before.update:
+                # Another source may count something else: nothing is compared with what came before.
+                self._timed, self._last = (position.update, at), None
+                self._points = [_Point(at, position, 0.0, {})]
+            if self._position is None or position.update != self._position.update:
+                # It was made since the look before, perhaps before a checkpoint that was written meanwhile.
+                self._made.append((self._looked_at, position.update))
+            self._position = position
+        held_out = {name: value for name, value in reading.held_out.items() if name != "seconds"}
+        # A bar shows the newest evaluation again each time that it is drawn.
+        if held_out and held_out != self._held_out:
+            self._held_out = held_out
+            seconds = reading.held_out.get("seconds", self._aside_s)
+            self._evaluations.append((at, {**held_out, "samples": None, "seconds": round(seconds, 3)}))
+        return position is not None
+
+    def _write(self, now: float, is_last: bool) -> None:
+        position = self._position
+        if position is None or not (self._is_changed or is_last) or attempts.is_stale(self._paths, self._attempt):
+            return
+        # Where losses are printed, an interval ends with one.
+        if is_last or "loss" in self._figures or not self._output_has_loss:
+            self._add_point(now, forced=is_last)
+        with contextlib.suppress(OSError):  # a full disk: the ranks will report it
+            if self._began_at is None and (is_last or len(self._points) >= _FIRST_POINTS):
+                self._begin()
+            if self._began_at is not None:
+                self._flush()
+            progress_records.write(self._paths, self._record())
+        self._is_changed = False
+
+    def _add_point(self, now: float, *, forced: bool = False) -> None:
+        """End an interval with the figures so far if updates were made in it; unless `forced`, not too soon."""
+        position, before = self._position, self._points[-1] if self._points else self._last
+        if position is None or before is None or position.update <= before.position.update:
+            return
+        if not forced and now - before.at < _SHARE_OF_TIME * (now - self._started):
+            return
+        means = {name: sum(values) / len(values) for name, values in self._figures.items()}
+        self._points.append(_Point(self._moved_at, position, self._aside_s, means))
+        self._figures, self._aside_s = {}, 0.0
+
+    def _begin(self) -> None:
+        """Write the line that begins an attempt: from which update it continued, and when, judged by its pace."""
+        first, began_at, began = self._points[0], self._points[0].position.update, self._points[0].at
+        if len(self._points) > 1:
+            second = self._points[1]
+            made, took_s = second.position.update - began_at, second.at - began
+            if self._earlier is None and 0 < began_at <= _JUMP * made:
+                began_at, began = 0, began - took_s * began_at / made
+            elif self._earlier is not None and len(self._points) > 2:
+                third = self._points[2]
+                pace = (third.position.update - second.position.update) / max(third.at - second.at, 1e-3)
+                if made > _JUMP * max(1.0, pace * took_s):
+                    # A bar that is drawn from 0, and then jumps to where the attempt before has stopped.
+                    self._points, first, began_at, began = self._points[1:], second, second.position.update, second.at
+        self._began_at, began = began_at, max(self._started, began)
+        self._last = first._replace(at=began, position=first.position._replace(update=began_at))
+        self._lines.append("begin", first.position.epoch, began_at, {"time": round(began, 3)})
+
+    def _flush(self) -> None:
+        points, self._points = self._points, []
+        evaluations, self._evaluations = self._evaluations, []
+        for point in points:
+            before = self._last
+            if before is not None and point.position.update > before.position.update:
+                seconds = max(0.0, point.at - before.at - point.aside_s)
+                figures = {name: point.figures.get(name) for name in metrics.TRAINING}
+                values = {**figures, "seconds": {_UNDIVIDED: round(seconds, 6)}}
+                self._lines.append("train", point.position.epoch, point.position.update, values)
+            self._last = point
+        for _, values in evaluations:
+            position = self._last.position if self._last is not None else None
+            if position is not None:
+                update = self._position.update if self._position is not None else position.update
+                self._lines.append("evaluation", position.epoch, update, values)
+
+    def _record(self) -> ProgressRecord:
+        position = self._position
+        timed_from, timed_since = self._timed or (None, None)
+        return ProgressRecord(
+            attempt=self._attempt,
+            epoch=position.epoch if position else None,
+            update=position.update if position else None,
+            total_updates=position.total if position else None,
+            heartbeat=self._beat_at,
+            began_at=self._began_at,
+            timed_from=timed_from,
+            timed_since=timed_since,
+            durable_update=self._durable_update,
+            trouble=self._trouble,
+        )
+
+
+def values_of(command: Sequence[str]) -> List[str]:
+    """Return the words of a command, or the values in them, that may name a folder."""
+    values = (word.partition("=")[2] or word for word in command if not word.startswith("-") or "=" in word)
+    return [value for value in values if len(value) < _LONGEST_PATH and value.strip("./")][:_MOST_WORDS]
+
+
+def stated(command: Sequence[str]) -> Tuple[Optional[int], Optional[int]]:
+    """Return how many epochs, and how many updates, the words of a command state: `--epochs 5`, `max_steps=100`."""
+    epochs = total = None
+    for word, following in zip(command, [*command[1:], ""]):
+        name, equals, value = word.lstrip("-+").partition("=")
+        name, value = name.replace("-", "_").rpartition(".")[2].lower(), value if equals else following
+        if re.fullmatch(r"[1-9][0-9]{0,11}", value) and (equals or word.startswith("--")):
+            if _EPOCHS.match(name):
+                epochs = int(value)
+            elif _TOTALS.match(name):
+                total = int(value)
+    return epochs, total
