@@ -26,7 +26,7 @@ def obey(shell: Shell, command: Command) -> None:
     """Do what a builtin does to `shell`, and read what a shell is given to run."""
     if not command.words:
         return
-    if shell.call(command.words[0].text):
+    if shell.call(command.words[0].text, command.words[1:]):
         return
     builtin = _BUILTINS.get(command.name)
     if builtin is not None:
@@ -67,6 +67,13 @@ def _unset(shell: Shell, command: Command) -> None:
     for word in command.words[1:]:
         shell.variables.values.pop(word.text, None)
         shell.variables.arrays.pop(word.text, None)
+
+
+def _shift(shell: Shell, command: Command) -> None:
+    given = shell.variables.arrays.get("@")
+    if given is not None:
+        count = command.words[1].text if len(command.words) > 1 else "1"
+        shell.variables.set_arguments(given[int(count) if count.isdigit() and len(count) < 9 else len(given) :])
 
 
 def _printf(shell: Shell, command: Command) -> None:
@@ -187,6 +194,7 @@ _BUILTINS: dict[str, Callable[[Shell, Command], None]] = {
     "mapfile": _read,
     "readarray": _read,
     "unset": _unset,
+    "shift": _shift,
     "printf": _printf,
     "eval": _eval,
     "source": _source,

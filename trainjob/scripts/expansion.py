@@ -80,7 +80,7 @@ class Variables:
         """Return the value of a variable, as far as known."""
         if name in self.values:
             value = self.values[name]
-            return Value(value.text, value.origins | {name}) if name.startswith("SLURM") else value
+            return Value(value.text, value.origins | {name}, value.holes) if name.startswith("SLURM") else value
         if name in self.arrays:
             return self.arrays[name][0].value if self.arrays[name] else Value()
         if _FROM_OUTSIDE.fullmatch(name) or name.isdigit() or not name.isidentifier():
@@ -96,6 +96,16 @@ class Variables:
         """Give an array its elements."""
         self.values.pop(name, None)
         self.arrays[name] = words
+
+    def set_arguments(self, words: list[Word]) -> None:
+        """Set $1, $2, … and $@."""
+        for name in [name for name in self.values if name.isdigit()]:
+            del self.values[name]
+        for number, word in enumerate(words, 1):
+            self.values[str(number)] = word.value
+        self.arrays["@"] = words
+        self.values["#"] = Value(str(len(words)))
+        self.values["@"] = self.values["*"] = joined((word.value for word in words), " ")
 
 
 class Expander:
@@ -139,17 +149,17 @@ class Expander:
     def words(self, node: Node) -> Iterator[Word]:
         """Yield the words that bash makes of one."""
         line, source = node.start_point.row + 1, text_of(node)
-        array = re.fullmatch(r'"?\$\{(\w+)\[[@*]\]\}"?', source)
-        if array and array[1] in self.variables.arrays:
-            yield from self.variables.arrays[array[1]]
+        array = re.fullmatch(r'"?\$(?:\{(\w+)\[[@*]\]\}|\{?[@*]\}?)"?', source)
+        if array and (array[1] or "@") in self.variables.arrays:
+            yield from self.variables.arrays[array[1] or "@"]
             return
         value = self.value(node)
         if not self._is_split(node):
             yield Word(value, source, quoted=node.type in ("string", "raw_string"), line=line)
             return
-        pieces = value.text.split()
+        pieces = list(value.pieces())
         for piece in pieces:
-            yield Word(value.with_text(piece), source, line=line)
+            yield Word(piece, source, line=line)
         if not pieces:
             yield Word(value.with_text(""), source, line=line)
 

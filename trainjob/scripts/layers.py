@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainjob.scripts.commands import Command
@@ -81,6 +81,7 @@ class Layer:
     name: str
     options: dict[str, Value | None] = field(default_factory=dict)
     words: list[Word] = field(default_factory=list)
+    left: int = 0  # the number of words behind it
 
 
 def taken_apart(command: Command) -> tuple[list[Layer], list[Word], dict[str, Value]]:
@@ -89,6 +90,8 @@ def taken_apart(command: Command) -> tuple[list[Layer], list[Word], dict[str, Va
     words = list(command.words)
     settings = dict(command.settings)
     while words:
+        if layers and not layers[-1].left:
+            layers[-1].left = len(words)
         name = words[0].text.rpartition("/")[2]
         if re.fullmatch(r"[A-Za-z_]\w*=.*", words[0].text, re.DOTALL) and not words[0].quoted:
             key, _, text = words[0].text.partition("=")
@@ -183,23 +186,26 @@ def _launcher(kind: str, name: str, words: list[Word], layers: list[Layer]) -> l
             layers.pop()
             return words
     at = 0
+    for key, value, following in launcher_options(words):
+        layer.options[key] = value
+        at = following
+    return words[at:]
+
+
+def launcher_options(words: Sequence[Word]) -> Iterator[tuple[str, Value, int]]:
+    """Yield the name and value of each leading option of a launcher, and the number of the word after it."""
+    at = 0
     while at < len(words) and words[at].text.startswith("-"):
         name_of, equals, text = words[at].text.lstrip("-").partition("=")
         key = name_of.replace("-", "_")
+        word, at = words[at], at + 1
         if equals:
-            layer.options[key] = words[at].value.with_text(text)
-            at += 1
-        elif (
-            key in _FLAGS
-            or at + 1 >= len(words)
-            or (words[at + 1].text.startswith("--") and len(words[at + 1].text) > 2)
-        ):
-            layer.options[key] = Value("")
-            at += 1
+            yield key, word.value.with_text(text), at
+        elif key in _FLAGS or at >= len(words) or (words[at].text.startswith("--") and len(words[at].text) > 2):
+            yield key, Value(""), at
         else:
-            layer.options[key] = words[at + 1].value
-            at += 2
-    return words[at:]
+            at += 1
+            yield key, words[at - 1].value, at
 
 
 def _python(words: list[Word], layers: list[Layer]) -> list[Word]:

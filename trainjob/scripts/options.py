@@ -65,11 +65,11 @@ _OTHERS = (
     "umask wait-all-nodes wckey wrap "
     "accel-bind bcast jobid job-id mpi multi-prog slurmd-debug task-prolog resv-ports segment"
 )
-_LONG = frozenset(SLURM_SHORT.values()) | FLAGS | frozenset(_OTHERS.split())
+LONG_NAMES = frozenset(SLURM_SHORT.values()) | FLAGS | frozenset(_OTHERS.split())
 _OTHER_NAMES = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "job-id": "jobid", "share": "oversubscribe"}
 
 
-def long_name(name: str, known: Collection[str] = _LONG) -> str:
+def long_name(name: str, known: Collection[str] = LONG_NAMES) -> str:
     """Return the full name of an abbreviated option of Slurm; `name` itself for one of a plugin."""
     name = name.replace("_", "-")
     if name in _OTHER_NAMES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from trainjob.scripts.builtins import obey
 from trainjob.scripts.commands import Assignment, Command
 from trainjob.scripts.directives import Header, read_header
-from trainjob.scripts.expansion import Variables, text_of
+from trainjob.scripts.expansion import Variables, Word, text_of
 from trainjob.scripts.launches import Launch, launches, number_of
 from trainjob.scripts.layers import Layer
 from trainjob.scripts.request import Request, request_of
@@ -124,13 +124,13 @@ def _last_number(layer: Layer, name: str) -> int | None:
     return int(last) if last.isdigit() and len(last) < 6 else None
 
 
-def read_script(path: Path, site: Site) -> Script:
-    """Return what `path` says. Raises OSError."""
+def read_script(path: Path, site: Site, arguments: Sequence[str] | None = None) -> Script:
+    """Return what `path` says, called with `arguments` if they are known. Raises OSError."""
     with path.open("rb") as file:
-        return script_of(path, file.read(_LARGEST_BYTES), site)
+        return script_of(path, file.read(_LARGEST_BYTES), site, arguments)
 
 
-def script_of(path: Path, raw: bytes, site: Site) -> Script:
+def script_of(path: Path, raw: bytes, site: Site, arguments: Sequence[str] | None = None) -> Script:
     """Return what the bytes `raw` say, as the content of `path`."""
     text = (
         raw.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
@@ -148,6 +148,8 @@ def script_of(path: Path, raw: bytes, site: Site) -> Script:
     variables = Variables()
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known, frozenset({name})))
+    if arguments is not None:
+        variables.set_arguments([Word(Value(one), "$@", quoted=True) for one in arguments])
     shell = Shell(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)

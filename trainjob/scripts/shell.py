@@ -173,13 +173,21 @@ class Shell:
                 word.line = line
         self.bash.obey(self, command)
 
-    def call(self, name: str) -> bool:
+    def call(self, name: str, arguments: list[Word]) -> bool:
         """Run a function; returns whether there is one of this name."""
         body = self.functions.get(name)
         if body is None or self.within.count("function") >= _MOST_CALLS:
             return False
         self._called.add(name)
+        own = {key: value for key, value in self.variables.values.items() if key.isdigit() or key in ("#", "@", "*")}
+        words = self.variables.arrays.get("@")
+        self.variables.set_arguments(arguments)
         self.inside("function", body)
+        self.variables.set_arguments(words or [])
+        if words is None:
+            del self.variables.arrays["@"], self.variables.values["#"]
+            del self.variables.values["@"], self.variables.values["*"]
+        self.variables.values |= own
         return True
 
     def run_text(self, text: str, line: int, *, shell_of_its_own: bool, source: str = "") -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 HOLE = "\ufffc"  # stands for a piece that is known only when the script runs
@@ -19,6 +19,7 @@ class Value:
 
     text: str = ""
     origins: frozenset[str] = frozenset()
+    holes: tuple[str, ...] = field(default=(), compare=False)  # the variable of each hole: $NAME; empty if it is none
 
     @property
     def known(self) -> bool:
@@ -32,7 +33,23 @@ class Value:
 
     def with_text(self, text: str) -> Value:
         """Return another text of the same origins."""
-        return Value(text[:_MOST_CHARACTERS], self.origins)
+        at = max(0, self.text.find(text))
+        return Value(text[:_MOST_CHARACTERS], self.origins, self._holes_of(at, text))
+
+    def pieces(self) -> Iterator[Value]:
+        """Yield the words of it."""
+        for match in re.finditer(r"\S+", self.text):
+            yield Value(match[0], self.origins, self._holes_of(match.start(), match[0]))
+
+    def _holes_of(self, start: int, text: str) -> tuple[str, ...]:
+        first = self.text[:start].count(HOLE)
+        return self.sources[first : first + text.count(HOLE)]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The variable of each hole, or an empty text."""
+        count = self.text.count(HOLE)
+        return self.holes if len(self.holes) == count else ("",) * count
 
     def comes_from(self, *names: str) -> bool:
         """Return whether one of the variables `names` is part of it."""
@@ -45,14 +62,16 @@ class Value:
 
 def unknown(*origins: str) -> Value:
     """Return a value of which only the origins are known."""
-    return Value(HOLE, frozenset(origins))
+    name = origins[0] if origins and re.fullmatch(r"\w+|[@*#?]", origins[0]) else ""
+    return Value(HOLE, frozenset(origins), (f"${name}" if name else "",))
 
 
 def joined(parts: Iterable[Value], between: str = "") -> Value:
     """Return `parts` as one value."""
     listed = list(parts)
     text = between.join(part.text for part in listed)
-    return Value(text[:_MOST_CHARACTERS], frozenset().union(*(part.origins for part in listed)))
+    holes = tuple(source for part in listed for source in part.sources)
+    return Value(text[:_MOST_CHARACTERS], frozenset().union(*(part.origins for part in listed)), holes)
 
 
 _NAME = re.compile(r"\$\{(\w+)(?::-(\w+))?\}|\$?\b([A-Za-z_]\w*)\b|\$(\d+)")

@@ -93,7 +93,10 @@ def test_devices_are_files() -> None:
 
 
 def test_every_node_has_an_address() -> None:
-    assert files(Description(nodes=2), Path("/f"), None, "22.05")["hosts"] == "127.0.0.1 localhost login node1 node2\n"
+    assert (
+        files(Description(nodes=2), Path("/f"), None, "22.05")["hosts"]
+        == "127.0.0.1 localhost login\n10.213.0.1 node1 node2\n"
+    )
 
 
 def test_what_the_user_has_set_holds() -> None:

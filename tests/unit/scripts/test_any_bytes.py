@@ -1,14 +1,17 @@
-"""Whatever the bytes of a file, doctor reads it."""
+"""Whatever the bytes of a file, doctor and adopt read it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainjob.contract.errors import UserError
 from trainjob.scripts import formats
+from trainjob.scripts.adoption.adopt import adoption_of
 from trainjob.scripts.diagnosis import diagnosis_of
 from trainjob.scripts.script import script_of
 from trainjob.scripts.site import Site
@@ -23,7 +26,10 @@ PIECES = (
 
 
 def diagnosed(raw: bytes) -> str:
-    diagnoses = [diagnosis_of(script_of(Path("train.sbatch"), raw, Site()))]
+    script = script_of(Path("train.sbatch"), raw, Site())
+    with suppress(UserError):
+        adoption_of(script_of(Path("train.sbatch"), raw, Site(), ("a b",)), Path("/project"))
+    diagnoses = [diagnosis_of(script)]
     return formats.text(diagnoses) + formats.github(diagnoses) + formats.sarif(diagnoses)
 
 

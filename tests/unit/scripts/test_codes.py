@@ -228,6 +228,16 @@ def test_options_that_only_a_run_can_tell_are_no_fault() -> None:
     assert {"nnodes-missing", "gpus-unused"} <= {finding.code for finding in found(empty)}
 
 
+def test_a_name_that_a_script_elsewhere_may_set_is_no_error() -> None:
+    text = job("PROGRAM=train.py\nsrun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 $PYTHON_FILE\n")
+    assert [one.severity for one in found(text) if one.code == "unset-variable"] == [Severity.ERROR]
+    elsewhere = [
+        one for one in found(text.replace("PROGRAM=", "source site.sh\nPROGRAM=")) if one.code == "unset-variable"
+    ]
+    assert [one.severity for one in elsewhere] == [Severity.WARNING]
+    assert "unless site.sh, which is not here, sets it" in elsewhere[0].text
+
+
 def test_branches_that_this_job_never_takes_are_no_fault() -> None:
     branches = 'if [ "$SLURM_NNODES" -gt 1 ]; then {}else\n  torchrun --nproc-per-node=2 --rdzv-endpoint=localhost:0 train.py\nfi\n'
     text = job(branches.format(RIGHT))

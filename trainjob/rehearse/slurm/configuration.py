@@ -10,6 +10,8 @@ from trainjob.rehearse.slurm import root
 from trainjob.rehearse.slurm.description import SCHEDULER, Description
 
 FIRST_PORT = 17001
+# By which nodes know each other. With nothing but loopback no name is looked up (getaddrinfo's AI_ADDRCONFIG).
+ADDRESS = "10.213.0.1"
 # In the folder of a private Slurm: a file system in memory that ends with it.
 PRIVATE = "private"
 JOB_ENVIRONMENT = "job-environment"  # what the TaskProlog prints
@@ -28,6 +30,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
     devices = [f"{description.gres}{number}" for number in range(description.gres_count)] if description.gres else []
     settings = {
         "devices": " ".join(devices),
+        "address": ADDRESS,
         "root": release_root or "",
         "accounting": "1" if description.accounting else "",
         "slurmd": slurmd(release_root),
@@ -35,9 +38,10 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
     found = {
         "slurm.conf": slurm_conf(description, folder),
         "gres.conf": gres_conf(description, folder),
-        "hosts": f"127.0.0.1 localhost login {' '.join(description.node_names)}\n",
+        "hosts": f"127.0.0.1 localhost login\n{ADDRESS} {' '.join(description.node_names)}\n",
         "settings": "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()),
         JOB_ENVIRONMENT: "",
+        "overlays": "".join(f"{source}\n{target}\n" for source, target in description.overlays),
     }
     user = root.our_user()
     if description.accounting:
@@ -123,7 +127,8 @@ def slurm_conf(description: Description, folder: Path) -> str:
     for index, partition in enumerate(description.partitions):
         lines.append(
             f"PartitionName={partition.name} Nodes=ALL Default={'NO' if index else 'YES'} State=UP "
-            f"MaxNodes={partition.max_nodes or 'UNLIMITED'} MaxTime={partition.max_time or 'UNLIMITED'} "
+            f"MinNodes={partition.min_nodes} MaxNodes={partition.max_nodes or 'UNLIMITED'} "
+            f"MaxTime={partition.max_time or 'UNLIMITED'} "
             f"PriorityTier={partition.priority_tier} PreemptMode={partition.preempt_mode} "
             f"GraceTime={partition.grace_s}"
         )

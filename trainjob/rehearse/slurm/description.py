@@ -28,6 +28,7 @@ class SlurmPartition:
     """One partition over all nodes."""
 
     name: str
+    min_nodes: int = 0
     max_nodes: int | None = None
     max_time: str | None = None
     priority_tier: int = 1
@@ -68,6 +69,8 @@ class Description:
     default_mb_per_cpu: int | None = None  # of a job that asks for no memory. None: all of a node's
     settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
     groups: Sequence[NodeGroup] = ()  # all nodes, in order. Without groups they are alike, as given above
+    # A folder of this machine, and where jobs find it: they may write there, and change nothing here.
+    overlays: Sequence[tuple[str, str]] = ()
 
     @property
     def node_groups(self) -> tuple[tuple[NodeGroup, tuple[str, ...]], ...]:
@@ -110,12 +113,12 @@ def twin_of(
     has_cpus = max(group.cpus for group in groups) <= (os.cpu_count() or 1)
     texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
     partitions = [
-        SlurmPartition(name, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s)
+        SlurmPartition(name, limits.min_nodes, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s)
         for name in dict.fromkeys(name for text in texts for name in text.split(","))
     ]
     return Description(
         daemons=min(count, nodes_needed + _SPARE_NODES),
-        gres=None if cluster.node.accelerator == "cpu" else cluster.node.accelerator,
+        gres=None if cluster.node.accelerator == "cpu" else cluster.node.gres_name,
         gres_count=max(group.gres_count for group in groups),
         partitions=(*partitions, SlurmPartition(PREEMPTING_PARTITION, priority_tier=10)),
         licenses=_text(cluster, "licenses"),

@@ -38,7 +38,9 @@ def give_up(slurm: PrivateSlurm, node: str) -> None:
 
 def start_daemon(slurm: PrivateSlurm, node: str) -> None:
     """Bring a node back whose slurmd was killed."""
-    slurm.run_as_root(["unshare", "--uts", "sh", str(_NODE), str(slurm.folder), node])
+    slurm.run_as_root(
+        ["unshare", "--uts", "--mount", "--propagation", "slave", "sh", str(_NODE), str(slurm.folder), node]
+    )
 
 
 def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:

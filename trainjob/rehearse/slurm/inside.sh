@@ -2,7 +2,7 @@
 # The first process of a private Slurm's namespaces: starts the daemons, and ends when its standard input does.
 # The kernel then ends every other process of the namespace, and the mounts go with the last of them.
 # Usage: inside.sh FOLDER [NODE…], with slurm.conf, gres.conf, hosts, key and settings in FOLDER
-# shellcheck disable=SC2154 # settings: devices, root (of another release; else empty), accounting (1 or empty)
+# shellcheck disable=SC2154 # settings: devices, address, root (of another release; else empty), accounting (1 or empty)
 set -eu
 folder=$1
 shift
@@ -20,12 +20,16 @@ in_root() {
 }
 
 hostname login
+mount --make-rshared /
 ip link set lo up
-# With nothing but loopback no name is looked up (getaddrinfo's AI_ADDRCONFIG): any second address will do.
-ip address add 10.213.0.1/32 dev lo
+ip address add "$address/32" dev lo
 mount --bind "$folder/hosts" /etc/hosts
 mount -t tmpfs -o mode=755 trainjob "$private"
 mkdir "$private/state"
+if [ -s "$folder/overlays" ]; then
+  # shellcheck source=overlays.sh
+  . "$here/overlays.sh"
+fi
 # slurmd asks su for root's environment, and an ordinary user's root can't read what su looks into.
 if [ -e /etc/shadow ] && [ ! -r /etc/shadow ]; then
   echo 'root:*:20000:0:99999:7:::' >"$private/shadow"
@@ -55,7 +59,7 @@ if [ -n "$accounting" ]; then
 fi
 in_root slurmctld
 for node in "$@"; do
-  unshare --uts sh "$here/node.sh" "$folder" "$node"
+  unshare --uts --mount --propagation slave sh "$here/node.sh" "$folder" "$node"
 done
 : >"$folder/started"
 exec 3<&0

@@ -9,16 +9,12 @@ from pathlib import Path
 
 from trainjob.contract import quoting
 from trainjob.contract.environment import STANDIN_HOSTS, STANDIN_USER, STANDIN_VIPU
-from trainjob.contract.errors import UserError
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.machines import process
 from trainjob.rehearse import pod
-from trainjob.rehearse.slurm import root
+from trainjob.rehearse.slurm import accepted_options
 
 # Open MPI ignores the loopback interface, and the network of a private Slurm has no other.
 LOOPBACK = {f"OMPI_MCA_{layer}_tcp_if_include": "lo" for layer in ("oob", "btl")}
-# sbatch's --ipus comes from Graphcore's plugin. Ours accepts the option and does nothing.
-_OPTION_SOURCE = Path(__file__).with_name("ipus_option.c")
 # Its copies recognize by their names which of the two they are.
 _JOB_PARTITION = Path(__file__).with_name("job_partition.sh")
 _JOB_PARTITION_NAMES = {"Prolog": "prolog", "Epilog": "epilog"}
@@ -38,11 +34,11 @@ def settings(place: Path, cluster: SlurmCluster, job_ipus: int, release: str | N
 
     Raises UserError if a C compiler is needed and missing.
     """
-    found = {}
+    found: dict[str, str] = {}
     if cluster.request == "ipus":
-        _compile_option(place / "ipus.so", release)
-        (place / "plugstack.conf").write_text(f"required {place / 'ipus.so'}\n")
-        found["PlugStackConfig"] = str(place / "plugstack.conf")
+        # sbatch's --ipus comes from Graphcore's plugin.
+        otherwise = "rehearse with request: gres, which requests the same number"
+        found |= accepted_options.settings(place, ["ipus="], release, otherwise)
     partition = cluster.vipu.partition
     if partition is not None and "%j" in partition and not cluster.vipu.allocation:
         exports = {STANDIN_VIPU: str(place / "vipu"), STANDIN_USER: getpass.getuser()}
@@ -55,20 +51,3 @@ def settings(place: Path, cluster: SlurmCluster, job_ipus: int, release: str | N
             (place / script).chmod(0o755)
             found[setting] = str(place / script)
     return found
-
-
-def _compile_option(plugin: Path, release: str | None) -> None:
-    """Compile the plugin that makes sbatch accept --ipus. Raises UserError without a compiler."""
-    compiler = shutil.which("cc", path=process.search_path())
-    if compiler is None:
-        raise UserError(
-            "the cluster requests IPUs with sbatch's --ipus. A stock Slurm accepts that option only with a plugin, and "
-            "this machine has no C compiler to build one",
-            "On Debian or Ubuntu: sudo apt-get install gcc libc6-dev; or rehearse with request: gres, which requests "
-            "the same number",
-        )
-    # Plugins have the version as a number: 22.05.8 is 0x160508. Slurm compares only the release.
-    version = f"{release}.0" if release else root.installed_version() or "0"
-    number = "0x" + "".join(f"{int(part):02x}" for part in version.split("."))
-    options = ["-shared", "-fPIC", f"-DSLURM_VERSION={number}"]
-    process.run([compiler, *options, "-o", str(plugin), str(_OPTION_SOURCE)])

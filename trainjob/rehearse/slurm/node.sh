@@ -1,10 +1,13 @@
 #!/bin/sh
 # The daemon of one node, under a host name of its own, for logs that say where a rank ran.
-# Usage: unshare --uts sh node.sh FOLDER NODE, with settings in FOLDER
+# Usage: unshare --uts --mount sh node.sh FOLDER NODE, with settings in FOLDER
 # shellcheck disable=SC2154 # settings: slurmd, words of a command
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # shellcheck source=/dev/null
 . "$1/settings"
 hostname "$2"
+# As by default on Debian and Ubuntu: a node's own name means an address that no other node reaches.
+{ echo "127.0.1.1 $2"; sed "s/ $2\\b//" "$1/hosts"; } >"$1/private/hosts-$2"
+mount --bind "$1/private/hosts-$2" /etc/hosts
 eval "exec $slurmd -N \"\$2\""

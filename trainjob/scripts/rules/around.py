@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainjob.scripts.commands import Assignment
+from trainjob.scripts.expansion import Word
 from trainjob.scripts.finding import Finding
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE
@@ -55,6 +57,12 @@ def secrets(script: Script) -> Iterator[Finding]:
                     "secret-in-script", command.line, f"{command.name} is given a key in the file", path=command.source
                 )
                 break
+
+
+def holds_secret(one: Assignment | Word) -> bool:
+    """Return whether a value or a word looks like a key or token."""
+    text = one.value.text
+    return bool(_SECRET.search(text)) and not _NOT_SECRET.fullmatch(text.rpartition("=")[2])
 
 
 def devices(script: Script) -> Iterator[Finding]:

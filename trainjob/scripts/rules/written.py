@@ -195,10 +195,13 @@ def empty_programs(script: Script) -> Iterator[Finding]:
         }
         candidates = [name for name in re.findall(r"\$\{?(\w+)", text) if name in missing]
         if launch.program[0].text.strip(HOLE) == "" and candidates:
+            why = f"${candidates[0]} is never set, and {unused[0]} is set and never used"
+            elsewhere = next(iter(script.shell.not_here), None) if launch.command.variables.open_ended else None
             yield Finding(
                 "unset-variable",
                 launch.line,
-                f"${candidates[0]} is never set, and {unused[0]} is set and never used",
+                why if elsewhere is None else f"{why}, unless {elsewhere}, which is not here, sets it",
+                Severity.WARNING if elsewhere is not None else None,
                 path=launch.command.source,
             )
 

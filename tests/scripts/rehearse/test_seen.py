@@ -1,0 +1,139 @@
+"""What a batch file's processes record: real processes, each with the stand-ins on its path, and no torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainjob.rehearse.batch.recording import Process, calls_in, processes_in
+
+BATCH = Path(__file__).resolve().parents[3] / "standins" / "batch"
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Path:
+    folder = tmp_path / "seen"
+    folder.mkdir()
+    return folder
+
+
+def environ(seen: Path, *folders: str, **more: str) -> dict[str, str]:
+    path = ":".join([str(BATCH), *folders])
+    programs = seen.parent / "programs"
+    return {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": path,
+        "BASH_ENV": str(BATCH / "bash_env.sh"),
+        "SLURMD_NODENAME": "node1",
+        "TRAINJOB_SEEN": str(seen),
+        "TRAINJOB_SEEN_PROGRAMS": str(programs),
+        "TRAINJOB_SEEN_PYTHONPATH": path,
+        "TRAINJOB_SEEN_PATH": os.environ["PATH"],
+        **more,
+    }
+
+
+def programs(seen: Path, *names: str) -> None:
+    folder = seen.parent / "programs"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes((BATCH / "program.sh").read_bytes())
+        (folder / name).chmod(0o755)
+
+
+def ran(seen: Path, program: str, *words: str, code: int = 0, **environment: str) -> Process:
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words], env=environ(seen, **environment), capture_output=True, text=True
+    )
+    assert ended.returncode == code, ended.stderr
+    (found,) = processes_in(seen)
+    return found
+
+
+def test_a_process_keeps_its_words_its_exit_code_and_its_error(seen: Path) -> None:
+    found = ran(seen, "import sys; sys.exit(7)", "a b", "", code=7)
+    assert found.words[-2:] == ("a b", "")
+    assert (found.node, found.pid > 0, found.has_ended, found.error) == ("node1", True, True, None)
+
+
+def test_the_first_missing_file_is_named_with_its_line(seen: Path) -> None:
+    found = ran(seen, "open('data/x.bin')", code=1)
+    assert (found.missing, found.error) == (
+        "data/x.bin",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.bin'",
+    )
+
+
+def test_handlers_and_the_signals_that_came_are_seen_and_work_as_before(seen: Path) -> None:
+    found = ran(
+        seen,
+        "import os, signal\n"
+        "def stop(number, frame): print('stopped')\n"
+        "assert signal.signal(signal.SIGUSR1, stop) == signal.SIG_DFL\n"
+        "assert signal.getsignal(signal.SIGUSR1) is stop\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is stop\n"
+        "signal.signal(signal.SIGTERM, stop)",
+    )
+    assert (found.signals, found.handles) == (("USR1",), ("TERM",))
+
+
+def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+    words = [sys.executable, "-c", "print('done')"]
+    gpu = str(BATCH.parent / "gpu")
+    ended = subprocess.run(words, env=environ(seen, gpu, str(tmp_path)), capture_output=True, text=True)
+    assert ended.stdout.split() == ["mine", "done"], ended.stderr
+
+
+def bash(seen: Path, script: str) -> str:
+    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv")
+    ended = subprocess.run(["bash", "-euc", script], env=environ(seen), capture_output=True, text=True, cwd=seen.parent)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_what_is_not_here_is_passed_over_and_recorded(seen: Path) -> None:
+    bash(
+        seen,
+        "module load x; . venv/bin/activate; source /opt/none/set.sh; cd /none/at/all; conda activate y; pip install z",
+    )
+    assert [call.words for call in calls_in(seen)] == [
+        ("module", "load", "x"),
+        ("source", "venv/bin/activate"),
+        ("source", "/opt/none/set.sh"),
+        ("cd", "/none/at/all"),
+        ("conda", "activate", "y"),
+        ("pip", "install", "z"),
+    ]
+
+
+def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> None:
+    activate = seen.parent / "venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text("PATH=/usr/bin:/bin; HERE=yes; module() { echo real; }")
+    assert (
+        bash(seen, "source venv/bin/activate; echo $HERE; module load x; PYTHONPATH=/mine python3 -c 'print(1)'")
+        == "yes\n1\n"
+    )
+    assert [call.name for call in calls_in(seen)] == ["module", "python3"]
+    assert len(processes_in(seen)) == 1
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "apptainer -q exec --nv -B /a:/b --env A=1 image.sif",
+        "apptainer run image.sif",
+        "shifter --image=docker:x --module=gpu",
+        "conda run -n torch --no-capture-output",
+        "uv run --with x",
+    ],
+)
+def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, start: str) -> None:
+    assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"

@@ -1,0 +1,38 @@
+"""What stands in for a training that is not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainjob.rehearse.batch.stage import stage
+from trainjob.scripts.script import Script, script_of
+from trainjob.scripts.site import Site
+
+
+def script(text: str) -> Script:
+    return script_of(Path("train.sbatch"), text.encode(), Site())
+
+
+def test_a_training_that_is_here_needs_no_stage(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    assert stage(script("python train.py\n"), ["python", "train.py"], tmp_path, tmp_path / "place", "python") is None
+
+
+def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
+    text = "#SBATCH -o logs/%x/%j.out -J small\ncd /nowhere/project\n/nowhere/env/bin/python src/train.py\n"
+    (tmp_path / "place").mkdir()
+    words = ["/nowhere/env/bin/python", "src/train.py"]
+    made = stage(script(f"#!/bin/bash\n{text}"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
+    assert made is not None
+    assert (made.folder / "src/train.py").is_file()
+    assert (made.folder / "logs/small").is_dir()
+    assert made.maps["/nowhere/project"] == made.folder
+    assert "exec /usr/bin/python3" in (made.maps["/nowhere/env/bin"] / "python").read_text()
+
+
+def test_a_module_of_a_shell_is_found(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    words = ["bash", "-c", 'exec python -m training.main --out "$OUT"']
+    made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert (made.folder / "training/main.py").is_file()

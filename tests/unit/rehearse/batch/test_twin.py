@@ -1,0 +1,49 @@
+"""The cluster that a batch file's directives ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainjob.rehearse.batch import twin
+from trainjob.scripts.script import Script, script_of
+from trainjob.scripts.site import Site
+
+
+def script(*directives: str, body: str = "srun python train.py") -> Script:
+    lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives), body]
+    return script_of(Path("train.sbatch"), "\n".join(lines).encode(), Site())
+
+
+@pytest.mark.parametrize(
+    ("directives", "nodes", "gpus", "kind", "gres"),
+    [
+        (["--nodes=2", "--gres=gpu:a100:4"], 2, 4, "a100", "gpu"),
+        (["-N 4-8", "--gpus-per-node=h100:8", "--exclusive"], 4, 8, "h100", "gpu"),
+        (["--nodes=2", "--gres=dcu:4"], 2, 4, None, "dcu"),
+        (["--gpus=16"], 2, 8, None, "gpu"),
+        (["--ntasks=16", "--gpus-per-task=1"], 2, 8, None, "gpu"),
+        (["--ntasks=8"], 1, 0, None, "cpu"),
+        ([], 1, 0, None, "cpu"),
+    ],
+)
+def test_it_has_what_the_file_asks_for_and_a_node_to_spare(
+    directives: list[str], nodes: int, gpus: int, kind: str | None, gres: str
+) -> None:
+    file = script(*directives)
+    node = twin.cluster_from(file).node
+    assert twin.nodes_of(file) == nodes
+    assert (node.count, node.accelerators, node.type, node.gres_name) == (nodes + 1, gpus, kind, gres)
+
+
+def test_it_has_the_cpus_the_partition_and_the_features() -> None:
+    file = script("--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=72", "-p fast,slow", "-C 'a100&ib'")
+    cluster = twin.cluster_from(file)
+    assert cluster.node.cpus == 288
+    assert cluster.directives["partition"] == "fast,slow"
+
+
+def test_only_options_that_the_file_mentions_are_accepted() -> None:
+    file = script("--nodes=1", body="srun --container-image=a.sqsh --no-container-mount-home python train.py")
+    assert twin.site_options(file) == ["container-image=", "no-container-mount-home"]

@@ -1,0 +1,237 @@
+"""Batch files of each shape, adopted: what the job starts, what is kept, and what is said of each line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.render_cases import rendered
+from trainjob.cluster.base import with_directives
+from trainjob.cluster.reading import job_from_text
+from trainjob.kinds.lookup import cluster_from_text
+from trainjob.kinds.table import cluster_of
+from trainjob.planning.build import plan
+from trainjob.render.request import Request
+from trainjob.scripts.adoption.account import Where
+from trainjob.scripts.adoption.adopt import Adoption, adopt
+from trainjob.scripts.adoption.start import AdoptionError
+
+TWO_NODES = """\
+#!/bin/bash
+#SBATCH --job-name=finetune
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gres=gpu:a100:4
+#SBATCH --cpus-per-task=32
+#SBATCH --mem=200G
+#SBATCH --time=24:00:00
+#SBATCH --partition=gpu
+"""
+ONE_GPU = "#!/bin/bash\n#SBATCH --gres=gpu:1\n#SBATCH --cpus-per-task=8\n"
+PER_RANK = TWO_NODES.replace("ntasks-per-node=1", "ntasks-per-node=4").replace("=32", "=8")
+HEAD = "head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\n"
+TORCHRUN = "srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 --rdzv-endpoint=$head:29500 train.py --lr 0.1\n"
+NODES = {"count": 2, "accelerator": "gpu", "accelerators": 4, "type": "a100", "cpus": 32, "memory_gb": 200}
+
+
+def adopted(text: str, folder: Path, *arguments: str, known: Any = None) -> Adoption:
+    path = folder / "train.sbatch"
+    path.write_text(text)
+    return adopt(path, Path("/home/me/project"), arguments, known)
+
+
+@dataclass
+class Shape:
+    """A batch file, and what becomes of it."""
+
+    text: str
+    job: dict[str, Any]  # besides name and time_limit
+    cluster: dict[str, Any] = field(default_factory=dict)  # besides kind, and nodes unless they are stated
+    arguments: tuple[str, ...] = ()
+
+
+SHAPES = {
+    "torchrun-on-each-node": Shape(TWO_NODES + HEAD + TORCHRUN, {"command": ["torchrun", "train.py", "--lr", "0.1"], "instances": 8}, {"nodes": NODES}),
+    "torchrun-without-nnodes": Shape(TWO_NODES + HEAD + TORCHRUN.replace("--nnodes=$SLURM_NNODES ", ""), {"command": ["torchrun", "train.py", "--lr", "0.1"], "instances": 8}),
+    "rank-in-a-shell": Shape(
+        PER_RANK + HEAD + "export MASTER_ADDR=$head MASTER_PORT=29500\nsrun bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; python -u train.py'\n",
+        {"command": ["python", "-u", "train.py"], "instances": 8},
+        {"nodes": NODES},
+    ),
+    "launcher-in-variables": Shape(
+        TWO_NODES + HEAD + 'GPUS=4\nLAUNCHER="python -m torch.distributed.run --nproc_per_node $GPUS --nnodes 2 --rdzv_endpoint $head:1 --max_restarts 0"\n'
+        "ARGS=\"--config c.yaml \\\n  --lr 1\"\nsrun bash -c \"$LAUNCHER --node_rank \\$SLURM_NODEID train.py $ARGS\"\n",
+        {"command": ["python", "-m", "torch.distributed.run", "--max_restarts", "0", "train.py", "--config", "c.yaml", "--lr", "1"], "instances": 8},
+    ),
+    "accelerate": Shape(
+        TWO_NODES + HEAD + "srun accelerate launch --num_processes $((SLURM_NNODES * 4)) --num_machines 2 --machine_rank $SLURM_NODEID "
+        "--main_process_ip $head --main_process_port 29500 --mixed_precision fp16 train.py\n",
+        {"command": ["accelerate", "launch", "--mixed_precision", "fp16", "train.py"], "instances": 8},
+    ),
+    "one-process-for-all-gpus": Shape(ONE_GPU.replace("gpu:1", "gpu:4") + "python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 4, "cpus": 8}, "request": "none", "directives": {"gres": "gpu:4"}}),
+    "one-gpu": Shape(ONE_GPU + "srun python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 1, "cpus": 8}}),
+    "cpus": Shape("#!/bin/bash\n#SBATCH -N 2 -c 4 --ntasks-per-node=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 4, "hosts": 2}, {"nodes": {"count": 2, "cpus": 8}}),
+    "whole-nodes-without-gres": Shape(
+        "#!/bin/bash\n#SBATCH -N 2 --exclusive --ntasks-per-node=1\nmodule load cuda\nsrun torchrun --nnodes 2 --nproc-per-node 8 train.py\n",
+        {"command": ["torchrun", "train.py"], "instances": 16},
+        {"request": "none", "directives": {"exclusive": True}, "prologue": ["module load cuda"]},
+    ),
+    "arguments": Shape(ONE_GPU + 'CONFIG=$1\nshift\nLR=${2:-7}\npython train.py --config "$CONFIG" --lr $LR "$@"\n', {"command": ["python", "train.py", "--config", "a b", "--lr", "7", "-x"], "instances": 1}, arguments=("a b", "-x")),
+    "known-when-it-runs": Shape(
+        ONE_GPU + 'RUN=run-$SLURM_JOB_ID\nOUT="$SCRATCH/$RUN"\nLR=1\nmkdir -p "$OUT"\npython train.py --lr $LR --out "$OUT"\n',
+        {"command": ["bash", "-c", 'exec python train.py --lr 1 --out "$OUT"'], "instances": 1},
+        {"prologue": ["RUN=run-$SLURM_JOB_ID", 'export OUT="$SCRATCH/$RUN"', 'mkdir -p "$OUT"'], "login_environment": True},
+    ),
+    "setup-and-environment": Shape(
+        ONE_GPU + "module load cuda\nsource venv/bin/activate\nexport WANDB_MODE=offline\nexport CUDA_HOME=/opt/cuda\nexport OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nexport CUDA_VISIBLE_DEVICES=0\nX=1 python train.py\n",
+        {"command": ["python", "train.py"], "instances": 1, "env": {"WANDB_MODE": "offline", "X": "1"}},
+        {"prologue": ["module load cuda", "source /home/me/project/venv/bin/activate", "export CUDA_HOME=/opt/cuda"]},
+    ),
+    "here-document": Shape(
+        ONE_GPU + 'cat <<EOT > config.json\n{"lr": 1}\nEOT\npython train.py config.json\n',
+        {"command": ["python", "train.py", "config.json"], "instances": 1},
+        {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', 'cat <<EOT > config.json\n{"lr": 1}\nEOT\n']},
+    ),
+    "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
+    "pyxis": Shape(ONE_GPU + "srun --container-image=/i.sqsh --container-mounts=/data:/data python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "pyxis", "image": "/i.sqsh", "mounts": ["/data"]}}),
+    "shifter": Shape(ONE_GPU + "srun shifter --image=nersc/torch:2 python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "nersc/torch:2"}}),
+    "container-engine": Shape(ONE_GPU + "srun --environment=/e/torch.toml python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "ce", "image": "/e/torch.toml"}}),
+    "another-gres": Shape(ONE_GPU.replace("gpu:1", "dcu:2") + "#SBATCH --ntasks=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 2}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "gres": "dcu", "cpus": 16}}),
+    "uv-run": Shape(ONE_GPU + "uv run --with x torchrun --nproc-per-node 1 train.py\n", {"command": ["uv", "run", "--with", "x", "torchrun", "train.py"], "instances": 1, "env": {"UV_PROJECT_ENVIRONMENT": "/home/me/project/.venv"}}),
+    "mamba-run": Shape(ONE_GPU + "srun mamba run -n torch python train.py\n", {"command": ["mamba", "run", "-n", "torch", "python", "train.py"], "instances": 1}),
+    "requeues-itself": Shape(
+        ONE_GPU + "#SBATCH --signal=B:USR1@300\ntrap 'scontrol requeue $SLURM_JOB_ID' USR1\nsrun python train.py &\nwait\n",
+        {"command": ["python", "train.py"], "instances": 1},
+        {"time_limit_signal": {"margin_s": 300}},
+    ),
+    "directives": Shape(
+        ONE_GPU + "#SBATCH --account=abc --qos=long --mail-type=END --array=0-3%2 --hint=nomultithread --exclude=n7\n#SBATCH --mem-per-gpu=60G --network=job_vni\npython train.py\n",
+        {"command": ["python", "train.py"], "instances": 1, "array": "0-3%2", "hint": "nomultithread", "directives": {"mail-type": "END", "exclude": "n7"}},
+        {"directives": {"account": "abc", "qos": "long", "mem-per-gpu": "60G", "network": "job_vni"}},
+    ),
+    "options-of-a-plugin": Shape(ONE_GPU + "#SBATCH --uenv=pytorch/v2 --view=default\npython train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"plugin_options": ["uenv", "view"], "directives": {"uenv": "pytorch/v2", "view": "default"}}),
+    "in-a-function": Shape(ONE_GPU + 'train() {\n  python train.py "$@"\n}\nif [ -n "$SLURM_JOB_ID" ]; then\n  train --lr 1\nfi\n', {"command": ["python", "train.py", "--lr", "1"], "instances": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_shape_becomes_a_job_that_renders(shape: Shape, tmp_path: Path) -> None:
+    adoption = adopted(shape.text, tmp_path, *shape.arguments)
+    job = job_from_text(adoption.job, "job.yaml")
+    stated = {name: value for name, value in job.given().items() if name not in ("name", "time_limit")}
+    assert stated == shape.job
+    assert adoption.cluster is not None
+    cluster = with_directives("cluster", cluster_from_text(adoption.cluster, "cluster.yaml"), job)
+    values = cluster_from_text(adoption.cluster, "cluster.yaml").as_values()
+    stated_of_site = {name: value for name, value in values.items() if name in cluster.stated}
+    wanted = {key: value for key, value in shape.cluster.items() if key != "nodes"}
+    if not {"--partition"} & set(shape.text.replace("=", " ").split()):
+        assert set(stated_of_site) == {"kind", "nodes", *wanted}
+    for key, value in wanted.items():
+        found = stated_of_site[key]
+        if isinstance(value, dict):
+            assert isinstance(found, dict)
+            found = {name: one for name, one in found.items() if name in value}
+        assert found == value
+    if "nodes" in shape.cluster:
+        assert {name: one for name, one in values["nodes"].items() if one and name != "threads_per_core"} == {
+            "accelerator": "cpu",
+            **shape.cluster["nodes"],
+        }
+    request = Request(cluster, "cluster.yaml", job, {}, plan("cluster", cluster, job))
+    text = rendered(request).files["job.sbatch"].content.decode()
+    assert all(line in text for line in cluster.prologue)
+
+
+def test_every_line_is_accounted_for(tmp_path: Path) -> None:
+    text = TWO_NODES + "set -e\n# a comment\necho begin\n" + HEAD + TORCHRUN + "echo end\ncp -r out /archive\n"
+    adoption = adopted(text, tmp_path)
+    lines = {number for one in adoption.account.entries for number in range(one.line, one.last + 1)}
+    assert lines == {number for number, line in enumerate(text.splitlines(), 1) if number > 1 and "comment" not in line}
+    assert [one.text for one in adoption.account.lost] == ["cp -r out /archive"]
+
+
+def test_what_is_wrong_is_said_and_cured(tmp_path: Path) -> None:
+    text = TWO_NODES + HEAD + "srun torchrun --rdzv-endpoint=$head:29500 train.py\n"
+    adoption = adopted(text, tmp_path)
+    assert {"nnodes-missing", "gpus-unused", "port-fixed"} <= set(adoption.cured)
+    assert adoption.account.changes == ["line 11: 1 of 4 GPUs on each node would get a process; the job starts 4"]
+    eight = adopted(TWO_NODES.replace("ntasks-per-node=1", "ntasks-per-node=4") + HEAD + TORCHRUN, tmp_path)
+    assert "srun starts 4 launchers on each node" in eight.account.changes[0]
+
+
+def test_a_secret_is_neither_kept_nor_shown(tmp_path: Path) -> None:
+    key = "hf_" + "a1" * 20
+    adoption = adopted(
+        ONE_GPU + f"export HF_TOKEN={key}\nhuggingface-cli login --token {key}\npython train.py\n", tmp_path
+    )
+    assert key not in adoption.job + str(adoption.cluster) + str(adoption.as_json())
+    assert [one.line for one in adoption.account.lost] == [4, 5]
+
+
+def test_comments_stay_with_what_they_explain(tmp_path: Path) -> None:
+    text = "# ---- setup ----\n# the driver of this site needs it\nmodule load cuda\n# module load old\nexport X=1  # for the loader\npython train.py\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert "  # the driver of this site needs it\n  - module load cuda\n" in str(adoption.cluster)
+    assert "X: 1  # for the loader" in adoption.job
+    assert "load old" not in adoption.job + str(adoption.cluster)
+
+
+def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
+    nodes = {"count": 8, "accelerator": "gpu", "accelerators": 4, "cpus": 64}
+    known = cluster_of(
+        {"kind": "slurm", "nodes": nodes, "directives": {"partition": "gpu"}, "prologue": ["module load cuda"]}
+    )
+    adoption = adopted(
+        TWO_NODES + "#SBATCH --qos=long\nmodule load cuda\nmodule load nccl\n" + HEAD + TORCHRUN, tmp_path, known=known
+    )
+    assert adoption.cluster is None
+    job = job_from_text(adoption.job, "job.yaml")
+    assert (job.directives, job.instances) == ({"qos": "long"}, 8)
+    assert [one.text for one in adoption.account.lost] == ["module load nccl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TWO_NODES + "ray start --head\npython train.py\n", "starts Ray by hand"),
+        (TWO_NODES + "echo hello\n", "starts nothing that trains"),
+        (ONE_GPU + "for lr in 1 2; do\n  srun python train.py --lr $lr\ndone\n", "in a loop"),
+        (TWO_NODES + "mpirun -np 8 python train.py\n", "by mpirun"),
+        (ONE_GPU + "python train.py $1\n", "an argument of the file"),
+        (ONE_GPU + 'CONFIG=$1\nsrun bash -c "python train.py $CONFIG"\n', "an argument of the file"),
+    ],
+)
+def test_what_is_no_job_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match=said):
+        adopted(text, tmp_path)
+
+
+def test_a_resubmission_is_a_requeue(tmp_path: Path) -> None:
+    adoption = adopted(
+        ONE_GPU + "python train.py\nsbatch --dependency=afterany:$SLURM_JOB_ID $0\nsbatch next.sbatch\n", tmp_path
+    )
+    where = {one.line: one.where for one in adoption.account.entries}
+    assert (where[5], where[6]) == (Where.TRAINJOB, Where.LOST)
+
+
+def test_what_slurm_tells_some_jobs_alone_is_written_out(tmp_path: Path) -> None:
+    adoption = adopted(
+        ONE_GPU + '#SBATCH -A abc\nexport CACHE="/scratch/${SLURM_JOB_ACCOUNT}/$USER"\npython train.py\n', tmp_path
+    )
+    assert '  - export CACHE="/scratch/abc/$USER"\n' in str(adoption.cluster)
+
+
+def test_a_file_that_looks_at_a_failure_goes_on_after_it(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "source a.sh\nif [ $? -ne 0 ]; then source b.sh; fi\npython train.py\n", tmp_path)
+    prologue = cluster_from_text(str(adoption.cluster), "").prologue
+    assert (prologue[0], prologue[-1]) == ("set +e", "set -e")
+
+
+def test_a_secret_that_a_file_of_its_own_holds_is_read_as_before(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "export HF_TOKEN=$(cat ~/.hf)\npython train.py\n", tmp_path)
+    assert "  - export HF_TOKEN=$(cat ~/.hf)\n" in str(adoption.cluster)
+    assert not adoption.account.lost

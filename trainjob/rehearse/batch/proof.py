@@ -1,0 +1,210 @@
+"""Runs a batch file and what it was adopted as on the same private Slurm, and compares what their ranks saw."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainjob.backends import folder
+from trainjob.cluster.reading import read_job
+from trainjob.contract import package
+from trainjob.contract.secret_names import is_secret_variable
+from trainjob.kinds.table import KINDS
+from trainjob.rehearse.batch import twin
+from trainjob.rehearse.batch.recording import Process, Recording
+from trainjob.rehearse.batch.rehearsal import python_of_file, top_folder
+from trainjob.rehearse.batch.running import BatchRun, record
+from trainjob.rehearse.batch.stage import stage
+from trainjob.render.rendered import Rendered, render
+from trainjob.requests.options import JobOptions
+from trainjob.requests.prepared import Prepared, prepare
+from trainjob.scripts.adoption.setup import tells_place
+from trainjob.scripts.rules.around import holds_secret
+from trainjob.scripts.script import Script, read_script
+from trainjob.scripts.site import Site
+
+# Of a process that nobody told its place, in the order in which they count.
+_RANK = ("RANK", "SLURM_PROCID")
+_WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
+
+
+class Saw(NamedTuple):
+    """What a rank saw."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    node: int
+    gpus: int  # that are visible to it
+    threads: str | None
+    command: str
+    environment: tuple[tuple[str, str], ...]  # what the file asks for
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the ranks of both saw. `problem` says why one of them could not run."""
+
+    original: Sequence[Saw]
+    adopted: Sequence[Saw]
+    problem: str | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all ranks saw the same."""
+        return self.problem is None and bool(self.original) and list(self.original) == list(self.adopted)
+
+    def differences(self) -> list[str]:
+        """Return what differs, in words."""
+        if self.problem is not None:
+            return [self.problem]
+        if len(self.original) != len(self.adopted):
+            return [f"the file starts {len(self.original)} ranks, and the job {len(self.adopted)}"]
+        found: dict[str, None] = {}
+        for theirs, ours in zip(self.original, self.adopted, strict=True):
+            for name, one, other in zip(Saw._fields, theirs, ours, strict=True):
+                if one != other:
+                    found[
+                        f"{name.replace('_', ' ')} of rank {ours.rank}: {_shown(one)}, and {_shown(other)} in the job"
+                    ] = None
+        return list(found)
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        return ", ".join(name.replace("_", " ") for name in Saw._fields)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the proof for `--json`."""
+        ranks = {"original": self.original, "adopted": self.adopted}
+        return {
+            "equal": self.is_equal,
+            "differences": self.differences(),
+            **{name: [one._asdict() for one in saw] for name, saw in ranks.items()},
+        }
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{name}={text}" for name, text in value) or "nothing"
+    return str(value)
+
+
+def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Callable[[str], None]) -> Proof:
+    """Return what ranks saw of the batch file `path`, and of its `job` on `cluster`. Raises UserError."""
+    script = read_script(path.absolute(), Site(), tuple(arguments))
+    with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
+        place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
+        staged = stage(script, read_job(job).command or [], here, place, python)
+        if staged is not None:
+            say("the training is not here: a program that only waits stands in for it")
+        run = BatchRun(
+            script=script,
+            folder=here if staged is None else staged.folder,
+            top=top_folder(here) if staged is None else staged.folder,
+            cluster=twin.cluster_from(script),
+            arguments=tuple(arguments),
+            maps={} if staged is None else staged.maps,
+            python=python,
+            stop_after_s=1.0,
+            environment=dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()),  # as every login shell has them
+            say=say,
+        )
+        original = record(run)
+        project = None if staged is None else staged.folder
+        prepared = prepare(JobOptions(cluster, job, {}, words=(), project=project, untracked=True))
+        rendered = _with_prologue(prepared, place / "templates")
+        paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
+        page = read_script(paths.folder / rendered.script, Site())
+        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python}
+        adopted = record(
+            replace(run, script=page, folder=paths.folder, top=paths.folder, arguments=(), environment=redirects)
+        )
+    for what, seen in ((path.name, original), ("the job", adopted)):
+        if seen.refused is not None:
+            return Proof((), (), f"sbatch refuses {what}: {seen.refused}")
+        if not seen.jobs or not seen.ranks(seen.jobs[0].id):
+            printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
+            return Proof((), (), f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}")
+    names = requested(script)
+    return Proof(saw(original, names), saw(adopted, names))
+
+
+# Jobs keep what stands in for programs only where the prologue is skipped, and it is to run here all the same.
+_PAGE = """\
+{% extends "trainjob/jobs/sbatch.sh.j2" %}
+{% block setting %}{{ super() -}}
+  set +u
+{% for line in prologue -%}
+{{ line }}
+{% endfor -%}
+  set -u
+{% endblock %}
+"""
+
+
+def _with_prologue(prepared: Prepared, templates: Path) -> Rendered:
+    """Return the job's files; its script runs the prologue in a rehearsal, too."""
+    page = templates / "jobs" / "sbatch.sh.j2"
+    page.parent.mkdir(parents=True)
+    page.write_text(_PAGE)
+    # What nodes are like here proves nothing, and looking takes longer than the ranks.
+    request = replace(prepared.request, cluster=prepared.request.cluster.changed(node_check=False))
+    return render(request, KINDS[request.cluster.kind].job_page(), package.companion("templates"), [templates])
+
+
+def requested(script: Script) -> frozenset[str]:
+    """Return the variables that the file exports for its ranks, but for those that tell them their place."""
+    given = [one for one in script.assignments if one.exported and "called" not in one.within]
+    # Words of a command line are compared as such.
+    names = {one.name for one in given if not holds_secret(one) and not re.search(r"(?:^|\s)--\w", one.value.text)}
+    names |= {name for launch in script.training for name in launch.settings}
+    return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
+
+
+def saw(recording: Recording, names: frozenset[str]) -> list[Saw]:
+    """Return what the ranks of the first job saw, by rank."""
+    ranks = recording.ranks(recording.jobs[0].id)
+    nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
+    return sorted(_saw(one, nodes, names) for one in ranks)
+
+
+def _saw(one: Process, nodes: Sequence[str], names: frozenset[str]) -> Saw:
+    environment = one.environment
+    in_step = "SLURM_STEP_ID" in environment
+
+    def first(known: int | None, candidates: Sequence[str], default: int) -> int:
+        if known is not None:
+            return known
+        texts = [environment[name] for name in candidates if name in environment and (in_step or "SLURM" not in name)]
+        return int(texts[0]) if texts and texts[0].isdigit() else default
+
+    return Saw(
+        rank=first(one.rank, _RANK, 0),
+        world_size=first(one.world_size, _WORLD, 1),
+        local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
+        node=nodes.index(one.node),
+        gpus=_gpus(one),
+        threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,
+        command=re.sub(r"^\S*/", "", one.command),
+        environment=tuple(sorted((name, _own(name, environment[name])) for name in names if name in environment)),
+    )
+
+
+def _own(name: str, value: str) -> str:
+    """Return a value without the folders that a rehearsal or a job puts on a path."""
+    if not name.endswith("PATH"):
+        return value
+    return ":".join(dict.fromkeys(one for one in value.split(":") if one and "trainjob" not in one))
+
+
+def _gpus(one: Process) -> int:
+    if one.visible_gpus is not None:
+        return len(one.visible_gpus)
+    return len([name for name in one.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])

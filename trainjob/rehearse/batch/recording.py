@@ -1,0 +1,237 @@
+"""The record of a batch file that ran: its jobs, its steps, and what each process and each rank saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainjob.contract import node_launchers
+from trainjob.records.files import read_json
+
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK")
+_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID")
+# Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
+_NO_RANKS = ("torch.distributed.run", "torch.distributed.launch", "pip", "venv", "multiprocessing.resource_tracker")
+
+
+@dataclass(frozen=True)
+class World:
+    """A group of ranks that found each other: `id` is the same in its ranks, and in no other."""
+
+    id: str
+    rank: int
+    size: int
+    backend: str
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The place where a rank began to wait for the others, and the figures that it brought."""
+
+    rank: int | None
+    world_size: int | None
+    address: str | None
+    port: int | None
+
+
+@dataclass(frozen=True)
+class Process:
+    """A Python process of a job. Fields are None where it never came so far."""
+
+    node: str
+    pid: int
+    parent: int
+    began_at: float
+    words: tuple[str, ...]
+    folder: str
+    environment: Mapping[str, str]
+    cpus: int  # that it may run on
+    threads: int | None  # of torch
+    torch: str | None  # its version; "" while it is being imported
+    meeting: Meeting | None
+    world: World | None
+    visible_gpus: tuple[int, ...] | None  # the node's own numbers of stand-in GPUs
+    used_gpus: tuple[int, ...]  # that held its tensors
+    handles: tuple[str, ...]  # signals, without SIG
+    signals: tuple[str, ...]  # that came, and that it handled
+    error: str | None
+    missing: str | None  # the file whose absence ended it
+    line: str | None  # of the user's own file, where the error was raised
+    has_ended: bool  # by itself; False for a process that was killed
+    cpu_s: float
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in its world, or else the one that it was told."""
+        if self.world is not None:
+            return self.world.rank
+        asked = self.meeting.rank if self.meeting else None
+        return asked if asked is not None else _first(self.environment, _RANK)
+
+    @property
+    def world_size(self) -> int | None:
+        """The size of its world, or else the one that it was told."""
+        if self.world is not None:
+            return self.world.size
+        asked = self.meeting.world_size if self.meeting else None
+        return asked if asked is not None else _first(self.environment, _WORLD_SIZE)
+
+    @property
+    def local_rank(self) -> int | None:
+        """Its number on its node, as it was told."""
+        return _first(self.environment, _LOCAL_RANK)
+
+    @property
+    def address(self) -> str | None:
+        """The place where ranks meet, as host:port; None if it was told none."""
+        host, port = self.environment.get("MASTER_ADDR"), self.environment.get("MASTER_PORT")
+        return f"{host}:{port or '?'}" if host else None
+
+    @property
+    def job(self) -> str:
+        """Slurm's id of the job; of an array, that of the element."""
+        return self.environment.get("SLURM_JOB_ID", "")
+
+    @property
+    def attempt(self) -> int:
+        """How often Slurm has started the job, this time included."""
+        return (_first(self.environment, ("SLURM_RESTART_COUNT",)) or 0) + 1
+
+    @property
+    def is_launcher(self) -> bool:
+        """Whether it starts ranks, or only helps a script."""
+        words = [word.rpartition("/")[2] for word in self.words[:4]]
+        if (len(words) > 1 and words[1] == "-c") or any(word in _NO_RANKS for word in words):
+            return "--multiprocessing-fork" not in self.words
+        return any(node_launchers.find(words[at:]) for at in range(min(2, len(words))))
+
+    @property
+    def command(self) -> str:
+        """Its command line, as a person would write it."""
+        return " ".join([self.words[0].rpartition("/")[2], *self.words[1:]]) if self.words else ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A program of the batch file that was recorded, and perhaps stood in for."""
+
+    node: str
+    in_step: bool  # called by a task of srun's; else by the batch shell
+    folder: str
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The program."""
+        return self.words[0]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of srun's, as the controller knew it."""
+
+    id: str
+    name: str
+    nodes: tuple[str, ...]
+    tasks: int
+    cpus: int  # of all tasks
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, or an element of an array, at its end."""
+
+    id: str  # as processes know it
+    state: str  # Slurm's
+    exit_code: int
+    signal: int
+    nodes: tuple[str, ...]  # of the first attempt
+    restarts: int
+    reason: str
+    output: str  # the last lines
+    output_file: str
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All that was seen of a batch file."""
+
+    jobs: Sequence[Job]
+    steps: Sequence[Step]
+    processes: Sequence[Process]
+    calls: Sequence[Call]
+    gpus_per_node: int
+    stopped: str | None = None  # why the rehearsal ended the job; None if it ended by itself
+    refused: str | None = None  # what sbatch said instead of taking the file
+    notes: Sequence[str] = ()  # of the stand-in GPUs: mistakes that raised no error
+
+    def ranks(self, job: str, attempt: int = 1) -> list[Process]:
+        """Return the processes that trained in one attempt of a job, by node and rank."""
+        own = [one for one in self.processes if one.job == job and one.attempt == attempt]
+        return sorted(_ranks(own), key=lambda one: (one.rank is None, one.rank or 0, one.node, one.began_at))
+
+
+def _ranks(processes: Sequence[Process]) -> list[Process]:
+    """Return those that met others, else those that were told a rank, else those that are no launcher."""
+    met = [one for one in processes if one.meeting or one.world]
+    if met:
+        return met
+    candidates = [one for one in processes if not one.is_launcher]
+    told = [one for one in candidates if _first(one.environment, _RANK) is not None]
+    with_torch = [one for one in candidates if one.torch is not None]
+    return told or with_torch or candidates
+
+
+def processes_in(folder: Path) -> list[Process]:
+    """Return the processes that left a record in `folder`, in the order in which they began."""
+    found = (read_json(path) for path in sorted(folder.glob("process-*.json")))
+    return [_process(fields) for fields in found if isinstance(fields, dict)]
+
+
+def _process(fields: Mapping[str, Any]) -> Process:
+    meeting, world = fields.get("joining"), fields.get("world")
+    visible = fields.get("visible_gpus")
+    return Process(
+        node=fields["node"],
+        pid=fields["pid"],
+        parent=fields["parent"],
+        began_at=fields["began_at"],
+        words=tuple(fields["words"]),
+        folder=fields["folder"],
+        environment=fields["environment"],
+        cpus=fields["cpus"],
+        threads=fields.get("threads"),
+        torch=(fields["torch"] or "") if "torch" in fields else None,
+        meeting=None if meeting is None else Meeting(**meeting),
+        # A store without agreed names leaves the place where they met.
+        world=None if world is None else World(**{**world, "id": world["id"] or str(meeting)}),
+        visible_gpus=None if visible is None else tuple(visible),
+        used_gpus=tuple(fields.get("used_gpus", ())),
+        handles=tuple(fields.get("handles", ())),
+        signals=tuple(fields.get("signals", ())),
+        error=fields.get("error"),
+        missing=fields.get("missing"),
+        line=fields.get("line"),
+        has_ended=bool(fields.get("ended")),
+        cpu_s=fields.get("cpu_s", 0.0),
+    )
+
+
+def calls_in(folder: Path) -> list[Call]:
+    """Return the calls that were recorded in `folder`, in order."""
+    paths = sorted(folder.glob("call-*"), key=lambda path: int(path.name.split("-")[1]))  # in nanoseconds
+    texts = (path.read_bytes().decode(errors="replace").split("\0") for path in paths)
+    # Outside of the nodes only the rehearsal itself calls programs.
+    return [
+        Call(node, bool(step), where, tuple(words))
+        for node, step, where, *words in (text[:-1] for text in texts if len(text) > 4)
+        if node
+    ]
+
+
+def _first(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
+    values = (environment.get(name, "") for name in names)
+    return next((int(value) for value in values if value.isdigit()), None)

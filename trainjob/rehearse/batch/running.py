@@ -1,0 +1,301 @@
+"""Runs a batch file on a private Slurm under plain sbatch, and returns what was seen of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainjob.contract import package
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.machines import process
+from trainjob.planning.words import quantity
+from trainjob.rehearse import gpus
+from trainjob.rehearse.batch import twin
+from trainjob.rehearse.batch.faults import FAULTS, BatchFault
+from trainjob.rehearse.batch.job import BatchJob
+from trainjob.rehearse.batch.recording import Recording, calls_in, processes_in
+from trainjob.rehearse.slurm import accepted_options, configuration, faults, ipus, root
+from trainjob.rehearse.slurm.description import twin_of
+from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
+from trainjob.scripts.script import Script
+
+_STANDINS = package.companion("standins") / "batch"
+# Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
+_STOOD_IN_FOR = (
+    *("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3"),
+    *("apptainer", "singularity", "shifter"),
+)
+_PASSED_ON = (
+    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun"),
+    *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
+)
+_POLL_S = 0.5
+_STALLED_S = 25.0
+_IMPORTING = 10  # times as long, while torch is imported
+_PENDING_S = 60.0
+_TELL_EVERY_S = 15.0
+_SETTLING_S = 8.0  # for a process that may still make a group
+_STARTING_S = 120.0  # for ranks that were told of others, and look for none
+_USING_S = 3.0  # from the meeting of ranks to their first work
+_ELEMENTS = 2  # of an array
+_RANKS = 64  # that two cores start in some minutes
+_GB_PER_RANK = 0.3  # with torch
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """A batch file to run. Jobs write into copies in memory of `folder` and of the mapped folders, never into them."""
+
+    script: Script
+    folder: Path  # from which sbatch is called
+    cluster: SlurmCluster
+    top: Path | None = None  # of the project that `folder` is in
+    arguments: tuple[str, ...] = ()  # of the batch file
+    maps: Mapping[str, Path] = field(default_factory=dict)  # a folder that only the cluster has -> one that is here
+    python: str = "python3"  # what stand-in GPUs are made for
+    has_gpus: bool = True
+    stop_after_s: float = 10.0  # of training
+    inject: str | None = None  # of faults.FAULTS
+    slurm: str | None = None  # a release; None: the installed one
+    environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
+    keep: Path | None = None  # a folder that gets what the job wrote
+    say: Callable[[str], None] = lambda _line: None
+
+
+def record(run: BatchRun) -> Recording:
+    """Return what was seen of the file, which ran unmodified. Raises UserError where no private Slurm can run."""
+    has_gpus = run.has_gpus and run.cluster.node.accelerator == "gpu"
+    torch = gpus.make_ready(run.python, run.say) if has_gpus else None
+    with new_folder() as place:
+        seen = place / "seen"
+        seen.mkdir(mode=0o700)
+        environment = {**_environment(run, place, seen, torch, has_gpus=has_gpus), **run.environment}
+        description = twin_of(run.cluster, twin.nodes_of(run.script), release=run.slurm)
+        overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
+        settings = {**description.settings, **_settings(run, place)}
+        description = replace(description, overlays=overlays, settings=settings)
+        with private_slurm(description, run.say) as slurm:
+            run.say(f"a private Slurm is up: {description.in_words}")
+            slurm.set_job_environment(environment)
+            sent = _submit(run, slurm, environment)
+            if sent.code != 0:
+                text = (sent.stderr.strip() or sent.text.strip()).splitlines()
+                refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
+                return Recording((), (), (), (), description.gres_count, refused=refused)
+            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, run.cluster)
+            run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
+            stopped = _followed(run, job)
+            jobs = job.ended()
+            if run.keep is not None:
+                _keep(slurm, run.keep)
+        notes = gpus.Usage.read(place).notes() if has_gpus else []
+        return Recording(
+            jobs=jobs,
+            steps=list(job.steps.values()),
+            processes=processes_in(seen),
+            calls=calls_in(seen),
+            gpus_per_node=description.gres_count if has_gpus else 0,
+            stopped=stopped,
+            notes=notes,
+        )
+
+
+def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, has_gpus: bool) -> dict[str, str]:
+    """Return the environment that sbatch hands to the job, whose programs are written to `place`."""
+    found = {"PATH": process.search_path(run.python), "PYTHONPATH": ""}
+    if has_gpus:
+        node = run.cluster
+        found = gpus.environment(place, node.accelerators_per_host, node.accelerator_type, run.python, torch)
+    programs = place / "programs"
+    programs.mkdir()
+    for name in (*_STOOD_IN_FOR, *_PASSED_ON):
+        shutil.copyfile(_STANDINS / "program.sh", programs / name)
+        (programs / name).chmod(0o755)
+    python_path = ":".join(path for path in (str(_STANDINS), found["PYTHONPATH"]) if path)
+    return {
+        **found,
+        **ipus.LOOPBACK,
+        "PATH": f"{programs}:{found['PATH']}",
+        "PYTHONPATH": python_path,
+        "BASH_ENV": str(_STANDINS / "bash_env.sh"),
+        "TRAINJOB_SEEN": str(seen),
+        "TRAINJOB_SEEN_PATH": found["PATH"],
+        "TRAINJOB_SEEN_PROGRAMS": str(programs),
+        "TRAINJOB_SEEN_PYTHONPATH": python_path,
+    }
+
+
+def _settings(run: BatchRun, place: Path) -> dict[str, str]:
+    """Return the lines of slurm.conf for the file's own environment and options."""
+    prolog = place / "prolog"
+    # Only where the file keeps the environment back (--export=NONE): its own changes must hold in its steps.
+    shared = configuration.JOB_ENVIRONMENT
+    prolog.write_text(f'#!/bin/sh\n[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"\n')
+    prolog.chmod(0o755)
+    found = {"TaskProlog": str(prolog), "KillWait": "5"}
+    if options := twin.site_options(run.script):
+        otherwise = "take them out of a copy of the file"
+        found |= accepted_options.settings(place, options, run.slurm, otherwise)
+    return found
+
+
+def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) -> process.Completed:
+    words = ["sbatch", "--parsable"]
+    if (array := run.script.header.value("array")) and (first := _first_elements(array)):
+        run.say(f"of the array {array}, elements {first} are rehearsed")
+        words.append(f"--array={first}")
+    words += [*_fewer_nodes(run), *_names_of_here(run, slurm)]
+    words += [str(run.script.path), *run.arguments]
+    return slurm.run(words, folder=run.folder, environment=environment, check=False)
+
+
+def _fewer_nodes(run: BatchRun) -> list[str]:
+    """Return the options of sbatch that let a large job run here, on some of its nodes."""
+    request, nodes = run.script.request, twin.nodes_of(run.script)
+    per_node = max(request.gpus_per_node or 1, request.tasks_per_node or 1)
+    memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    fewer = max(2, min(_RANKS, int(memory_gb / _GB_PER_RANK)) // per_node)
+    if nodes <= fewer or run.script.header.value("nodes") is None:
+        return []
+    run.say(
+        f"the file asks for {nodes} nodes, and {fewer} of them are rehearsed, with {fewer * per_node} GPUs or tasks. "
+        "What says the number of nodes without asking Slurm for it will miss the others"
+    )
+    tasks = [f"--ntasks={fewer * per_node}"] if run.script.header.value("ntasks") and request.tasks else []
+    return [f"--nodes={fewer}", *tasks]
+
+
+def _names_of_here(run: BatchRun, slurm: PrivateSlurm) -> list[str]:
+    """Return the options of sbatch that put nodes of the private Slurm in the place of nodes named by the file.
+
+    Its reservation is made.
+    """
+    header, known = run.script.header, slurm.description.node_names
+    chosen = {"nodelist": known[0], "exclude": known[-1]}
+    options = [f"--{name}={node}" for name, node in chosen.items() if header.value(name)]
+    if options:
+        run.say(f"the nodes that the file names are not here: {' '.join(options)} instead")
+    if reservation := header.value("reservation"):
+        facts = [f"ReservationName={reservation}", "StartTime=now", "Duration=UNLIMITED", "Nodes=ALL"]
+        slurm.run_as_root(["scontrol", "create", "reservation", *facts, f"Users={root.our_user().pw_name}"])
+    return options
+
+
+def _first_elements(array: str) -> str | None:
+    """Return the first elements of --array, where it has more."""
+    numbers: list[int] = []
+    for part in array.partition("%")[0].split(","):
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            return None
+        numbers += range(int(first), int(last or first) + 1, int(step) if step.isdigit() and int(step) else 1)
+    return ",".join(map(str, numbers[:_ELEMENTS])) if len(numbers) > _ELEMENTS else None
+
+
+def _keep(slurm: PrivateSlurm, target: Path) -> None:
+    """Copy what the job wrote to its project into `target`."""
+    target.mkdir(parents=True, exist_ok=True)
+    newest = slurm.run(
+        ["sh", "-c", f"ls -d {slurm.folder}/{configuration.PRIVATE}/overlays/[0-9]* | sort -V | tail -n1"]
+    )
+    slurm.run(["cp", "--recursive", "--preserve=mode,timestamps", f"{newest.text.strip()}/.", str(target)], check=False)
+
+
+# -- while it runs ------------------------------------------------------------------------------
+
+
+class _Watch:
+    """When something last changed, and when a process last did anything."""
+
+    def __init__(self, job: BatchJob) -> None:
+        self.job, self.changed, self.lived = job, time.monotonic(), time.monotonic()
+        self._last: tuple[object, object] = ((), ())
+
+    def look(self) -> None:
+        """Look at the job again."""
+        self.job.look()
+        now = time.monotonic()
+        states = [row.get("JobState") for row in self.job.rows]
+        changes = (
+            states,
+            [(one.pid, one.torch, one.meeting, one.world, one.has_ended) for one in self.job.processes],
+        )
+        life = changes, [one.cpu_s for one in self.job.processes]
+        if changes != self._last[0]:
+            self.changed = now
+        if life != self._last[1]:
+            self.lived = now
+        self._last = changes, life
+
+    @property
+    def is_importing(self) -> bool:
+        """Whether a process imports torch, which takes many of them on two cores some minutes."""
+        return any(one.torch == "" for one in self.job.processes)
+
+    def is_stalled(self) -> bool:
+        """Return whether the processes do nothing; many share few cores."""
+        patience = _IMPORTING if self.is_importing else max(1.0, len(self.job.processes) / 8)
+        return time.monotonic() - self.lived >= _STALLED_S * patience
+
+    def in_words(self) -> str:
+        """Return how far the job has come."""
+        processes, ranks = self.job.processes, self.job.ranks()
+        imported, met = sum(bool(one.torch) for one in processes), sum(bool(one.world) for one in ranks)
+        return f"{len(processes)} Python processes, of which {imported} have imported torch, and {met} have met others"
+
+
+def _followed(run: BatchRun, job: BatchJob) -> str | None:
+    """Wait until the job ends, has trained enough, or waits in vain. Return why it is to be ended; None if it has."""
+    fault, watch = FAULTS[run.inject] if run.inject else None, _Watch(job)
+    began = told = time.monotonic()
+    while True:
+        watch.look()
+        now = time.monotonic()
+        if job.is_over():
+            return None
+        if job.is_pending() and now - began > _PENDING_S:
+            return f"Slurm has not started it within {_PENDING_S:g} s: {job.reason()}"
+        if job.ranks() and now - watch.changed > _STARTING_S and not watch.is_importing:
+            return f"its ranks have not met within {_STARTING_S:g} s"
+        if job.is_at_work():
+            if fault is not None and now - watch.changed >= _USING_S:
+                return _followed_through(run, fault, watch)
+            settling_s = 0.0 if any(rank.world for rank in job.ranks()) else _SETTLING_S
+            if fault is None and now - watch.changed >= run.stop_after_s + settling_s:
+                return f"after {run.stop_after_s:g} s of training"
+        if watch.is_stalled():
+            return f"its processes have done nothing for {now - watch.lived:.0f} s"
+        if now - told >= _TELL_EVERY_S:
+            run.say(f"  … {now - began:.0f} s: {watch.in_words()}")
+            told = now
+        time.sleep(_POLL_S)
+
+
+def _followed_through(run: BatchRun, fault: BatchFault, watch: _Watch) -> str | None:
+    """Inject the fault, and wait for its effect. Return why the job is to be ended; None if it has ended."""
+    job = watch.job
+    run.say(f"{quantity(len(job.ranks()), 'rank')} at work. Injected: {run.inject}")
+    fault.inject(job)
+    began, was_helped = time.monotonic(), False
+    while True:
+        watch.look()
+        waited = time.monotonic() - began
+        if job.is_over():
+            return None
+        if job.is_pending() and not was_helped:
+            # Slurm holds a requeued job back for two minutes, and keeps the limit that the fault shortened.
+            faults.set_limit(job.slurm, job.id, run.script.header.value("time") or "UNLIMITED")
+            faults.start_soon(job.slurm, job.id)
+            was_helped = True
+        if job.restarts() and job.is_at_work():
+            return "it is at work again"
+        if waited > fault.within_s:
+            return f"it goes on {waited:.0f} s after the fault"
+        if run.inject == "rank-death" and watch.is_stalled():
+            return f"its other ranks have done nothing for {time.monotonic() - watch.lived:.0f} s, and wait"
+        time.sleep(_POLL_S)

@@ -1,0 +1,349 @@
+"""The verdict on a batch file that ran: what was right, what was wrong, and what became of doctor's findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.planning.words import quantity
+from trainjob.rehearse.batch.attempt import Attempt
+from trainjob.rehearse.batch.recording import Process, Recording
+from trainjob.scripts.finding import Finding
+
+_STOOD_IN_FOR = ("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3")
+_CONTAINERS = ("apptainer", "singularity", "shifter")
+_NO_COMMAND = re.compile(r"command not found")
+_UNBOUND = re.compile(r"unbound variable")
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A finding of doctor's, and whether the rehearsal has shown it or its opposite; None if it shows neither."""
+
+    finding: Finding
+    is_confirmed: bool | None
+
+    @property
+    def shown_by(self) -> str | None:
+        """The fault to inject (--inject) that shows it; None if none does."""
+        look = _LOOKS.get(self.finding.code)
+        return _SHOWN_BY.get(look) if look is not None else None
+
+
+@dataclass(frozen=True)
+class BatchVerdict:
+    """What a rehearsal says of a batch file."""
+
+    problems: Sequence[str]
+    facts: Sequence[str]
+    confirmations: Sequence[Confirmation]
+    recording: Recording
+
+    @property
+    def passed(self) -> bool:
+        """Whether the file does what its author wants, as far as it was seen."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        words = {True: "confirmed", False: "cleared", None: "not shown"}
+        return {
+            "passed": self.passed,
+            "problems": list(self.problems),
+            "facts": list(self.facts),
+            "findings": [one.finding.as_json() | {"rehearsal": words[one.is_confirmed]} for one in self.confirmations],
+            "stopped": self.recording.stopped,
+            "jobs": [
+                {
+                    "id": job.id,
+                    "state": job.state,
+                    "exit_code": job.exit_code,
+                    "restarts": job.restarts,
+                    "nodes": list(job.nodes),
+                    "ranks": [_rank(rank) for rank in self.recording.ranks(job.id, job.restarts + 1)],
+                }
+                for job in self.recording.jobs
+            ],
+            "steps": [{**vars(step), "nodes": list(step.nodes)} for step in self.recording.steps],
+            "launches": [list(call.words) for call in self.recording.calls if not _is_stood_in_for(call.name)],
+            "stood_in_for": [list(call.words) for call in self.recording.calls if _is_stood_in_for(call.name)],
+        }
+
+
+def _rank(rank: Process) -> dict[str, Any]:
+    return {
+        "node": rank.node,
+        "rank": rank.rank,
+        "world_size": rank.world_size,
+        "local_rank": rank.local_rank,
+        "world": rank.world.id if rank.world else None,
+        "meets_at": rank.address,
+        "gpus": list(rank.used_gpus),
+        "visible_gpus": None if rank.visible_gpus is None else list(rank.visible_gpus),
+        "cpus": rank.cpus,
+        "cpus_per_task": rank.environment.get("SLURM_CPUS_PER_TASK"),
+        "threads": rank.threads,
+        "handles": list(rank.handles),
+        "signals": list(rank.signals),
+        "command": list(rank.words),
+        "error": rank.error,
+    }
+
+
+def _is_stood_in_for(name: str) -> bool:
+    return name in (*_STOOD_IN_FOR, *_CONTAINERS, "source", "cd")
+
+
+def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:
+    """Return the verdict on a record; `findings` are doctor's."""
+    attempts = [Attempt(recording, job) for job in recording.jobs]
+    problems, facts = list(_problems(recording, attempts, inject)), list(_facts(recording, attempts, inject))
+    confirmations = [Confirmation(one, _is_confirmed(one.code, recording, attempts, inject)) for one in findings]
+    return BatchVerdict(problems, facts, confirmations, recording)
+
+
+def _problems(recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> Iterator[str]:
+    if recording.refused is not None:
+        yield f"sbatch refuses the file: {recording.refused}"
+    elif not attempts:
+        yield f"the controller knows nothing of the job: {recording.stopped or 'it is gone'}"
+    for attempt in attempts:
+        of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
+        found = [*_of_attempt(attempt), *(_of_end(recording, attempt) if inject is None else ())]
+        yield from (of + problem for problem in found)
+        if inject is not None and not found and (problem := _of_fault(recording, attempt, inject)):
+            yield problem
+
+
+def _of_attempt(attempt: Attempt) -> Iterator[str]:
+    if not attempt.ranks:
+        yield from _of_no_ranks(attempt)
+    elif attempt.not_here is None or attempt.worlds:
+        yield from attempt.world_problems()
+        yield from attempt.gpu_problems()
+
+
+def _of_no_ranks(attempt: Attempt) -> Iterator[str]:
+    job, nodes = attempt.job, list(dict.fromkeys(one.node for one in attempt.launchers))
+    if job.state == "FAILED" and not job.output and job.signal:
+        yield f"Slurm can't write the job's output to {job.output_file}: the folder must exist before sbatch"
+    elif nodes and attempt.recording.stopped:
+        missing = f", and nothing was started on {', '.join(attempt.idle_nodes)}" if attempt.idle_nodes else ""
+        yield f"no rank started: the launcher on {', '.join(nodes)} waited for others{missing}"
+    else:
+        errors = (one.error.splitlines()[0][:300] for one in attempt.recording.processes if one.error)
+        ended = f"the job is {job.state}, with exit code {job.exit_code}" + "".join(f"; {one}" for one in [*errors][:1])
+        yield f"no training started: {attempt.recording.stopped or ended}"
+
+
+def _of_end(recording: Recording, attempt: Attempt) -> Iterator[str]:
+    job, not_here = attempt.job, attempt.not_here
+    failed = next((rank for rank in attempt.ranks if rank.error), None)
+    if recording.stopped and "training" not in recording.stopped and not attempt.waiting and attempt.ranks:
+        yield f"the rehearsal ended it: {recording.stopped}"
+    if recording.stopped is None and not_here is None:
+        if failed is not None:
+            where = f" at {failed.line}" if failed.line else ""
+            who = "a process" if failed.rank is None else f"rank {failed.rank}"
+            yield f"{who} ended with {(failed.error or '').splitlines()[0][:300]}{where}"
+            if job.state == "COMPLETED":
+                yield "the job is COMPLETED all the same: its exit code is lost"
+        elif job.state != "COMPLETED" and attempt.ranks:
+            yield f"the job is {job.state}, with exit code {job.exit_code}"
+
+
+def _of_fault(recording: Recording, attempt: Attempt, inject: str) -> str | None:
+    """Return what is wrong with the effect of an injected fault; None if nothing is."""
+    job, came_back = attempt.job, _came_back(recording, attempt)
+    if inject == "rank-death":
+        if recording.stopped:
+            return (
+                f"a rank was killed, and the job did not end: {recording.stopped}. It would wait until its time limit"
+            )
+        return None
+    if inject == "cancel":
+        return None if job.state == "CANCELLED" and not job.restarts else f"the job was cancelled, and is {job.state}"
+    if came_back:
+        return None
+    return f"the job did not start again: it is {job.state}" + (f", {recording.stopped}" if recording.stopped else "")
+
+
+def _came_back(recording: Recording, attempt: Attempt) -> bool:
+    again = any(call.name == "sbatch" for call in recording.calls)
+    return again or bool(attempt.job.restarts and recording.ranks(attempt.job.id, attempt.job.restarts + 1))
+
+
+def _facts(recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> Iterator[str]:
+    for attempt in attempts:
+        of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
+        found = [attempt.worlds_in_words(), attempt.gpus_in_words(), *_told(attempt)]
+        yield from (of + fact for fact in found if fact)
+        if inject is not None:
+            yield of + _effect(recording, attempt, inject)
+        elif recording.stopped and "training" in recording.stopped:
+            yield f"{of}stopped {recording.stopped}"
+    yield from _stood_in_for(recording)
+    yield from recording.notes
+
+
+def _told(attempt: Attempt) -> Iterator[str]:
+    first = next(iter(attempt.ranks), None)
+    if first is None:
+        return
+    # What torchrun tells its ranks is a name that it has looked up here.
+    places = {rank.address for rank in attempt.ranks if rank.address and "TORCHELASTIC_RUN_ID" not in rank.environment}
+    if len(places) == 1 and len(attempt.ranks) > 1 and not attempt.at_localhost:
+        yield f"they meet at {places.pop()}"
+    threads, cpus = (
+        {rank.environment.get(name) for rank in attempt.ranks} for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
+    )
+    if len(threads) == 1 and len(cpus) == 1:
+        # Not torch's own figure: it depends on the CPUs of this machine.
+        said, per_task = threads.pop(), cpus.pop()
+        yield f"OMP_NUM_THREADS is {said or 'not set'} in each rank" + (
+            f", and a task has {quantity(int(per_task), 'CPU')}" if per_task else ""
+        )
+    if (not_here := attempt.not_here) is not None:
+        what = not_here.missing or (not_here.error or "").splitlines()[0][:120]
+        where = f" (at {not_here.line})" if not_here.line else ""
+        yield f"training stopped at what is not here: {what}{where}. What comes after it was not rehearsed"
+
+
+def _effect(recording: Recording, attempt: Attempt, inject: str) -> str:
+    job = attempt.job
+    came = sorted({signal for rank in recording.ranks(job.id) for signal in rank.signals})
+    signals = f"; to the ranks' handlers came {', '.join(came)}" if came else ""
+    if job.restarts:
+        ranks = recording.ranks(job.id, job.restarts + 1)
+        nodes = quantity(len({rank.node for rank in ranks}), "node")
+        back = f"attempt {job.restarts + 1} has {quantity(len(ranks), 'rank')} on {nodes}"
+        return f"{inject}: Slurm started the job again, and {back}{signals}"
+    if any(call.name == "sbatch" for call in recording.calls):
+        return f"{inject}: the file submitted a job of its own{signals}"
+    return (
+        f"{inject}: the job "
+        + (f"did not end: {recording.stopped}" if recording.stopped else f"is {job.state}")
+        + signals
+    )
+
+
+def _stood_in_for(recording: Recording) -> Iterator[str]:
+    calls = dict.fromkeys((call.name, call.words) for call in recording.calls if not call.in_step)
+    environment = [" ".join(words) for name, words in calls if name in _STOOD_IN_FOR or name == "source"]
+    if environment:
+        yield f"stood in for, with what PATH has here: {'; '.join(environment)}"
+    if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
+        yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
+    if containers := dict.fromkeys(call.name for call in recording.calls if call.name in _CONTAINERS):
+        yield f"no container: what {', '.join(containers)} would start ran on this machine"
+
+
+# -- what became of doctor's findings -----------------------------------------------------------
+
+_Look = Callable[[Recording, Sequence[Attempt], str | None], bool | None]
+
+
+def _is_confirmed(code: str, recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> bool | None:
+    if recording.refused is not None:
+        return True if code in ("shebang-not-first", "crlf") else None
+    look = _LOOKS.get(code)
+    return look(recording, attempts, inject) if look is not None else None
+
+
+def _worlds(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+    started = [attempt for attempt in attempts if attempt.ranks]
+    if any(attempt.idle_nodes or any(attempt.world_problems()) for attempt in started):
+        return True
+    return False if started and all(attempt.is_one_world for attempt in started) else None
+
+
+def _gpus_shared(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+    if any(attempt.shared_gpus for attempt in attempts):
+        return True
+    if any(rank.visible_gpus == () for attempt in attempts for rank in attempt.ranks):
+        return True
+    return False if any(attempt.users for attempt in attempts) else None
+
+
+def _gpus_idle(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+    if not any(attempt.users for attempt in attempts):
+        return None
+    return any(attempt.idle_gpus or attempt.idle_nodes for attempt in attempts)
+
+
+def _nodes_idle(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+    started = [attempt for attempt in attempts if attempt.ranks or attempt.launchers]
+    return any(attempt.idle_nodes for attempt in started) if started else None
+
+
+def _printed(pattern: re.Pattern[str]) -> _Look:
+    def look(recording: Recording, _attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+        # Only the last lines are known: that it is not there says nothing.
+        return True if any(pattern.search(job.output) for job in recording.jobs) else None
+
+    return look
+
+
+def _not_back(recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> bool | None:
+    if inject != "timeout" or not attempts:
+        return None
+    return not all(_came_back(recording, attempt) for attempt in attempts)
+
+
+def _hangs(recording: Recording, _attempts: Sequence[Attempt], inject: str | None) -> bool | None:
+    return recording.stopped is not None if inject == "rank-death" else None
+
+
+def _exit_code_lost(_recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> bool | None:
+    failed = [attempt for attempt in attempts if any(rank.error for rank in attempt.ranks)]
+    if not failed or inject is not None or failed[0].recording.stopped:
+        return None
+    return any(attempt.job.state == "COMPLETED" for attempt in failed)
+
+
+def _threads(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+    seen = [rank.environment.get("OMP_NUM_THREADS") for attempt in attempts for rank in attempt.ranks]
+    # torchrun sets 1 where nobody has set anything.
+    return None if not seen else all(value in (None, "1") for value in seen)
+
+
+def _log_folder(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
+    if any(attempt.ranks for attempt in attempts):
+        return False
+    failed = [attempt.job for attempt in attempts if attempt.job.state == "FAILED" and not attempt.job.output]
+    return True if failed else None
+
+
+# The fault that shows it.
+_SHOWN_BY: Mapping[_Look, str] = {_not_back: "timeout", _hangs: "rank-death"}
+_LOOKS: Mapping[str, _Look] = {
+    **dict.fromkeys(
+        (
+            *("nnodes-missing", "rank-expanded-early", "tasks-times-torchrun", "addr-undefined", "addr-localhost"),
+            *("array-quoted", "world-size-fixed", "nodelist-longer-than-nodes"),
+        ),
+        _worlds,
+    ),
+    "more-processes-than-gpus": _gpus_shared,
+    "gpus-unused": _gpus_idle,
+    "no-srun": _nodes_idle,
+    "command-not-found": _printed(_NO_COMMAND),
+    "unset-variable": _printed(_UNBOUND),
+    **dict.fromkeys(
+        (
+            "time-limit-unhandled",
+            "trap-deferred",
+            "signal-kills-batch",
+            "signal-never-arrives",
+            "signal-without-requeue",
+        ),
+        _not_back,
+    ),
+    "no-kill-on-bad-exit": _hangs,
+    "kill-on-bad-exit-0": _hangs,
+    "exit-code-lost": _exit_code_lost,
+    "threads-unset": _threads,
+    "log-folder-must-exist": _log_folder,
+}

@@ -1,0 +1,54 @@
+"""What became of each line of a batch file that was adopted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+
+class Where(Enum):
+    """Where a line of the file has gone."""
+
+    JOB = "job file"
+    CLUSTER = "cluster file"
+    TRAINJOB = "done by trainjob"
+    NOWHERE = "not needed"
+    LOST = "not carried over"
+
+
+class Entry(NamedTuple):
+    """One line, or several that are one statement."""
+
+    line: int
+    last: int
+    text: str
+    where: Where
+    what: str
+
+    @property
+    def lines(self) -> str:
+        """The line's number; the first and the last if there are several."""
+        return str(self.line) if self.line == self.last else f"{self.line}-{self.last}"
+
+
+@dataclass
+class Account:
+    """The account of a whole file, and what the result does otherwise because the file is wrong."""
+
+    entries: list[Entry] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+    def note(self, where: Where, line: int, text: str, what: str, last: int | None = None) -> None:
+        """Say what became of the statement that begins in `line`."""
+        self.entries.append(Entry(line, last or line, text, where, what))
+
+    @property
+    def sorted(self) -> list[Entry]:
+        """The entries by line."""
+        return sorted(self.entries, key=lambda entry: (entry.line, entry.last))
+
+    @property
+    def lost(self) -> list[Entry]:
+        """What could not be carried over."""
+        return [entry for entry in self.sorted if entry.where is Where.LOST]

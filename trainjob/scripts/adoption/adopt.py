@@ -1,0 +1,158 @@
+"""A batch file, adopted: the job file and the cluster file that do the same, and the account of its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainjob.cluster.reading import job_from_text
+from trainjob.contract import node_launchers
+from trainjob.kinds.lookup import cluster_from_text
+from trainjob.scripts.adoption import files
+from trainjob.scripts.adoption.account import Account, Where
+from trainjob.scripts.adoption.asked import Keys, read_directives
+from trainjob.scripts.adoption.command import run_of
+from trainjob.scripts.adoption.container import read_container
+from trainjob.scripts.adoption.parts import parts_of
+from trainjob.scripts.adoption.setup import place_of, read_setup
+from trainjob.scripts.adoption.start import AdoptionError, Start, main_launch, start_of
+from trainjob.scripts.codes import Severity
+from trainjob.scripts.diagnosis import diagnosis_of
+from trainjob.scripts.launches import Launch
+from trainjob.scripts.script import Script, read_script
+from trainjob.scripts.site import Site
+
+JOB_FILE, CLUSTER_FILE = "job.yaml", "cluster.yaml"
+# Faults that a job does not have, whatever the file says.
+_CURED = frozenset(
+    (
+        *(
+            "nnodes-missing",
+            "rank-expanded-early",
+            "tasks-times-torchrun",
+            "signal-kills-batch",
+            "signal-never-arrives",
+        ),
+        *("trap-deferred", "more-processes-than-gpus", "gpus-unused", "addr-undefined", "addr-localhost"),
+        *("shebang-not-first", "crlf", "array-quoted", "no-srun", "time-limit-unhandled", "port-fixed"),
+        *("no-kill-on-bad-exit", "kill-on-bad-exit-0", "log-folder-must-exist", "srun-loses-cpus", "exit-code-lost"),
+        *("addr-hostname-ip", "output-overwritten", "requeue-truncates-log", "requeue-without-signal"),
+        *("addr-from-compressed-list", "addr-guessed-from-name", "sets-visible-devices", "world-size-fixed"),
+        *("gpus-per-task-hides-peers", "cancels-itself", "cleanup-skipped-by-set-e", "nnodes-range-on-one-node"),
+        *("tilde-in-output", "script-dir-is-spool", "job-never-ends"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """The result: two texts, checked, and what became of each line. `cured` are doctor's codes that no longer apply."""
+
+    job: str
+    cluster: str | None  # None if a cluster file was named
+    account: Account
+    start: Start
+    cured: tuple[str, ...]
+    is_wrong: bool  # the file does not do what its author wants, and the job does
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the account for `--json`."""
+        return {
+            "lines": [
+                {"line": one.line, "last": one.last, "text": one.text, "where": one.where.value, "what": one.what}
+                for one in self.account.sorted
+            ],
+            "changes": self.account.changes,
+            "cured": list(self.cured),
+        }
+
+
+def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = None, below_top: str = ".") -> Adoption:
+    """Return what `path` becomes, submitted in `folder` with `arguments`.
+
+    `known` is the cluster of --cluster, which then takes the place of a cluster file of its own. Raises AdoptionError
+    if the file can't be a job, and OSError if it can't be read.
+    """
+    return adoption_of(read_script(path, Site(), tuple(arguments)), folder, known, below_top)
+
+
+def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
+    """Return what a script that was read becomes; `below_top` is `folder` relative to its project's top.
+
+    Raises AdoptionError.
+    """
+    path = script.path
+    launch = main_launch(script)
+    parts = parts_of(script, launch)
+    if "loop" in parts.enclosing:
+        raise AdoptionError(
+            f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
+            "adopt the file with one turn of the loop, and give the others as a sweep",
+        )
+    account, keys = Account(), Keys()
+    if "if" in parts.enclosing:
+        account.note(Where.LOST, launch.line, "the condition around it", "the job starts its training in any case")
+    start = start_of(script, launch, account)
+    read_directives(script, launch, start, keys, account)
+    place = place_of(parts, folder, below_top)
+    run = run_of(script, launch, start, account, place.base)
+    read_container(script, launch, keys, account)
+    keys.job["command"] = run.words
+    keys.job["instances"] = start.instances
+    if _needs_command_per(run.words, start):
+        keys.job["command_per"] = start.per
+    if run.words[:2] == ["uv", "run"]:
+        run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
+        keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
+    read_setup(script, launch, parts, run, keys, account, place)
+    _account_for_others(script, launch, account)
+    shown = parts.launch
+    if shown is not None:
+        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last)
+        if shown.above:
+            keys.comments["command",] = "\n".join(shown.above)
+    if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
+        keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
+    cluster = None if known is not None else files.cluster_text(keys, path.name)
+    if known is not None:
+        _leave_to(known, keys, account)
+        if known.accelerators_per_host != start.gpus and start.nodes > 1:
+            keys.job["hosts"] = start.nodes
+    job = files.job_text(keys, path.name)
+    job_from_text(job, JOB_FILE)
+    if cluster is not None:
+        cluster_from_text(cluster, CLUSTER_FILE)
+    faults = diagnosis_of(script).findings
+    cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
+    is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
+    return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+
+
+def _needs_command_per(words: list[str], start: Start) -> bool:
+    found = node_launchers.find(words)
+    by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
+    return by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1)
+
+
+def _account_for_others(script: Script, launch: Launch, account: Account) -> None:
+    """Say that other programs which train are not part of the job."""
+    told = {launch.line} | {entry.line for entry in account.entries}
+    for other in script.training:
+        if other.line not in told and not other.command.source and other.outer is not launch:
+            told.add(other.line)
+            account.note(Where.LOST, other.line, other.command.text[:60].split("\n")[0], "a job trains once")
+
+
+def _leave_to(known: Any, keys: Keys, account: Account) -> None:
+    """Move what only the cluster file of --cluster could say: directives to the job, the rest into the account."""
+    own = keys.cluster.get("directives")
+    site = known.directives
+    others = {name: value for name, value in (own if isinstance(own, dict) else {}).items() if site.get(name) != value}
+    if others:
+        keys.job["directives"] = {**others, **keys.of_job("directives")}
+    prologue = keys.cluster.get("prologue")
+    for text in prologue if isinstance(prologue, list) else []:
+        if text not in known.prologue:
+            account.note(Where.LOST, 0, text.split("\n")[0], "the cluster file's prologue does not have it")

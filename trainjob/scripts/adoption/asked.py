@@ -1,0 +1,302 @@
+"""Directives of a batch file as keys of a job file and a cluster file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from trainjob.scripts.adoption.account import Account, Where
+from trainjob.scripts.adoption.start import Start
+from trainjob.scripts.directives import Directive
+from trainjob.scripts.launches import Launch, option
+from trainjob.scripts.options import LONG_NAMES
+from trainjob.scripts.script import Script
+
+# What the job script decides by itself, and why nobody states it.
+_OURS = {
+    "nodes": "",
+    "ntasks": "",
+    "ntasks-per-node": "",
+    "ntasks-per-gpu": "",
+    "gpus-per-task": "",
+    "gpus": "",
+    "cpus-per-gpu": "",
+    "output": "trainjob logs prints what it wrote, by rank",
+    "error": "trainjob logs prints what it wrote, by rank",
+    "open-mode": "the log is appended over attempts",
+    "requeue": "the job is requeued at its time limit, and resumed",
+    "parsable": "trainjob reads the job's id",
+    "quiet": "",
+    "verbose": "",
+    "propagate": "the ranks get the nodes' limits",
+    "gpu-bind": "each rank is given its GPU",
+    "gpus-per-socket": "each rank is given its GPU",
+    "accel-bind": "each rank is bound to the CPUs beside its GPU",
+}
+# Of the site, or of the account that uses it. Other options are the job's own.
+_OF_SITE = frozenset(
+    (
+        *("partition", "account", "qos", "constraint", "reservation", "exclusive", "licenses", "clusters", "mem"),
+        *("mem-per-cpu", "mem-per-gpu", "gres-flags", "threads-per-core", "network", "cluster-constraint"),
+        *("oversubscribe", "no-requeue", "prefer", "wckey"),
+    )
+)
+_NOT_FOR_A_JOB = frozenset(("wait", "test-only", "hold", "export-file", "get-user-env", "input", "wrap", "ignore-pbs"))
+_CONTAINER_KEYS = frozenset(
+    ("container-image", "container-mounts", "container-workdir", "container-name", "environment", "image", "volume")
+)
+_STEP_ONLY = frozenset(("cpu-bind", "mem-bind", "distribution", "mpi", "network", "wait", "hint"))
+_UNITS = {"": 1 / 1024, "M": 1 / 1024, "G": 1, "T": 1024, "MB": 1 / 1024, "GB": 1, "TB": 1024}
+_PLACEHOLDER = re.compile(r"[<{\[].*[>}\]]|.*\bx{3,}.*|YOUR.*", re.IGNORECASE)
+
+
+@dataclass
+class Keys:
+    """The keys of both files, in the order in which they are written, and comments for some of them."""
+
+    job: dict[str, object] = field(default_factory=dict)
+    cluster: dict[str, object] = field(default_factory=dict)
+    comments: dict[tuple[str, ...], str] = field(default_factory=dict)
+
+    def under(self, key: str) -> dict[str, object]:
+        """Return a mapping of the cluster file, made if need be."""
+        found = self.cluster.setdefault(key, {})
+        assert isinstance(found, dict)  # noqa: S101 - the keys that this module fills
+        return found
+
+    def of_job(self, key: str) -> dict[str, object]:
+        """Return a mapping of the job file, made if need be."""
+        found = self.job.setdefault(key, {})
+        assert isinstance(found, dict)  # noqa: S101 - as above
+        return found
+
+
+def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, account: Account) -> None:
+    """Fill `keys` with what the directives and srun ask for."""
+    keys.cluster["kind"] = "slurm"
+    keys.cluster["nodes"] = _nodes(script, launch, start, keys)
+    if start.gpus_beyond_ranks:
+        keys.cluster["request"] = "none"
+        if not any(script.header.value(name) for name in ("gres", "gpus-per-node")):
+            keys.under("directives")["gres"] = f"gpu:{start.gpus}"
+    elif script.header.value("gpus-per-node") is not None and script.header.value("gres") is None:
+        keys.cluster["request"] = "gpus-per-node"
+    elif start.gpus and not _asks_for_gpus(script, launch):
+        keys.cluster["request"] = "none"
+    for one in script.header.directives:
+        text = f"#SBATCH --{one.name}{'' if one.value is None else f'={one.value}'}"
+        where, what = _became(one, start, keys)
+        account.note(where, one.line, text, what)
+    for ignored in script.header.ignored:
+        if not ignored.on_purpose:
+            account.note(
+                Where.LOST, ignored.line, ignored.text.strip(), f"sbatch does not read it either: it {ignored.why}"
+            )
+    for line, name, value in _of_srun(launch):
+        keys.under("srun")[name] = value
+        account.note(Where.CLUSTER, line, f"srun --{name}={value}", f"srun: {name}")
+
+
+def _asks_for_gpus(script: Script, launch: Launch) -> bool:
+    names = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+    return any(script.header.value(name) for name in names) or option(launch.srun, *names) is not None
+
+
+def _nodes(script: Script, launch: Launch, start: Start, keys: Keys) -> dict[str, object]:
+    nodes: dict[str, object] = {"count": start.nodes}
+    if start.gpus:
+        nodes |= {"accelerator": "gpu", "accelerators": start.gpus}
+        kind, name = _gres(script, launch)
+        nodes |= {"type": kind} if kind else {}
+        nodes |= {"gres": name} if name != "gpu" else {}
+    nodes["cpus"] = start.cpus or max(start.ranks, 1)
+    if start.cpus is None:
+        keys.comments["nodes", "cpus"] = "the file asks for none: fill in what a node has"
+    memory = _memory_gb(script.header.value("mem") or "")
+    if memory is not None:
+        nodes["memory_gb"] = memory
+    return nodes
+
+
+def _memory_gb(text: str) -> int | None:
+    """Return a whole number of GB; None for anything else, 0 (all of the node) included."""
+    match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]*)", text)
+    if match is None or match[2].upper() not in _UNITS:
+        return None
+    gb = int(match[1]) * _UNITS[match[2].upper()]
+    return int(gb) if gb >= 1 and gb == int(gb) else None
+
+
+def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
+    """Return the type of the GPUs and the name of their GRES, from gpu:a100:4, a100:4 or a100."""
+    stated = option(launch.srun, "gres")
+    for text in (script.header.value("gres"), stated.text if stated is not None and stated.known else None):
+        for entry in (text or "").split(","):
+            name, *rest = entry.split(":")
+            if name and rest:
+                kind = next((word for word in rest if not word.partition("(")[0].isdigit()), None)
+                return kind, name
+    for name in ("gpus-per-node", "gpus-per-task", "gpus"):
+        value = script.header.value(name)
+        if value and not value.partition(":")[0].isdigit() and "$" not in value:
+            return value.partition(":")[0], "gpu"
+    return None, "gpu"
+
+
+def _became(one: Directive, start: Start, keys: Keys) -> tuple[Where, str]:
+    """Fill in what a directive says, and return what became of it."""
+    name, value = one.name, one.value
+    if value is not None and "$" in value and name not in _OURS:
+        return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(_Asked(start, keys), one)
+    if name in _OURS:
+        return _decided(name, start)
+    if name in _CONTAINER_KEYS:
+        return Where.CLUSTER, "container"
+    if name in _NOT_FOR_A_JOB:
+        return Where.LOST, "a job is submitted without it"
+    if name not in LONG_NAMES:
+        own = keys.cluster.setdefault("plugin_options", [])
+        assert isinstance(own, list)  # noqa: S101 - as above
+        own.append(name)
+        return _to(keys, one, job=False)
+    return _to(keys, one, job=name not in _OF_SITE)
+
+
+def _decided(name: str, start: Start) -> tuple[Where, str]:
+    if _OURS[name]:
+        return Where.TRAINJOB, _OURS[name]
+    if name == "cpus-per-gpu":
+        return Where.CLUSTER, "nodes: cpus"
+    if name in ("gpus", "gpus-per-task") and start.gpus:
+        return Where.CLUSTER, f"nodes: accelerators: {start.gpus}"
+    return Where.JOB, f"instances: {start.instances}"
+
+
+def _to(keys: Keys, one: Directive, *, job: bool) -> tuple[Where, str]:
+    value: object = True if one.value is None else int(one.value) if _is_number(one.value) else one.value
+    directives = keys.of_job("directives") if job else keys.under("directives")
+    directives[one.name] = value
+    if one.value is not None and _PLACEHOLDER.fullmatch(one.value) and not job:
+        keys.comments["directives", one.name] = "a placeholder: fill it in"
+    return (Where.JOB if job else Where.CLUSTER), f"directives: {one.name}"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and (text == "0" or not text.startswith("0")) and len(text) < 10
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the directives of one file are read with."""
+
+    start: Start
+    keys: Keys
+
+
+_Special = Callable[[_Asked, Directive], tuple[Where, str]]
+
+
+def _name(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    value = (one.value or "").replace("/", "-")
+    asked.keys.job = {"name": value, **asked.keys.job} if value else asked.keys.job
+    return Where.JOB, "name"
+
+
+def _time(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    if not re.fullmatch(
+        r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE", one.value or ""
+    ):
+        return Where.LOST, "no time as Slurm writes it"
+    asked.keys.job["time_limit"] = one.value
+    return Where.JOB, "time_limit"
+
+
+def _setting(name: str) -> _Special:
+    def fill(asked: _Asked, one: Directive) -> tuple[Where, str]:
+        asked.keys.job[name] = one.value
+        return Where.JOB, name
+
+    return fill
+
+
+def _memory(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    if _memory_gb(one.value or "") is not None:
+        return Where.CLUSTER, "nodes: memory_gb"
+    return _to(asked.keys, one, job=False)
+
+
+def _cpus(asked: _Asked, _one: Directive) -> tuple[Where, str]:
+    return Where.CLUSTER, f"nodes: cpus: {asked.start.cpus}"
+
+
+def _gres_directive(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    entries = [entry for entry in (one.value or "").split(",") if entry]
+    if asked.start.gpus and len(entries) == 1 and not asked.start.gpus_beyond_ranks:
+        return Where.CLUSTER, f"nodes: accelerators: {asked.start.gpus}"
+    if asked.start.gpus:
+        asked.keys.cluster["request"] = "none"  # one option can't be stated twice
+    return _to(asked.keys, one, job=False)
+
+
+def _gpus_per_node(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    if asked.start.gpus_beyond_ranks:
+        return _to(asked.keys, one, job=False)
+    return Where.CLUSTER, f"nodes: accelerators: {asked.start.gpus}, request: gpus-per-node"
+
+
+def _signal(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?(\w+)(?:@(\d+))?", one.value or "")
+    if match is None:
+        return Where.LOST, "no signal as Slurm writes it"
+    margin = int(match[2] or 60)
+    if margin != 120:
+        asked.keys.cluster["time_limit_signal"] = {"margin_s": margin}
+    told = f"USR1 {margin} s before the time limit"
+    if match[1] not in ("USR1", "10"):
+        return Where.LOST, f"ranks get {told}, and not {match[1]}: handle USR1"
+    to_batch = (one.value or "").startswith("B")
+    return Where.CLUSTER, f"{told}{', to the ranks themselves' if to_batch else ''}"
+
+
+def _chdir(_asked: _Asked, one: Directive) -> tuple[Where, str]:
+    if one.value in (".", "./"):
+        return Where.TRAINJOB, "ranks start in a copy of the folder in which you submit"
+    return Where.LOST, f"submit in {one.value}: ranks start in a copy of that folder"
+
+
+def _export(asked: _Asked, one: Directive) -> tuple[Where, str]:
+    if one.value == "NONE":
+        return Where.TRAINJOB, "jobs get no variables of the submitting shell"
+    for entry in (one.value or "").split(","):
+        name, equals, value = entry.partition("=")
+        if equals and name.isidentifier():
+            asked.keys.of_job("env")[name] = value
+    return Where.LOST, "jobs get no variables of the submitting shell: name those that it needs in env"
+
+
+_SPECIAL: dict[str, _Special] = {
+    "job-name": _name,
+    "time": _time,
+    "time-min": _setting("time_min"),
+    "hint": _setting("hint"),
+    "array": _setting("array"),
+    "mem": _memory,
+    "cpus-per-task": _cpus,
+    "gres": _gres_directive,
+    "gpus-per-node": _gpus_per_node,
+    "signal": _signal,
+    "chdir": _chdir,
+    "export": _export,
+}
+
+
+def _of_srun(launch: Launch) -> Iterator[tuple[int, str, str | int | bool]]:
+    """Yield the options of srun that the cluster file keeps."""
+    layer = launch.srun
+    for name, value in (layer.options if layer is not None else {}).items():
+        if name in _STEP_ONLY and value is not None and value.known and "\n" not in value.text:
+            yield launch.line, name, int(value.text) if _is_number(value.text) else value.text or True

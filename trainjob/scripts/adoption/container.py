@@ -1,0 +1,100 @@
+"""The container of a batch file's ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainjob.scripts.adoption.account import Account, Where
+from trainjob.scripts.adoption.asked import Keys
+from trainjob.scripts.launches import Launch
+from trainjob.scripts.script import Script
+
+_RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
+_MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
+# What the cluster file's runtime does by itself.
+_GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "--contain", "-it")
+
+
+def read_container(script: Script, launch: Launch, keys: Keys, account: Account) -> None:
+    """Fill in the container of the ranks, if there is one."""
+    layer = launch.layer("container")
+    if layer is not None:
+        words = [word.text for word in layer.words[: len(layer.words) - layer.left]]
+        if any(not word.value.known for word in layer.words[: len(layer.words) - layer.left]):
+            account.note(
+                Where.LOST, launch.line, " ".join(words)[:60], "the container's words are known only when it runs"
+            )
+            return
+        _fill(keys, account, launch, *_of_words(words))
+        return
+    stated = {name: value.text for name, value in (launch.srun.options if launch.srun else {}).items() if value}
+    stated = {**{one.name: one.value or "" for one in script.header.directives}, **stated}
+    if image := stated.get("container-image"):
+        mounts = [mount for mount in stated.get("container-mounts", "").split(",") if mount]
+        _fill(keys, account, launch, "pyxis", image, mounts, [])
+    elif environment := stated.get("environment"):
+        _fill(keys, account, launch, "ce", environment, [], [])
+    elif image := stated.get("image"):
+        _fill(keys, account, launch, "shifter", image, [], [])
+
+
+def _fill(
+    keys: Keys, account: Account, launch: Launch, runtime: str, image: str, mounts: list[str], others: list[str]
+) -> None:
+    same: list[str] = []
+    for mount in mounts:
+        source, _, target = mount.partition(":")
+        if target and target.partition(":")[0] != source:
+            account.note(Where.LOST, launch.line, mount, "a folder is mounted at the same path inside and outside")
+        else:
+            same.append(source)
+    keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": same} if same else {})}
+    account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
+    for word in others:
+        account.note(Where.LOST, launch.line, word, f"an option of {runtime} that a cluster file does not have")
+
+
+def _of_words(words: list[str]) -> tuple[str, str, list[str], list[str]]:
+    """Return the runtime, the image, the mounts and the options that are left."""
+    program = words[0].rpartition("/")[2]
+    runtime = _RUNTIMES.get(program, program)
+    image, mounts, others = "", [], []
+    for option_word, value in _pairs(words[1:]):
+        if option_word in _MOUNTS:
+            mounts.extend(value.split(","))
+        elif option_word == "--image":
+            image = value
+        elif option_word == "":
+            image = "" if value in ("exec", "run", "shell") and not image else value
+        elif option_word not in _GIVEN:
+            others.append(f"{option_word} {value}".strip())
+    return runtime, image, mounts, others
+
+
+def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    flags = (
+        "--nv",
+        "--rocm",
+        "--rm",
+        "--cleanenv",
+        "-it",
+        "-i",
+        "-t",
+        "--contain",
+        "--writable-tmpfs",
+        "-e",
+        "--no-home",
+    )
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            yield "", word
+        elif equals:
+            yield name, value
+        elif word in flags or at >= len(words) or words[at].startswith("-"):
+            yield word, ""
+        else:
+            yield word, words[at]
+            at += 1
