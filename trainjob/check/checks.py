@@ -75,6 +75,7 @@ CHECKS = (
     Check("horovod", software.horovod, Where.HOSTS),
     Check("network", storage.network, Where.HOSTS),
     Check("runs-dir", storage.runs_dir, Where.HOSTS),
+    Check("runs-dir", storage.other_users, Where.HOSTS),
     Check("runs-dir-open", storage.open_runs_dir, Where.HOSTS),
     Check("data", storage.data, Where.HOSTS),
     Check("damaged-data", storage.damaged_data, Where.HOSTS, before_submit=False),

@@ -169,6 +169,7 @@ for word in "$@"; do
       if [ -e /dev/infiniband ]; then fact infiniband yes; fi
       ;;
     nofile=*) fact nofile "$(ulimit -n)" ;;
+    user=*) fact user "$(id -u) $(id -un)" ;;
     ssh=*) log_in_to "$value" ;;
     unpack=*) unpack=$value ;;
     report=*) report=$value ;;

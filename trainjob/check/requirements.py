@@ -11,6 +11,7 @@ from trainjob.backends import containers
 from trainjob.cluster import slurm_text
 from trainjob.contract import package, tasks
 from trainjob.contract.optimizers import is_own
+from trainjob.contract.paths import expanded
 from trainjob.data import manifest
 from trainjob.planning.engines import needs_mpirun
 from trainjob.render.request import Request
@@ -33,10 +34,10 @@ def is_reachable(request: Request) -> bool:
 
 def of_machine(request: Request) -> dict[str, str]:
     """Return the questions to every host, by the names in probe.sh; the SDK comes before the programs it provides."""
-    cluster, runs_dir = request.cluster, request.cluster.runs_dir
-    if cluster.trains_here and runs_dir is not None:
+    cluster, runs_dir = request.cluster, request.cluster.runs_folder
+    if cluster.trains_here:
         # On this machine the path may be relative to the working folder.
-        runs_dir = os.path.abspath(os.path.expanduser(runs_dir))
+        runs_dir = os.path.abspath(expanded(runs_dir))
     is_elsewhere = cluster.has_scheduler or cluster.container.runtime != "none"
     questions = {
         "program": program(request),
@@ -55,6 +56,8 @@ def of_machine(request: Request) -> dict[str, str]:
         questions |= {"network": cluster.network.interface, "cache": ipus.poprun.executable_cache, "memlock": "yes"}
     elif cluster.hosts_are_named:
         questions |= {"network": cluster.network.interface, "memlock": "yes", "nofile": "yes"}
+    if len(host_names(request)) > 1:
+        questions["user"] = "yes"
     if starts_by_mpirun(request):
         questions["mpirun"] = "yes"
     return {name: value for name, value in questions.items() if value}

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from trainjob.check.context import Context
 from trainjob.cluster.slurm_text import seconds
 from trainjob.contract.errors import Problem, UserError, nearest, of_error
-from trainjob.kinds.slurm.directives import of_each_group
+from trainjob.kinds.slurm.directives import cpus_per_task, of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, partitions
 from trainjob.machines.slurm.partitions import Partition
+from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 
 # sbatch reads a number without a unit as megabytes.
@@ -53,7 +54,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
     ranks = request.plan.topology.instances_per_host
     factors = {
         "mem": 1,
-        "mem-per-cpu": ranks * cluster.cpus_per_task(ranks),
+        "mem-per-cpu": ranks * cpus_per_task(request, cluster),
         "mem-per-gpu": max(1, request.plan.topology.devices // request.plan.topology.host_count),
     }
     for option, factor in factors.items():
@@ -101,13 +102,19 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     most = min(partition.node_count, partition.max_nodes or partition.node_count)
     if hosts > most:
         yield Problem("nodes", f"the job takes {hosts} nodes, and {where} gives one job {most}", f"Give --hosts {most}")
+    if hosts < partition.min_nodes:
+        text = f"the job takes {quantity(hosts, 'node')}, and {where} takes jobs of at least {partition.min_nodes}"
+        cure = (
+            f"Give --hosts {partition.min_nodes}, and set limits.min_nodes: {partition.min_nodes} in the cluster file"
+        )
+        yield Problem("nodes", text, cure)
     yield from _of_node(partition, where, request, cluster)
 
 
 def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmCluster) -> Iterator[Problem]:
     kind, topology = cluster.node.accelerator, request.plan.topology
     per_node = topology.devices // topology.host_count
-    most = max((node.accelerators(kind) for node in partition.nodes), default=0)
+    most = max((node.accelerators(cluster.node.gres_name) for node in partition.nodes), default=0)
     if kind != "cpu" and cluster.request in ("gres", "gpus-per-node") and per_node > most:
         text = f"the job takes {per_node} of {kind} on a node, and a node of {where} has {most}"
         yield Problem("accelerators", text, f"Nearest that works: nodes.accelerators {most} in the cluster file")
@@ -122,7 +129,7 @@ def _of_node(partition: Partition, where: str, request: Request, cluster: SlurmC
         shown = " or ".join(str(number) for number in sorted(threads))
         text = f"nodes.threads_per_core is {stated}, and nodes of {where} have {shown}"
         yield Problem("threads-per-core", text, f"Set nodes.threads_per_core: {shown} in the cluster file")
-    taken = cluster.cpus_per_task(topology.instances_per_host) * cluster.threads_left_idle
+    taken = cpus_per_task(request, cluster) * cluster.threads_left_idle
     cpus = taken * topology.instances_per_host
     most_cpus = max((node.cpus for node in partition.nodes), default=0)
     if cpus > most_cpus:

@@ -38,7 +38,7 @@ def data(context: Context) -> Iterator[Problem]:
 
 def damaged_data(context: Context) -> Iterator[Problem]:
     """Yield files of the data set that differ from those prepared. Reads the whole data set on every host."""
-    name = requirements.data_name(context.request)
+    name = requirements.data_name(context.request) or ""
     folder = f"{context.request.cluster.data_dir}/{name}"
     for answer in context.answers:
         if answer.facts.get("data", "no") == "no":
@@ -56,13 +56,13 @@ def damaged_data(context: Context) -> Iterator[Problem]:
             if line.endswith(("FAILED", "FAILED open or read")):
                 file = line.partition(":")[0]
                 text = f"data set {name} on {probe.listed([answer])}: {file} is not the file that was prepared"
-                cure = f"Remove {shlex.quote(folder)} and prepare it again: trainjob data prepare {name}"
+                cure = f"Remove {shlex.quote(folder)} and prepare it again: {manifest.how_to_prepare(name)}"
                 yield Problem("data", text, cure)
 
 
 def runs_dir(context: Context) -> Iterator[Problem]:
     """Yield machines on which run directories can't be created."""
-    folder = context.request.cluster.runs_dir
+    folder = context.request.cluster.runs_folder
     is_named = bool(requirements.host_names(context.request))
     for fact, where in context.by_value("runs-dir"):
         state, _, at = fact.partition(" ")
@@ -79,10 +79,22 @@ def runs_dir(context: Context) -> Iterator[Problem]:
             yield Problem("runs-dir", f"runs_dir {folder} does not exist on {where}", cure)
 
 
+def other_users(context: Context) -> Iterator[Problem]:
+    """Yield hosts to which jobs log in as another user than the one who submits, to whom run directories belong."""
+    users = list(context.by_value("user"))
+    own = context.machine.run(["id", "-u"], check=False).text.strip() if users else ""
+    for user, where in users:
+        number, _, name = user.partition(" ")
+        if own and number != own:
+            text = f"jobs log in to {where} as {name} (user id {number}), and a run directory belongs to user id {own}"
+            cure = "Log in to all hosts as the user who submits (User in ~/.ssh/config), with the same id everywhere"
+            yield Problem("runs-dir", f"{text}: it can't be read there", cure)
+
+
 def open_runs_dir(context: Context) -> Iterator[Problem]:
     """Yield machines on which anybody can replace a run directory."""
     for folder, where in context.by_value("runs-dir-open"):
-        text = f"runs_dir {context.request.cluster.runs_dir} on {where}: anybody can replace what is in {folder}"
+        text = f"runs_dir {context.request.cluster.runs_folder} on {where}: anybody can replace what is in {folder}"
         at = shlex.quote(folder)
         yield Problem(
             "runs-dir-open", text, f"Run: chmod +t {at} (or o-w), or set runs_dir to a folder that only you can write"

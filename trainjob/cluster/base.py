@@ -24,6 +24,7 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.provisioning import Hosts, Provision
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
+from trainjob.contract.paths import USER_DATA
 
 Starter = Literal["launcher", "mpirun", "srun", "poprun"]
 
@@ -115,6 +116,11 @@ class Cluster(Strict):
         return f"--kind {self.kind}"
 
     @property
+    def runs_folder(self) -> str:
+        """The folder of run directories where it runs: `runs_dir`, or one of the user's own."""
+        return self.runs_dir or ("~/trainjob-runs" if self.ssh else f"{USER_DATA}/trainjob/runs")
+
+    @property
     def host_names(self) -> tuple[str, ...] | None:
         """The names of the hosts in order; None if they are not known before the job runs."""
         return None
@@ -139,9 +145,14 @@ class Cluster(Strict):
         """The CPUs of one host; None if they are unknown or differ between hosts."""
         return None
 
-    def cpus_of_instances(self, instances_per_host: Sequence[int]) -> tuple[int, ...]:
-        """Return the CPUs that an instance gets in each group of hosts; empty if only the host knows."""
-        del instances_per_host
+    @property
+    def memory_gb_per_host(self) -> int | None:
+        """The memory of one host that jobs may use; None if it is unknown or differs between hosts."""
+        return None
+
+    def cpus_of_instances(self, instances_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
+        """Return the CPUs that an instance with `devices` gets in each group of hosts; empty if only the host knows."""
+        del instances_per_host, devices
         return ()
 
     @property

@@ -114,7 +114,11 @@ class Ssh(Strict):
 class Network(Strict):
     """The network that ranks meet on."""
 
-    interface: Interface | None = key(None, "Interface name (eno1) or, on a pod, a CIDR (10.5.0.0/16).")
+    interface: Interface | None = key(
+        None,
+        "Interface name (eno1) or, on a pod, a CIDR (10.5.0.0/16). "
+        "Absent: that of a host's own name; if that is a loopback address, the one that reaches the first host.",
+    )
     data_interface: Interface | None = key(
         None,
         "Interfaces for data, if they differ from interface: ib0,ib1, or a pattern for NCCL such as ^docker,lo. "
@@ -126,15 +130,21 @@ class Network(Strict):
 class Container(Strict):
     """The container that ranks run in."""
 
-    runtime: Literal["none", "apptainer", "pyxis", "docker", "podman"] = key(
-        "none", "The program that starts the container."
+    runtime: Literal["none", "apptainer", "pyxis", "shifter", "ce", "docker", "podman"] = key(
+        "none", "What starts the container; ce: CSCS's Container Engine, srun --environment."
     )
-    image: Line | None = key(None, "Image file or reference; needed unless runtime is none.")
+    image: Line | None = key(
+        None, "Image file or reference, with ce an environment file; needed unless runtime is none."
+    )
     mounts: list[Line] = key(
-        [], "Folders and files that ranks see at the same path; the run directory and data_dir always are."
+        [],
+        "Folders and files that ranks see at the same path; the run directory and data_dir always are, except with "
+        "shifter and ce, whose site or environment file mounts them.",
     )
 
     def enforce_rules(self) -> None:
         """Raise BreachError for a runtime without an image."""
         if self.runtime != "none" and self.image is None:
             raise BreachError("image", f"is missing, and runtime is {self.runtime}", "give the image, or runtime: none")
+        if self.runtime == "ce" and self.mounts:
+            raise BreachError("mounts", "are given, and runtime is ce", "state them in the environment file")

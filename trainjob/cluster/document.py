@@ -27,6 +27,8 @@ _MERGE = _TAG + "merge"
 _SIGNS = (_TAG + "value", _MERGE)
 
 _LONGEST_NUMBER = 40
+# Of a file with 256 kB, written out.
+_MOST_VALUES = 1_000_000
 _MEANINGS = {_BOOL: "true or false", _NULL: "nothing", _DATE: "a date", _INT: "a number", _FLOAT: "a number"}
 
 
@@ -126,9 +128,26 @@ def _document(loader: _Loader, root: yaml.Node | None) -> Document:
             for item in items if isinstance(items, list) else ():
                 if item.tag in (*_NUMBERS, _DATE):
                     item.tag = _TEXT
+    if _expanded(root, {}) > _MOST_VALUES:
+        text = f"aliases (*) and merges (<<) make it larger than {_MOST_VALUES:,} values"
+        mistake = Mistake(root.start_mark.line + 1, 0, (), text, "write what is needed without them")
+        return Document({}, None, (mistake,))
     checker = _Checker(loader)
     checker.check(root, ())
     return Document(loader.construct_document(root), root, tuple(checker.problems))
+
+
+def _expanded(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a node has once its aliases and merges are written out; `known` has parts seen before."""
+    if id(node) not in known:
+        known[id(node)] = 1  # for an alias of what it is in, which is refused elsewhere
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
+    return known[id(node)]
 
 
 def _kind_of(node: yaml.Node) -> str:

@@ -117,8 +117,9 @@ def _cure(reasons: Sequence[Refused], value: object, written: str | None) -> str
         return f'quote it, "{written}"'
     if "number" in codes and isinstance(value, str) and value.isascii():
         with contextlib.suppress(ValueError):
-            float(value)
-            return f"take the quotes away, {value}"
+            number = float(value)
+            # YAML reads neither 08 nor 1e3 as a number, with quotes or without.
+            return f"write {number:.12g}" if written == value else f"take the quotes away, {number:.12g}"
     return ""
 
 

@@ -21,6 +21,7 @@ from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
 from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, rows
 from trainjob.records.profile import parse_ranks, parse_updates
+from trainjob.records.progress import parse_pattern
 
 # The types behind the names that rows give to forms of text and mappings.
 FORMS: dict[str, Any] = {
@@ -35,6 +36,7 @@ FORMS: dict[str, Any] = {
     # `spelled_out` turns a range into two numbers before anything is checked.
     "host-count": Annotated[int, Rule(json_type=("integer", "string"))],
     "update-range": Annotated[str, Rule(check=parse_updates)],
+    "progress": Annotated[WrittenText, Rule(check=parse_pattern)],
     "ranks": Annotated[str, Rule(check=parse_ranks)],
     "updates-or-auto": Number | Literal["auto"],
     "array": Annotated[str, Rule(check=slurm_text.parse_array)],

@@ -34,6 +34,7 @@ class Nodes(Node):
     """The equal nodes of one Slurm partition; or one of several groups, of which a job takes every node."""
 
     name: Word | None = key(None, "Name of this group. Absent: the nodes are not a list of groups.")
+    gres: Word | None = key(None, "Name of the accelerators' GRES, where it is not gpu or ipu: dcu, npu.")
     count: Count = required("Number of nodes; of a group, nodes that each job takes.")
     cpus: Count = required("CPUs of one node, as Slurm counts them: hyper-threads, if it schedules these.")
     threads_per_core: Count = key(
@@ -47,10 +48,17 @@ class Nodes(Node):
     def enforce_rules(self) -> None:
         """Raise BreachError if the CPUs are not a whole number of cores."""
         super().enforce_rules()
+        if self.gres is not None and self.accelerator == "cpu":
+            raise BreachError("gres", f"is {self.gres}, and accelerator is cpu", "take it out, or set accelerator: gpu")
         if self.cpus % self.threads_per_core:
             raise BreachError(
                 "threads_per_core", f"is {self.threads_per_core}, and {self.cpus} CPUs are not a whole number of cores"
             )
+
+    @property
+    def gres_name(self) -> str:
+        """The name of the accelerators' GRES."""
+        return self.gres or self.accelerator
 
 
 @dataclass(frozen=True)
@@ -66,5 +74,7 @@ class Capacity:
     ipus: int | None = None  # IPUs that a job may have; None if the cluster has no IPUs
     ilds: int | None = None  # IPU-Link domains, if the cluster file states them
     default_hosts: int = 1  # of a job that names neither hosts nor instances
+    least_hosts: int = 1  # hosts one job must have
+    cpus_per_slot: int | None = None  # if a host's CPUs set the limit of `slots`
     spreads: bool = False  # instances are spread over hosts instead of filling one host after the other
     groups: tuple[Nodes, ...] = ()  # if hosts differ: a job takes all groups

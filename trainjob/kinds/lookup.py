@@ -17,6 +17,7 @@ from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS
 
 CATALOG = Path(__file__).parent / "catalog"
+SITES = CATALOG / "sites"
 HERE = Path("clusters")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
@@ -67,14 +68,19 @@ def candidates() -> tuple[Candidate, ...]:
         Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
     )
     by_name: dict[str, Candidate] = {}
-    for candidate in (*here, *users, *catalog()):
+    for candidate in (*here, *users, *catalog(), *sites()):
         by_name.setdefault(candidate.name, candidate)
     return tuple(by_name.values())
 
 
 def catalog() -> tuple[Candidate, ...]:
-    """Return the ready cluster files that come with trainjob."""
+    """Return the ready cluster files that come with trainjob, without those of `sites`."""
     return tuple(Candidate(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG))
+
+
+def sites() -> tuple[Candidate, ...]:
+    """Return the cluster files of public machines, every line with its source."""
+    return tuple(Candidate(path.stem, path, f"site {path.stem}", f"site {path.stem}") for path in _files(SITES))
 
 
 def user_folder() -> Path:
@@ -104,10 +110,11 @@ def _at_path(value: str) -> Candidate:
 def _known(value: str, clusters: tuple[Candidate, ...]) -> str:
     close = nearest(value, [candidate.name for candidate in clusters])
     meant = f"is {close} meant? Known" if close else "known"
-    ready = [candidate.name for candidate in clusters if candidate.path.parent == CATALOG]
-    others = [f"{candidate.name} ({candidate.origin_word})" for candidate in clusters if candidate.name not in ready]
-    names = ", ".join([*others, f"and in the catalog {', '.join(ready)}"] if others else ready)
-    return f"{meant} are {names}. A file is given as a path that ends in .yaml"
+    ready = [one.name for one in clusters if one.path.parent == CATALOG]
+    own = [f"{one.name} ({one.origin_word})" for one in clusters if one.path.parent not in (CATALOG, SITES)]
+    names = ", ".join([*own, f"and in the catalog {', '.join(ready)}"] if own else ready)
+    public = "`trainjob cluster list` also names public machines"
+    return f"{meant} are {names}; {public}. A file is given as a path that ends in .yaml"
 
 
 def _meant(word: str, names: Iterable[str]) -> str:
@@ -136,13 +143,17 @@ def cluster_from_text(text: str, where: str) -> Cluster:
     return checked(content, KINDS[kind].MODEL, where, ClusterError)
 
 
-def draft(name: str, source: str) -> str:
-    """Return the text of a cluster file called `name`, drafted from the catalog's `source`. Raises ClusterError."""
+def draft(name: str, source: str, *, is_site: bool = False) -> str:
+    """Return the text of a cluster file called `name`, drafted from the catalog's `source`, or from that site.
+
+    Raises ClusterError.
+    """
     refuse_name(name)
-    entries = {entry.name: entry for entry in catalog()}
+    option, known = ("--site", sites()) if is_site else ("--from", catalog())
+    entries = {entry.name: entry for entry in known}
     if source not in entries:
         names = list(entries)
-        raise ClusterError(f'read --from "{source}", expected one of {", ".join(names)}', _meant(source, names))
+        raise ClusterError(f'read {option} "{source}", expected one of {", ".join(names)}', _meant(source, names))
     return f"# {name}: drafted from the catalog's {source}.\n{entries[source].path.read_text(encoding='utf-8')}"
 
 

@@ -32,6 +32,7 @@ GOOD = {
     "data": "abcdef0123",
     "cache-mb": "900000",
     "runs-dir": "folder 77",
+    "user": "1000 me",
     "memlock": "unlimited",
     "complete": "yes",
 }
@@ -62,6 +63,8 @@ class Hosts:
     def run(self, arguments: Sequence[str], **_: Any) -> Completed:
         if self.server == "down":
             raise SshError("name", "login is a name that nobody knows")
+        if list(arguments) == ["id", "-u"]:
+            return Completed(tuple(arguments), 0, b"1000\n", "")
         if "partitions" in arguments:
             code = 0 if self.server is None else 1
             return Completed(tuple(arguments), code, b"", self.server or "")
@@ -138,6 +141,12 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "partition-size": ({"partition": "Size: 8\nState: PS_ACTIVE"}, "has 8 IPUs, and 8 replicas need 16", "fewer"),
     "vipu-server": ({"server": "deadline exceeded"}, "V-IPU server ctl does not answer: deadline", "vipu.server"),
 }
+
+
+def test_a_host_that_jobs_reach_as_another_user_cannot_read_the_run_directory() -> None:
+    (problem,) = found(user="1001 ml")
+    said = "jobs log in to host h2 as ml (user id 1001), and a run directory belongs to user id 1000: "
+    assert (problem.code, problem.text) == ("runs-dir", f"{said}it can't be read there")
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -49,6 +49,14 @@ YAML_MESSAGES = {
     "empty": ("# nothing\n", "c.yaml:1: is empty: expected keys with values"),
     "list": ("\n- kind: local", "c.yaml:2: holds a list at its top: expected keys with values"),
     "word": ("local", "c.yaml:1: holds one value at its top: expected keys with values"),
+    "merges": (
+        "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 30)),
+        "c.yaml:1: aliases (*) and merges (<<) make it larger than 1,000,000 values: write what is needed",
+    ),
+    "aliases": (
+        "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)),
+        "c.yaml:1: aliases (*) and merges (<<) make it larger than 1,000,000 values: write what is needed",
+    ),
     "deep": ("[" * 3000, "c.yaml:1: is nested too deeply to be read"),
     "merge": ("<<: [1]", "c.yaml:1:6: this is not YAML: while constructing a mapping, expected a mapping"),
 }
@@ -71,6 +79,10 @@ MESSAGES = {
     "like nothing": (POD + "ssh: {host: a, zzz: 1}", "c.yaml:4: ssh.zzz: is not a key: the keys are host, user"),
     "twice": (POD + "\nipus: 4", "c.yaml:5: ipus: is given twice, in line 2 and in line 5: take one out"),
     "wrong type": ("kind: ipu-pod\nhosts: a\nipus: four", 'c.yaml:3: ipus: read "four", expected a whole number'),
+    "number with a zero in front": (
+        "kind: ipu-pod\nhosts: a\nipus: 08",
+        'c.yaml:3: ipus: read "08", expected a whole number: write 8',
+    ),
     "quoted number": (
         'kind: ipu-pod\nhosts: a\nipus: "4"',
         'c.yaml:3: ipus: read "4", expected a whole number: take the quotes away, 4',

@@ -38,7 +38,9 @@ def test_the_catalog_lacks_what_only_a_site_knows() -> None:
     lacking = {name: known.read().cluster.missing_facts for name, known in CATALOG.items()}
     pods = dict.fromkeys(("pod4", "pod16", "pod64", "pod128", "pod256"), POD_FACTS)
     slurm = {
-        "slurm-gpu": ("directives.partition", "directives.account"),
+        **dict.fromkeys(
+            ("slurm-8gpu", "slurm-gh200", "slurm-gpu", "slurm-mi250x"), ("directives.partition", "directives.account")
+        ),
         "slurm-ipu": ("directives.partition", "sdk.path", "sdk.venv"),
     }
     assert lacking == {**pods, **slurm, "hosts-gpu": ("hosts",), "local": ()}

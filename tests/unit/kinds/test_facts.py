@@ -62,7 +62,7 @@ def test_who_starts_the_ranks() -> None:
         **dict.fromkeys(("pod4", "pod16", "pod64", "pod128", "pod256", "slurm-ipu"), "poprun"),
         "hosts-gpu": "mpirun",
         "local": "launcher",
-        "slurm-gpu": "srun",
+        **dict.fromkeys(("slurm-8gpu", "slurm-gh200", "slurm-gpu", "slurm-mi250x"), "srun"),
     }
 
 

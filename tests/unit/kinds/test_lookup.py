@@ -7,7 +7,7 @@ import pytest
 
 from trainjob.cluster.errors import ClusterError
 from trainjob.kinds.local.model import LocalCluster
-from trainjob.kinds.lookup import candidates, catalog, find, user_folder
+from trainjob.kinds.lookup import candidates, catalog, find, sites, user_folder
 
 MINE = "kind: local\nmax_instances: 3\n"
 
@@ -67,7 +67,9 @@ def test_an_unknown_name_lists_the_nearest_and_all_with_where_they_come_from(fol
     assert str(caught.value) == (
         'no cluster is called "pod46": is pod4 meant? Known are hpc (cluster file clusters/hpc.yaml), '
         "big (user's cluster file big.yaml), "
-        "and in the catalog hosts-gpu, local, pod4, pod16, pod64, pod128, pod256, slurm-gpu, slurm-ipu. "
+        "and in the catalog hosts-gpu, local, pod4, pod16, pod64, pod128, pod256, "
+        "slurm-8gpu, slurm-gh200, slurm-gpu, slurm-ipu, slurm-mi250x; "
+        "`trainjob cluster list` also names public machines. "
         "A file is given as a path that ends in .yaml"
     )
 
@@ -95,6 +97,8 @@ def test_what_is_known_is_named_once_and_broken_files_do_not_hide_the_rest(folde
     write(folder / "clusters" / "local.yaml", "kind: [")
     write(folder / "clusters" / "notes.txt")
     names = [known.name for known in candidates()]
-    assert names == ["local", "hosts-gpu", "pod4", "pod16", "pod64", "pod128", "pod256", "slurm-gpu", "slurm-ipu"]
+    slurm = ["slurm-8gpu", "slurm-gh200", "slurm-gpu", "slurm-ipu", "slurm-mi250x"]
+    ready = ["local", "hosts-gpu", "pod4", "pod16", "pod64", "pod128", "pod256", *slurm]
+    assert names == [*ready, *(site.name for site in sites())]
     assert candidates()[0].origin_word == "cluster file clusters/local.yaml"
     assert catalog()[1].origin_word == "catalog local"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -56,6 +57,6 @@ def test_environment_values_may_be_written_as_numbers() -> None:
 
 
 def test_every_pattern_is_one_that_editors_read() -> None:
-    text = str(cluster_schema()) + str(job_schema())
-    assert "pattern" in text
-    assert not re.search(r"\\\\[AzZ]|\(\?P", text)
+    patterns = re.findall(r'"pattern": "(.*)"', json.dumps([cluster_schema(), job_schema()], indent=1))
+    assert patterns
+    assert not [pattern for pattern in patterns if re.search(r"\\\\[AzZ]|\(\?P", pattern)]

@@ -57,6 +57,11 @@ class HostsCluster(NamedHosts):
         return self.nodes.cpus
 
     @property
+    def memory_gb_per_host(self) -> int | None:
+        """The memory of each host."""
+        return self.nodes.memory_gb
+
+    @property
     def interpreter(self) -> str | None:
         """The interpreter that the file names for tasks."""
         return self.python

@@ -72,7 +72,9 @@ def _of_one(request: Request, cluster: SlurmCluster, *, is_first: bool = True) -
     """Return the lines for one group of nodes, or for all nodes if there are no groups."""
     for name in cluster.directives:
         _refuse_unfit(name, cluster)
-    site = {name: (value, origin(request, name)) for name, value in cluster.directives.items()}
+    # cpus-per-task says it in full: sbatch takes only one of the two.
+    kept = {name: value for name, value in cluster.directives.items() if name != "cpus-per-gpu"}
+    site = {name: (value, origin(request, name)) for name, value in kept.items()}
     options = {**{name: (value, stated) for name, value, stated in _ours(request, cluster)}, **site}
     if "no-requeue" in site:
         del options["requeue"]
@@ -99,7 +101,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
     if topology.instances_per_host > 1 or request.job.least_hosts is None:
         yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
-    yield "cpus-per-task", cluster.cpus_per_task(topology.instances_per_host), request.cluster_origin
+    yield "cpus-per-task", cpus_per_task(request, cluster), request.cluster_origin
     yield from _memory(request, cluster)
     yield from _accelerators(request, cluster)
     time_limit = cluster.time_limit_of(request.job)
@@ -116,6 +118,12 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     yield "export", "NONE", _OURS
 
 
+def cpus_per_task(request: Request, cluster: SlurmCluster) -> int:
+    """Return the CPUs of one task that srun starts."""
+    topology = request.plan.topology
+    return cluster.cpus_per_task(topology.instances_per_host, topology.devices_per_instance)
+
+
 def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     """Yield the memory that the job takes of each node. Without it Slurm gives the site's default for each CPU."""
     if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
@@ -124,7 +132,7 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
     if cluster.directives.get("exclusive") is True:
         yield "mem", 0, origin(request, "exclusive")  # all of the node's memory
     elif nodes.memory_gb is not None:
-        cpus = min(nodes.cpus, cluster.cpus_per_task(ranks) * ranks * cluster.threads_left_idle)
+        cpus = min(nodes.cpus, cpus_per_task(request, cluster) * ranks * cluster.threads_left_idle)
         share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
         yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
 
@@ -143,7 +151,7 @@ def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str
     each = topology.devices // topology.host_count
     typed = f"{cluster.node.type}:{each}" if cluster.node.type else str(each)
     option, value = {
-        "gres": ("gres", f"{kind}:{typed}"),
+        "gres": ("gres", f"{cluster.node.gres_name}:{typed}"),
         "gpus-per-node": ("gpus-per-node", typed),
         "ipus": ("ipus", str(topology.devices)),
     }[cluster.request]

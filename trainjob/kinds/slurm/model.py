@@ -17,6 +17,7 @@ Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
 class Limits(Strict):
     """The site's limits for one job."""
 
+    min_nodes: Count = key(1, "Fewest nodes that one job may have.")
     max_nodes: Count | None = key(None, "Most nodes that one job may have.")
     max_time: SlurmTime | None = key(None, 'Longest time limit, as Slurm writes it: "24:00:00".')
 
@@ -96,6 +97,12 @@ class SlurmCluster(IpuCluster):
             raise BreachError(
                 "request", f"is {self.request}, and nodes.accelerator is {kind}", "take request: gres or none"
             )
+        if self.request == "gpus-per-node" and self.node.gres not in (None, "gpu"):
+            raise BreachError(
+                "request",
+                f"is gpus-per-node, which asks for the GRES gpu, and nodes.gres is {self.node.gres}",
+                "take request: gres",
+            )
         if "\\" in (self.runs_dir or ""):
             raise BreachError(
                 "runs_dir", f"is {self.runs_dir}, and Slurm interprets a backslash in a path", "take it out"
@@ -136,12 +143,20 @@ class SlurmCluster(IpuCluster):
         """The nodes of the partition, as far as one job may have them."""
         nodes, count = self.node, sum(group.count for group in self.groups)
         most, word = min(count, self.limits.max_nodes or count), nodes.accelerator.upper()
+        least = min(most, self.limits.min_nodes)
         if self.has_groups:
             return Capacity(word, "node", count, most, None, 1, default_hosts=count, groups=self.groups)
         if word == "IPU":
             return Capacity(word, "node", count, most, nodes.accelerators, 1, most * nodes.accelerators)
-        slots = nodes.accelerators or nodes.cpus
-        return Capacity(word, "node", count, most, slots, nodes.accelerators or 1)
+        of_rank, each = (self._stated_cpus(devices=1) or 1) * self.threads_left_idle, nodes.accelerators or 1
+        by_cpus = nodes.cpus // of_rank
+        is_by_cpus = by_cpus < nodes.accelerators or not nodes.accelerators
+        return Capacity(
+            *(word, "node", count, most, by_cpus if is_by_cpus else nodes.accelerators, each),
+            default_hosts=least,
+            least_hosts=least,
+            cpus_per_slot=of_rank if is_by_cpus else None,
+        )
 
     @property
     def needs(self) -> Mapping[str, object]:
@@ -180,19 +195,36 @@ class SlurmCluster(IpuCluster):
         """The CPUs of one node; None if nodes are in groups."""
         return None if self.has_groups else self.node.cpus
 
-    def cpus_of_instances(self, instances_per_host: Sequence[int]) -> tuple[int, ...]:
-        """Return the CPUs that Slurm gives an instance of each group."""
-        parts = zip(self.groups, instances_per_host, strict=True)
-        return tuple(dict.fromkeys(self.of_group(group).cpus_per_task(instances) for group, instances in parts))
+    @property
+    def memory_gb_per_host(self) -> int | None:
+        """The memory of one node; None if nodes are in groups."""
+        return None if self.has_groups else self.node.memory_gb
 
-    def cpus_per_task(self, instances_per_host: int) -> int:
-        """Return one rank's share of a node's CPUs, at least 1; whole cores if there are enough."""
-        directive = self.directives.get("cpus-per-task")
-        if isinstance(directive, int) and directive > 0:
-            return int(directive)
+    def cpus_of_instances(self, instances_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
+        """Return the CPUs that Slurm gives an instance of each group. `devices` are those of one instance."""
+        parts = zip(self.groups, instances_per_host, strict=True)
+        return tuple(
+            dict.fromkeys(self.of_group(group).cpus_per_task(instances, devices) for group, instances in parts)
+        )
+
+    def cpus_per_task(self, instances_per_host: int, devices: int) -> int:
+        """Return one rank's share of a node's CPUs, at least 1; whole cores if there are enough.
+
+        `devices` are those of one rank: with cpus-per-gpu it gets as many CPUs for each.
+        """
+        stated = self._stated_cpus(devices)
+        if stated is not None:
+            return stated
         share = self.node.cpus // self.threads_left_idle // instances_per_host
         in_a_core = self.node.threads_per_core // self.threads_left_idle
         return max(1, share // in_a_core * in_a_core or share)
+
+    def _stated_cpus(self, devices: int) -> int | None:
+        """Return the CPUs of a rank with so many devices, if a directive states them."""
+        per_gpu, per_task = self.directives.get("cpus-per-gpu"), self.directives.get("cpus-per-task")
+        if isinstance(per_gpu, int) and per_gpu > 0:
+            return int(per_gpu) * max(1, devices)
+        return int(per_task) if isinstance(per_task, int) and per_task > 0 else None
 
     @property
     def threads_left_idle(self) -> int:

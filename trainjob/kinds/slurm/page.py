@@ -41,7 +41,7 @@ def context(request: Request) -> dict[str, Any]:
         "directives": directives.lines(request, cluster),
         "steps": [
             {
-                "cpus_per_task": Sourced(own.cpus_per_task(part.plan.topology.instances_per_host), origin),
+                "cpus_per_task": Sourced(directives.cpus_per_task(part, own), origin),
                 "srun_options": _srun_options(part, own),
             }
             for part, own in of_each_group(request, cluster)
@@ -118,9 +118,10 @@ def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     if settings.runtime == "none" or settings.image is None:
         return {}
     hosts = request.plan.topology.host_count
-    if settings.runtime == "pyxis" and cluster.has_groups:
+    if settings.runtime in ("pyxis", "ce") and cluster.has_groups:
         raise ContainerError(
-            "container.runtime is pyxis and nodes is a list of groups: srun would start a container for one of them",
+            f"container.runtime is {settings.runtime} and nodes is a list of groups: srun would start a container for "
+            "one of them",
             "Take runtime: apptainer, or one group of nodes",
         )
     if settings.runtime in _ONE_HOST and hosts > 1:
@@ -144,7 +145,9 @@ def _mounts(request: Request, cluster: SlurmCluster) -> Iterator[SourcedShell]:
         paths["secrets_file"] = cluster.secrets_file
     runtime = cluster.container.runtime
     for key, path in paths.items():
-        sign = next((sign for sign in _SPLITS_MOUNTS + (":" if runtime == "pyxis" else "") if sign in path), None)
+        sign = next(
+            (sign for sign in _SPLITS_MOUNTS + {"pyxis": ":", "shifter": ":;"}.get(runtime, "") if sign in path), None
+        )
         if sign is not None:
             raise ContainerError(f"{key} is {path}, and {runtime} splits a mount at {sign!r}", "give a path without it")
         yield request.path(key, path)

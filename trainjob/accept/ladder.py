@@ -1,0 +1,311 @@
+"""Climbs the ladder: plans and prices its jobs, submits one after the other, and stops at the first that fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import trainjob
+from trainjob.accept.rungs import RUNGS, Found, Outcome, Rank, Result, Rung, over_hosts, problems, unexpected
+from trainjob.cluster import slurm_text
+from trainjob.cluster.base import Cluster
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.kinds.lookup import NamedCluster
+from trainjob.observe.report.page import render
+from trainjob.records.files import write_atomically, write_json
+from trainjob.requests import interface
+from trainjob.requests.interface import PlannedJob, Run
+
+PROBE = Path(trainjob.__file__).parent / "train" / "measure" / "probe.py"
+MARK = "trainjob-accept "
+PASSED, FAILED, SKIPPED, NOT_CLIMBED = "passed", "failed", "skipped", "not climbed"
+SITE, ALIKE = "site", "same-training"
+_POLL_S, _AT_WORK_S = 1.0, 900.0
+_UPDATES = 20
+# Sums in another order, in float32: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html
+_SAME_LOSS = 1e-3
+_WORSE = 0.5  # of an earlier ladder's figure
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung with its planned jobs, and what they cost at most: hosts × devices × time limit."""
+
+    name: str
+    shows: str
+    jobs: Sequence[PlannedJob] = ()
+    device_hours: float = 0.0
+    rung: Rung | None = None
+    absent: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The record of one climb."""
+
+    cluster: str
+    climbed_at: str  # ISO 8601
+    version: str
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether no rung failed, and all were climbed."""
+        return all(outcome.state in (PASSED, SKIPPED) for outcome in self.outcomes)
+
+
+def steps(named: NamedCluster, project: Path, hosts: int | None, skip: Sequence[str]) -> list[Step]:
+    """Return the ladder of a cluster, with `hosts` as its last rung if they are more than two.
+
+    `project` is a folder for the probe's copy; the rungs named in `skip` are left out. Raises UserError for a rung that
+    is unknown, and for a job that the cluster can't run.
+    """
+    shutil.copy(PROBE, project / PROBE.name)
+    cluster = named.cluster
+    one = _planned(named, project, RUNGS[0], cluster)
+    listed = [Step(SITE, "login, storage, interpreter and directives, without a job", one.jobs)]
+    listed += [_planned(named, project, rung, cluster) for rung in RUNGS]
+    listed.append(_same_training(named, cluster))
+    if hosts is not None and hosts > 2:
+        listed.append(_planned(named, project, over_hosts(hosts), cluster))
+    names = [step.name for step in listed]
+    for name in skip:
+        if name not in names:
+            raise UserError(f"--skip {name}: the ladder has no such rung", f"its rungs are {', '.join(names)}")
+    return [Step(step.name, step.shows, absent="left out") if step.name in skip else step for step in listed]
+
+
+def _planned(named: NamedCluster, project: Path, rung: Rung, cluster: Cluster) -> Step:
+    settings = rung.settings(cluster)
+    if settings is None:
+        return Step(rung.name, rung.shows, absent=rung.absent)
+    environ = {"ACCEPT_DEVICE": cluster.accelerator}
+    if rung.action == "reduce" and cluster.accelerator == "gpu":
+        environ["NCCL_DEBUG"] = "INFO"  # names the transport
+    job = interface.plan(
+        str(named.path),
+        command=[sys.executable if cluster.trains_here else cluster.interpreter or "python3", PROBE.name, rung.action],
+        project=project,
+        untracked=True,
+        name=f"accept-{rung.name}",
+        env=environ,
+        **settings,
+    )
+    return Step(rung.name, rung.shows, [job], _device_hours([job]), rung)
+
+
+def _same_training(named: NamedCluster, cluster: Cluster) -> Step:
+    """Return the rung that trains the same batches on one rank and on two hosts."""
+    shows = "two hosts train as one rank does: the losses of the digits task"
+    if cluster.capacity.most_hosts < 2:
+        return Step(ALIKE, shows, absent="the cluster has one host, or its limits allow no more")
+    common: dict[str, Any] = {"task": "digits-cnn", "updates": _UPDATES, "time_limit": "00:10:00", "log_every": 1}
+    one = interface.plan(str(named.path), name="accept-one", instances=1, accumulation=2, **common)
+    two = interface.plan(str(named.path), name="accept-two", instances=2, hosts=2, **common)
+    return Step(ALIKE, shows, [one, two], _device_hours([one, two]))
+
+
+def _device_hours(jobs: Iterable[PlannedJob]) -> float:
+    """Return the most that the jobs can cost: each keeps its devices for its whole time limit."""
+    total = 0.0
+    for job in jobs:
+        request = job.prepared.request
+        limit = request.job.time_limit or request.cluster.time_limit_of(request.job)
+        total += job.plan.topology.instances * (slurm_text.seconds(limit or "") or 0) / 3600
+    return total
+
+
+def climb(
+    name: str,
+    listed: Sequence[Step],
+    budget_device_hours: float | None,
+    folder: Path,
+    earlier: Evidence | None,
+    show: Callable[[Outcome], None],
+    say: Callable[[str], None],
+) -> tuple[Evidence, list[str]]:
+    """Return the evidence, and what changed since an earlier ladder. Both are in `folder` after every rung.
+
+    After a rung that fails, or that would exceed the budget, no further job is submitted. Raises UserError if the
+    folder can't be written.
+    """
+    evidence = Evidence(name, datetime.now(UTC).isoformat(timespec="seconds"), trainjob.__version__)
+    changes: list[str] = []
+    for outcome in outcomes(listed, budget_device_hours, say):
+        evidence.outcomes.append(outcome)
+        changes = [] if earlier is None else against(earlier, evidence)
+        write(folder, evidence, changes)
+        show(outcome)
+    return evidence, changes
+
+
+def outcomes(
+    listed: Sequence[Step], budget_device_hours: float | None, say: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """Yield the outcome of each rung as it ends; `say` is called with lines about runs."""
+    left = float("inf") if budget_device_hours is None else budget_device_hours
+    stopped = ""
+    for step in listed:
+        if step.absent:
+            yield Outcome(step.name, step.shows, SKIPPED, note=step.absent)
+        elif stopped:
+            yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
+        elif step.device_hours > left:
+            stopped = f"it may cost {step.device_hours:.2f} device-hours, and {left:.2f} of the budget are left"
+            yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
+        else:
+            say(f"{step.name}: {step.shows} …")
+            left -= step.device_hours
+            began = time.monotonic()
+            outcome = replace(_climbed(step, say), seconds=time.monotonic() - began)
+            if outcome.state == FAILED:
+                stopped = f"the rung {step.name} failed"
+            yield outcome
+
+
+def _climbed(step: Step, say: Callable[[str], None]) -> Outcome:
+    try:
+        if step.name == SITE:
+            found = [Found(problem.text, problem.cure) for problem in step.jobs[0].check()]
+            return _outcome(step, None, found)
+        if step.rung is None:
+            return _compared(step, say)
+        result, run = _run(step.rung, step.jobs[0], say)
+        return _outcome(step, run.id, problems(step.rung, result), step.rung.figures(result))
+    except UserError as error:
+        return _outcome(step, None, [Found(error.text, error.problem.cure)])
+
+
+def _outcome(step: Step, run: str | None, found: list[Found], figures: dict[str, float | str] | None = None) -> Outcome:
+    return Outcome(step.name, step.shows, FAILED if found else PASSED, run, 0.0, figures or {}, found)
+
+
+def _run(rung: Rung, job: PlannedJob, say: Callable[[str], None]) -> tuple[Result, Run]:
+    run = job.submit(again=True, check=False)
+    say(f"  run {run.id}")
+    try:
+        began = _until_at_work(run, rung)
+        if rung.is_cancelled:
+            run.cancel(grace_s=5.0)
+        now = run.wait()
+    except BaseException:  # Ctrl-C as well: nothing of the ladder stays behind
+        run.cancel(grace_s=5.0)
+        raise
+    ended_s = time.monotonic() - began
+    log = run.logs()
+    request = job.prepared.request
+    return Result(request.cluster, job.plan.topology.instances, now, _ranks(log), log, ended_s), run
+
+
+def _until_at_work(run: Run, rung: Rung) -> float:
+    """Return the time at which the run began to train, or ended, on the monotonic clock."""
+    at_work_s = None
+    while True:
+        now = run.status()
+        if now.state not in states.ACTIVE:
+            return time.monotonic()
+        if now.state == states.RUNNING:
+            at_work_s = at_work_s or time.monotonic()
+            if not rung.is_cancelled or _ranks(run.logs()):
+                return at_work_s
+            if time.monotonic() - at_work_s > _AT_WORK_S:
+                return at_work_s
+        time.sleep(_POLL_S)
+
+
+def _ranks(log: str) -> list[Rank]:
+    found = []
+    for line in log.splitlines():
+        _, mark, text = line.partition(MARK)
+        if mark:
+            try:
+                found.append(json.loads(text))
+            except ValueError:  # a line that another rank's output has cut
+                continue
+    return found
+
+
+def _compared(step: Step, say: Callable[[str], None]) -> Outcome:
+    """Train on one rank and on two hosts, and compare the losses of the updates."""
+    losses: list[dict[int, float]] = []
+    for job in step.jobs:
+        run = job.submit(again=True, check=False)
+        say(f"  run {run.id}")
+        try:
+            now = run.wait()
+        except BaseException:
+            run.cancel(grace_s=5.0)
+            raise
+        if now.state != states.COMPLETED:
+            return _outcome(step, run.id, [unexpected(now)])
+        losses.append({line["update"]: line["loss"] for line in run.metrics() if line.get("kind") == "train"})
+    one, two = losses
+    worst = max((abs(one[at] - two[at]) / max(1e-9, abs(one[at])) for at in one.keys() & two.keys()), default=1.0)
+    found = []
+    if worst > _SAME_LOSS:
+        cure = f"trainjob report {run.id} shows both; trainjob verify finds the first difference on this machine"
+        found.append(Found(f"the losses of two hosts differ from those of one rank by up to {worst:.1e}", cure))
+    return _outcome(step, run.id, found, {"relative_difference": worst, "updates": float(len(one.keys() & two.keys()))})
+
+
+def against(earlier: Evidence, now: Evidence) -> list[str]:
+    """Return a line for each rung whose state, speed or software is no longer what an earlier ladder found."""
+    before = {outcome.rung: outcome for outcome in earlier.outcomes}
+    lines = []
+    for outcome in now.outcomes:
+        old = before.get(outcome.rung)
+        if old is None:
+            continue
+        if old.state != outcome.state:
+            lines.append(f"{outcome.rung}: {outcome.state}, and {old.state} on {earlier.climbed_at}")
+        for name, value in outcome.figures.items():
+            then = old.figures.get(name)
+            if isinstance(value, str) and then is not None and then != value and name not in ("node", "address"):
+                lines.append(f"{outcome.rung}: {name} is {value}, and was {then}")
+            if not name.endswith("_per_s") or isinstance(value, str) or not isinstance(then, float):
+                continue
+            if value < _WORSE * then:
+                lines.append(f"{outcome.rung}: {name} is {value:.3g}, and was {then:.3g}: {value / then:.2f} x")
+    return lines
+
+
+def read(path: Path) -> Evidence:
+    """Return the evidence of an earlier climb. Raises UserError for a file that is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        outcomes = [
+            Outcome(**{**one, "problems": [Found(**found) for found in one["problems"]]}) for one in values["outcomes"]
+        ]
+        return Evidence(values["cluster"], values["climbed_at"], values["version"], outcomes)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is not the evidence of a ladder: {error}", "give the ladder.json that an earlier ladder wrote"
+        ) from None
+
+
+def write(folder: Path, evidence: Evidence, changes: Sequence[str]) -> None:
+    """Write ladder.json and ladder.html into `folder`. Raises UserError if it refuses."""
+    title = f"{evidence.cluster} · {verdict(evidence)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "ladder.json", asdict(evidence))
+        page = render("ladder.html.j2", title=title, evidence=evidence, changes=changes)
+        write_atomically(folder / "ladder.html", page.encode())
+    except OSError as error:
+        raise UserError(f"{folder} can't be written: {error.strerror}", "name another folder with --output") from None
+
+
+def verdict(evidence: Evidence) -> str:
+    """Return what became of the climb, in a few words."""
+    failed = next((outcome.rung for outcome in evidence.outcomes if outcome.state == FAILED), None)
+    if failed is not None:
+        return f"not accepted: {failed}"
+    return "accepted" if evidence.has_passed else "not climbed to its end"

@@ -1,0 +1,324 @@
+"""The rungs of the ladder: each one's job, and the problems that its result shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainjob.cluster.base import Cluster
+from trainjob.contract import states
+from trainjob.observe.status import Snapshot
+
+Figure = float | str
+Rank = Mapping[str, Any]  # what one rank's probe printed
+
+_LIMIT = "00:10:00"
+# Dense TFLOP/s of bfloat16 or float16 by a part of the device's name, from the makers' data sheets.
+PEAK_TFLOP_PER_S = {
+    "B200": 2250, "GH200": 990, "H200": 990, "H100 PCIe": 756, "H100 NVL": 835, "H100": 990, "A100": 312, "L40S": 362,
+    "A40": 150, "A30": 165, "A10": 125, "L4": 121, "V100": 125, "T4": 65, "MI300A": 981, "MI300X": 1307, "MI250": 191,
+}  # fmt: skip
+_LEAST_OF_PEAK, _LEAST_OF_LINK = 0.4, 0.2
+_TRANSPORT = re.compile(r"via ((?:NET|P2P|SHM)[^\s\[]*)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A problem that a rung shows, and its cure."""
+
+    problem: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a rung's job. `ended_s` counts from the request to cancel, or from when its ranks were at work."""
+
+    cluster: Cluster
+    instances: int
+    status: Snapshot
+    ranks: Sequence[Rank]
+    log: str
+    ended_s: float
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder. `settings` are those of its job; None: the cluster has nothing that it could show."""
+
+    name: str
+    shows: str
+    action: str  # of the probe
+    settings: Callable[[Cluster], dict[str, Any] | None]
+    judge: Callable[[Result], Iterator[Found]] = lambda _result: iter(())
+    figures: Callable[[Result], dict[str, Figure]] = lambda result: {"ended_after_s": result.ended_s}
+    expects: str = states.COMPLETED
+    is_cancelled: bool = False  # once its ranks are at work
+    absent: str = ""  # why a cluster without it needs no such rung
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The record of one rung, as the evidence has it. `state` is passed, failed, skipped, or not climbed."""
+
+    rung: str
+    shows: str
+    state: str
+    run: str | None = None
+    seconds: float = 0.0
+    figures: dict[str, Figure] = field(default_factory=dict)
+    problems: list[Found] = field(default_factory=list)
+    note: str = ""
+
+
+def devices_per_host(cluster: Cluster) -> int:
+    """Return the ranks that fill one host; two where ranks train on CPUs."""
+    return max(1, cluster.accelerators_per_host or 0) if cluster.accelerator == "gpu" else 2
+
+
+# -- jobs ----------------------------------------------------------------------------------------
+
+
+def _ranks(count: int, limit: str = _LIMIT) -> Callable[[Cluster], dict[str, Any]]:
+    return lambda _cluster: {"instances": count, "hosts": 1, "time_limit": limit}
+
+
+def _if_gpus(cluster: Cluster) -> dict[str, Any] | None:
+    return _ranks(1)(cluster) if cluster.accelerator == "gpu" else None
+
+
+def _one_host(cluster: Cluster) -> dict[str, Any] | None:
+    count = devices_per_host(cluster)
+    return _ranks(count)(cluster) if count > 1 else None
+
+
+def _hosts(count: int) -> Callable[[Cluster], dict[str, Any] | None]:
+    def settings(cluster: Cluster) -> dict[str, Any] | None:
+        if cluster.capacity.most_hosts < count:
+            return None
+        return {"instances": count * devices_per_host(cluster), "hosts": count, "time_limit": _LIMIT}
+
+    return settings
+
+
+def _two_ranks(cluster: Cluster) -> dict[str, Any] | None:
+    hosts = 1 if devices_per_host(cluster) > 1 else 2
+    return None if cluster.capacity.most_hosts < hosts else {"instances": 2, "hosts": hosts, "time_limit": _LIMIT}
+
+
+def _with_limit(cluster: Cluster) -> dict[str, Any] | None:
+    # The request to stop comes a margin before the limit, and Slurm may send it a minute early.
+    minutes = cluster.stop_margin_s // 60 + 2
+    limit = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+    return _ranks(1, limit)(cluster) if cluster.has_scheduler else None
+
+
+# -- judgement -----------------------------------------------------------------------------------
+
+
+def unexpected(now: Snapshot) -> Found:
+    """Return the reason why a job did not end as it should."""
+    cause = now.cause
+    text = now.note or "no cause is known" if cause is None else cause.text
+    tail = now.failure.tail[-1].strip() if now.failure is not None and now.failure.tail else ""
+    cure = "" if cause is None else cause.cure
+    last = f" (last line: {tail})" if tail else ""
+    return Found(f"the run is {now.state}: {text}{last}", cure or f"See trainjob logs {now.id}")
+
+
+def _host(result: Result) -> Iterator[Found]:
+    """Judge what one rank has beside what the cluster file says."""
+    for rank in result.ranks[:1]:
+        node, cluster = rank["node"], result.cluster
+        stated_gb = cluster.memory_gb_per_host
+        if stated_gb is not None and rank["memory_gb"] < 0.9 * stated_gb:
+            yield Found(
+                f"{node} has {rank['memory_gb']:.0f} GB of memory, and the cluster file says {stated_gb} GB",
+                f"Set nodes.memory_gb to {int(rank['memory_gb'])}, or find out what the node has lost",
+            )
+        if cluster.cpus_per_host is not None and rank["node_cpus"] < cluster.cpus_per_host:
+            yield Found(
+                f"{node} has {rank['node_cpus']} CPUs, and the cluster file says {cluster.cpus_per_host}",
+                f"Set nodes.cpus to {rank['node_cpus']}",
+            )
+        if cluster.container.runtime != "none" and not rank["in_container"]:
+            yield Found(
+                f"container.runtime is {cluster.container.runtime}, and the rank ran outside of any container",
+                "Look at the launch line: trainjob render --explain",
+            )
+        if "torch_missing" in rank:
+            yield Found(
+                f"{node}: {rank['torch_missing']} in Python {rank['python']}",
+                f"Set {cluster.interpreter_key} in the cluster file to an interpreter that has torch",
+            )
+
+
+def _device(result: Result) -> Iterator[Found]:
+    """Judge one rank's GPU: that it is there, alone, and as fast as its kind."""
+    for rank in result.ranks[:1]:
+        if not rank.get("gpus"):
+            yield Found(
+                f"torch {rank.get('torch', '')} finds no GPU on {rank['node']}",
+                "Its torch may lack CUDA, or the job asks for no GPU: look at request: in the cluster file, and at "
+                "nvidia-smi on the node",
+            )
+        elif rank["gpus"] > 1:
+            yield Found(
+                f"one rank of one GPU sees {rank['gpus']} GPUs on {rank['node']}",
+                "Other jobs may share them: have the administrator set ConstrainDevices=yes in cgroup.conf",
+            )
+        peak = _peak(rank)
+        if peak is not None and rank["tflop_per_s"] < _LEAST_OF_PEAK * peak:
+            yield Found(
+                f"{rank['device']} on {rank['node']} computes {rank['tflop_per_s']:.0f} TFLOP/s, and the maker "
+                f"states {peak}",
+                "Look at its clocks, power cap and temperature: nvidia-smi -q -d PERFORMANCE,CLOCK",
+            )
+
+
+def _peak(rank: Rank) -> int | None:
+    if rank.get("is_stand_in"):
+        return None
+    return next((peak for name, peak in PEAK_TFLOP_PER_S.items() if name in str(rank.get("device", ""))), None)
+
+
+def _together(result: Result) -> Iterator[Found]:
+    """Judge ranks that reduced: their sum, their devices, their CPUs, and the network between them."""
+    ranks, cluster = result.ranks, result.cluster
+    for rank in ranks:
+        if not rank["sum_is_right"]:
+            yield Found(
+                f"rank {rank['rank']} on {rank['node']} got a wrong sum of an all-reduce",
+                f"Take {rank['node']} out of use, and climb again",
+            )
+    for node in sorted({rank["node"] for rank in ranks}):
+        here = [rank for rank in ranks if rank["node"] == node]
+        ids = [rank["device_id"] for rank in here if rank.get("gpus")]
+        if len(set(ids)) < len(ids):
+            yield Found(
+                f"{len(ids)} ranks of {node} use {len(set(ids))} GPUs",
+                "Ranks choose by LOCAL_RANK: look at what --gpus-per-task and --gpu-bind in directives: do",
+            )
+        needed, union = sum(max(1, rank["threads"]) for rank in here), {cpu for rank in here for cpu in rank["cpus"]}
+        if len(union) < needed:
+            yield Found(
+                f"{len(here)} ranks of {node} have {needed} threads on {len(union)} CPUs",
+                "Let nodes.cpus be what the scheduler gives, and pass --cpus-per-task to srun (Slurm 22.05 and newer "
+                "don't inherit it)",
+            )
+        if len(here) > 1 and len(union) > len(here[0]["cpus"]) and _is_shared(here):
+            yield Found(
+                f"ranks of {node} are bound to the same CPUs, though others are free",
+                "Look at TaskPlugin in slurm.conf and at --cpu-bind; with binding: none in the cluster file trainjob "
+                "binds nothing itself",
+            )
+    if len({rank["node"] for rank in ranks}) > 1:
+        yield from _network(ranks, result.log, cluster)
+    devices = [rank for rank in ranks if rank.get("gpus") and not rank.get("is_stand_in")]
+    typical = sorted(rank["tflop_per_s"] for rank in devices)[len(devices) // 2] if devices else 0.0
+    for rank in devices:
+        if rank["tflop_per_s"] < 0.7 * typical:
+            yield Found(
+                f"GPU {rank['local_rank']} of {rank['node']} computes {rank['tflop_per_s']:.0f} TFLOP/s, and the "
+                f"median GPU {typical:.0f}",
+                f"Look at nvidia-smi -q on {rank['node']}; exclude the node until it is mended: directives: exclude",
+            )
+
+
+def _is_shared(ranks: Sequence[Rank]) -> bool:
+    sets = [frozenset(rank["cpus"]) for rank in ranks]
+    return len(set(sets)) < len(sets)
+
+
+def _network(ranks: Sequence[Rank], log: str, cluster: Cluster) -> Iterator[Found]:
+    slowest = min(rank["gb_per_s"] for rank in ranks)
+    links = {name: speed for rank in ranks for name, speed in rank["links_gb_per_s"].items()}
+    fabric = [name for name in links if ":" in name]
+    way = transports(log)
+    if fabric and any("Socket" in one for one in way) and not any("IB" in one or "OFI" in one for one in way):
+        yield Found(
+            f"NCCL sends over TCP, though {fabric[0]} is active",
+            "Look at NCCL_IB_DISABLE and NCCL_IB_HCA, and whether the site has a plugin for its fabric (aws-ofi-nccl)",
+        )
+    interface = cluster.network.interface
+    own = [speed for name, speed in links.items() if interface and name == interface] or list(links.values())
+    if own and slowest < _LEAST_OF_LINK * max(own):
+        yield Found(
+            f"an all-reduce over {len({rank['node'] for rank in ranks})} nodes moves {slowest:.2f} GB/s, and the link "
+            f"carries {max(own):.1f} GB/s",
+            "Look at network.interface in the cluster file, and at the transport above",
+        )
+
+
+def transports(log: str) -> list[str]:
+    """Return the ways that NCCL took between ranks, by its own log."""
+    return sorted(set(_TRANSPORT.findall(log)))
+
+
+def _came_back(result: Result) -> Iterator[Found]:
+    if not any(rank.get("resumed") for rank in result.ranks):
+        yield Found(
+            f"the job was asked to stop before its time limit and did not start again: {result.status.state}",
+            "Slurm must allow requeueing (JobRequeue=1 in slurm.conf) or follow-up jobs from compute nodes",
+        )
+
+
+def _named_the_dead(result: Result) -> Iterator[Found]:
+    failure, last = result.status.failure, result.instances - 1
+    if failure is None or failure.rank != last:
+        named = "no rank" if failure is None else f"rank {failure.rank}"
+        yield Found(f"rank {last} was killed, and the run blames {named}", "Look at the ranks' logs: trainjob logs")
+
+
+def _of_ranks(result: Result) -> dict[str, Figure]:
+    first = result.ranks[0] if result.ranks else {}
+    names = ("node", "device", "torch", "cuda", "python", "address")
+    figures: dict[str, Figure] = {name: str(first[name]) for name in names if first.get(name)}
+    if first.get("is_stand_in"):
+        figures["device"] = f"{first['device']} (a stand-in)"
+    speeds = [rank["tflop_per_s"] for rank in result.ranks if "tflop_per_s" in rank]
+    if speeds:
+        figures["tflop_per_s"] = min(speeds)
+    peak = _peak(first)
+    if peak is not None:
+        figures["stated_tflop_per_s"] = float(peak)
+    bandwidths = [rank["gb_per_s"] for rank in result.ranks if "gb_per_s" in rank]
+    if bandwidths:
+        figures["gb_per_s"] = min(bandwidths)
+        figures["transport"] = ", ".join(transports(result.log)) or "gloo"
+    return figures
+
+
+_NO_SECOND = "the cluster has one host, or its limits allow no more"
+
+# In the order in which a job would fail, the cheapest first.
+RUNGS = (
+    Rung("rank", "one rank starts and has what the cluster file says", "look", _ranks(1), _host, _of_ranks),
+    Rung("device", "one rank's GPU is there and computes as it should", "look", _if_gpus, _device, _of_ranks,
+         absent="ranks train on CPUs"),
+    Rung("host", "all devices of one host: sums, CPUs, bandwidth", "reduce", _one_host, _together, _of_ranks,
+         absent="a host has one device"),
+    Rung("two-hosts", "the network between two hosts", "reduce", _hosts(2), _together, _of_ranks, absent=_NO_SECOND),
+    Rung("time-limit", "a job stops before its time limit and starts again", "hold", _with_limit, _came_back,
+         absent="nothing starts a job again without a scheduler"),
+    Rung("cancel", "a cancelled job ends, and nothing of it is left", "hold", _ranks(1),
+         expects=states.CANCELLED, is_cancelled=True),
+    Rung("killed-rank", "a killed rank ends the others, and the run names it", "die", _two_ranks, _named_the_dead,
+         expects=states.FAILED),
+)  # fmt: skip
+
+
+def over_hosts(count: int) -> Rung:
+    """Return the rung of the network between `count` hosts."""
+    absent = f"the cluster does not allow {count} hosts"
+    shows = f"the network between {count} hosts"
+    return Rung(f"{count}-hosts", shows, "reduce", _hosts(count), _together, _of_ranks, absent=absent)
+
+
+def problems(rung: Rung, result: Result) -> list[Found]:
+    """Return the problems that a rung's result shows."""
+    if result.status.state != rung.expects:
+        return [unexpected(result.status)]
+    return list(rung.judge(result))
