@@ -104,7 +104,7 @@ def _place(native: Native) -> tuple[str | None, str | None]:
 
 
 def _script(native: Native) -> Script:
-    return Script(native["pid"], native["started"], native["host"])
+    return Script(native["pid"], native["started"], native["host"], native.get("folder", ""))
 
 
 def look_for(paths: RunPaths) -> Native | None:  # noqa: ARG001 - see BackEnd
@@ -135,7 +135,7 @@ def next_to(
 
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks; do nothing if it has just ended."""
-    processes.send_signal(machine_at(*_place(native)), _script(native), "USR1")
+    processes.running(machine_at(*_place(native)), [_script(native)], signal="USR1")
 
 
 def start_soon(native: Native) -> None:
@@ -148,7 +148,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     A V-IPU partition that the run has made goes with it. Raises UserError, naming a host that can't be reached.
     """
     machine, folder = place_of(paths)
-    script = None if native is None else _script(native)
+    script = None if native is None else _script(native)._replace(folder=folder)
     has_ended = script is not None and _ends_when_asked(paths, machine, script, grace_s)
     failed: dict[str, str] = {}
     if script is not None and not has_ended:
@@ -166,7 +166,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s: float) -> bool:
     """Return whether the script has ended by itself, and so has cleaned up. It is asked twice, as a person would do."""
     for patience_s in (grace_s, min(grace_s, _TRAP_S)):
-        alive = processes.running(machine, [script])[0]
+        alive = processes.running(machine, [script], signal="TERM")[0]
         if alive is None:
             raise UserError(
                 f"run {paths.id} was started on host {script.host}, which is not {machine.name}",
@@ -174,7 +174,6 @@ def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s:
             )
         if not alive:
             return False  # it had ended before it was asked to, perhaps without cleaning up
-        processes.send_signal(machine, script, "TERM")
         if _is_gone_within(machine, script, patience_s):
             return True
     return False

@@ -18,15 +18,13 @@ from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines.machine import Machine
-from trainjob.records.files import sync_folder, write_atomically
+from trainjob.records.files import only_owner_writes, sync_folder, write_atomically
 
 if TYPE_CHECKING:
     from trainjob.render.rendered import Rendered
 
 # What `share` in a cluster file gives a run directory. Nobody but its owner ever writes in it.
 MODES = {"none": 0o700, "group": 0o750, "all": 0o755}
-# Whatever the umask is, only the owner may write to a folder from which code is executed.
-_OWN_MODE = 0o755
 
 
 class FolderError(UserError):
@@ -35,6 +33,7 @@ class FolderError(UserError):
     code = "run-directory"
 
 
+@only_owner_writes()
 def create(
     target: Path, rendered: Rendered, project: Project | None, selection: Selection | None, share: str = "none"
 ) -> RunPaths:
@@ -51,7 +50,9 @@ def create(
         staging.mkdir(mode=0o700)
         paths = RunPaths(staging)
         for folder in (paths.code, paths.logs, paths.checkpoints):
-            folder.mkdir(mode=_OWN_MODE)
+            folder.mkdir()
+        # Slurm would create it with the modes of the user's umask.
+        paths.scheduler_log.touch()
         _copy_runtime(paths.code / "trainjob")
         if project is not None and selection is not None:
             projects.copy(project, selection, paths.project)
@@ -69,6 +70,7 @@ def create(
     return RunPaths(target)
 
 
+@only_owner_writes()
 def write_again(paths: RunPaths, rendered: Rendered) -> None:
     """Rewrite the rendered files of an existing run, and our runtime with them.
 
@@ -92,7 +94,7 @@ def _write_rendered(paths: RunPaths, rendered: Rendered) -> None:
 
 
 def _copy_runtime(target: Path) -> None:
-    target.mkdir(mode=_OWN_MODE)
+    target.mkdir()
     projects.copy_file(package.folder() / "__init__.py", target / "__init__.py")
     for name in package.RUNTIME_PACKAGES:
         _copy_package(package.folder() / name, target / name)
@@ -100,7 +102,7 @@ def _copy_runtime(target: Path) -> None:
 
 def _copy_package(source: Path, target: Path) -> None:
     # shutil.copytree would merge the errors into one that no longer says "disk full".
-    target.mkdir(mode=_OWN_MODE)
+    target.mkdir()
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and entry.name != "__pycache__":
             _copy_package(entry, target / entry.name)

@@ -16,7 +16,7 @@ from trainjob.machines import remote_files
 from trainjob.machines.machine import Machine
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
-from trainjob.records.files import remove_if_there, write_atomically
+from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
 from trainjob.records.submission import Remote
 
 _ABSENT = 44  # exit code of replace_files.sh
@@ -85,7 +85,7 @@ def _small_files(paths: RunPaths) -> tuple[Path, ...]:
     # The state comes last: a reader of a new state finds the other files up to date.
     return (
         *(paths.attempt, paths.job_id, paths.progress, paths.failure, paths.requeue, paths.stop, paths.step_gone),
-        *(paths.excluded_nodes, paths.events),
+        *(paths.excluded_nodes, paths.events, paths.outlived),
         *(paths.exit_code, paths.state),
     )
 
@@ -118,13 +118,14 @@ def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Cal
 
 
 def _append(path: Path, addition: remote_files.Grown) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("r+b" if path.exists() else "w+b") as stream:
+    path.parent.mkdir(mode=0o755, exist_ok=True)
+    with open(path, "r+b" if path.exists() else "w+b", opener=for_owner) as stream:
         stream.truncate(addition.offset)
         stream.seek(addition.offset)
         stream.write(addition.content)
 
 
+@only_owner_writes()
 def fetch_checkpoints(paths: RunPaths) -> None:
     """Fetch the newest checkpoint of a remote run, unless it is here already. Raises UserError."""
     there = _there(paths)
@@ -146,7 +147,7 @@ def ask_to_stop(paths: RunPaths) -> None:
     there = _there(paths)
     if there is not None:
         there[0].run(["touch", f"{there[1]}/{paths.stop.name}"])
-    paths.stop.touch()
+    paths.stop.touch(mode=0o644)
 
 
 def take_back_stop(paths: RunPaths) -> None:

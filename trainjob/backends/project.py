@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import os
 import shutil
@@ -12,15 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.secret_names import is_secret_file
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
-# Never copied, whatever git says: a run directory lies on shared storage, where others may read it. A folder of such a
-# name is left out with everything in it; case does not matter.
-SECRET_NAMES = (
-    *(".env", ".env.*", "*.env", ".netrc", ".pypirc"),
-    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
-)
 # Folders that don't belong to a project, outside git.
 _NEVER = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".tox"}
 DATA_FILE_MB = 10
@@ -49,18 +43,21 @@ class Project:
         }
 
     def _diff(self) -> str | None:
-        # `git diff` would run the filters that the project's own configuration defines on each changed file. Those of
-        # the user's own configuration, such as Git LFS, stay.
-        filters = _git(["config", "--local", "--name-only", "-z", "--get-regexp", r"^filter\."], self.top, check=False)
-        listed = dict.fromkeys(os.fsdecode(filters.stdout).split("\0"))
+        # Programs that the project's own configuration defines by a name of their choice: `git diff` would run filters
+        # on each changed file. Those of the user's own configuration, such as Git LFS, stay.
+        listed: dict[str, None] = {}
+        for where in ("--local", "--worktree"):
+            words = ["config", where, "--includes", "--name-only", "-z", "--get-regexp", r"^(filter|lfs|hook)\."]
+            listed |= dict.fromkeys(os.fsdecode(_git(words, self.top, check=False).stdout).split("\0"))
         off = [word for name in listed if name for word in ("-c", f"{name}=")]
-        # As `git apply` reads it, whatever the user configures for diffs. Whether a submodule is dirty could only
-        # be told by a git that reads the submodule's own configuration.
-        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty"]
+        # As `git apply` reads it, whatever the user configures for diffs. Of submodules only the commit: more could be
+        # told only by a git that reads the submodule's own configuration.
+        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short"]
+        words = [*off, "diff", "HEAD", "--no-renames", *plain]
+        changed = _git([*words, "--relative", "--name-only", "-z"], self.top, check=False).stdout.split(b"\0")
         # What is left out of the copy is left out of the record as well.
-        secret = [f":(exclude,glob,icase)**/{name}{below}" for name in SECRET_NAMES for below in ("", "/**")]
-        own = [] if self.secrets_file is None else [f":(exclude,literal){self.secrets_file}"]
-        answer = _git([*off, "diff", "HEAD", *plain, "--", ".", *secret, *own], self.top, check=False)
+        secret = [f":(exclude,literal){name}" for name in map(os.fsdecode, changed) if self._is_secret(name)]
+        answer = _git([*words, "--", ".", *secret], self.top, check=False)
         if len(answer.stdout) > DATA_FILE_MB * _MB:
             return f"larger than {DATA_FILE_MB} MB, so it is not kept"
         return answer.text if answer.code == 0 else None
@@ -85,13 +82,16 @@ class Project:
         # A file in conflict is listed once for each side.
         yield from dict.fromkeys(os.fsdecode(name) for name in listed.stdout.split(b"\0") if name)
 
+    def _is_secret(self, name: str) -> bool:
+        # Whatever git says: a run directory lies on shared storage, where others may read it.
+        return name == self.secrets_file or is_secret_file(name)
+
     def reason_to_leave_out(self, name: str) -> str | None:
         """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""
-        path, parts = self.top / name, name.lower().split("/")
+        path = self.top / name
         if not os.path.lexists(path):
             return ""
-        is_secret = any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in SECRET_NAMES)
-        if is_secret or name == self.secrets_file:
+        if self._is_secret(name):
             return "may hold a secret"
         if path.is_symlink():
             return None
@@ -105,9 +105,14 @@ class Project:
 
 
 def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Completed:
-    """Return git's result; no program runs that the project's own configuration names."""
-    off = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "core.pager=cat")
-    return process.run(["git", *(word for one in off for word in ("-c", one)), *arguments], folder=folder, check=check)
+    """Return git's result; no program runs that the project's own configuration names, and nothing is fetched."""
+    off = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "safe.bareRepository=explicit")
+    words = ["git", "--no-pager", *(word for one in off for word in ("-c", one)), *arguments]
+    # A partial clone fetches what it lacks, by programs that its configuration names. Older releases of git don't know
+    # GIT_NO_LAZY_FETCH; an empty list of protocols, unlike protocol.allow, leaves the project's own no exception.
+    # Without optional locks, no index is written, which would call a hook.
+    offline = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_OPTIONAL_LOCKS": "0"}
+    return process.run(words, folder=folder, environment={**os.environ, **offline}, check=check)
 
 
 def _is_run(folder: Path) -> bool:
@@ -164,8 +169,11 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
     files: list[str] = []
     left_out: list[tuple[str, str]] = []
     total = 0
+    is_within = functools.cache(lambda folder: folder.resolve().is_relative_to(project.top))
     for name in project.files(untracked=untracked):
         reason = project.reason_to_leave_out(name)
+        if reason is None and not is_within((project.top / name).parent):
+            reason = "behind a link that leads out of the project"
         if reason is None:
             files.append(name)
             total += (project.top / name).lstat().st_size
@@ -181,17 +189,11 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
 
 def copy(project: Project, selection: Selection, target: Path) -> None:
     """Copy the selected files below `target`, links as links."""
-    _make_folder(target / project.start, target)
+    (target / project.start).mkdir(parents=True, exist_ok=True)
     for name in selection.files:
         destination = target / name
-        _make_folder(destination.parent, target)
+        destination.parent.mkdir(parents=True, exist_ok=True)
         copy_file(project.top / name, destination)
-
-
-def _make_folder(folder: Path, top: Path) -> None:
-    # `mkdir(parents=True)` would give the folders in between the mode that the umask leaves.
-    for missing in reversed([one for one in (folder, *folder.parents) if one.is_relative_to(top) and not one.exists()]):
-        missing.mkdir(mode=0o755)
 
 
 def copy_file(source: Path, destination: Path) -> None:

@@ -7,4 +7,4 @@ if [ -L "$1" ] || [ -n "$(find . -prune \( ! -user "$(id -u)" -o -perm -020 -o -
   exit 1
 fi
 rm -f stop
-exec tar -xf -
+exec tar -xpf -

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,17 @@ class Group(click.Group):
 def command(*examples: str, **settings: Any) -> Callable[[Callable[..., None]], Command]:
     """Make a function a command with these examples; its name is the function's, without an ending `_command`."""
     return click.command(cls=Command, examples=examples, **settings)
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range, which is neither infinite nor nan."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def fail_unless(good: bool) -> None:

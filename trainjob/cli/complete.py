@@ -45,6 +45,14 @@ def clusters(_ctx: click.Context) -> Iterable[str]:
 
 
 @completer
+def sites(_ctx: click.Context) -> Iterable[str]:
+    """Return the names of public machines."""
+    from trainjob.kinds import lookup
+
+    return (known.name for known in lookup.sites())
+
+
+@completer
 def tasks(_ctx: click.Context) -> Iterable[str]:
     """Return the built-in tasks."""
     from trainjob.contract.tasks import BUILT_IN

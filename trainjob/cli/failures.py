@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -41,10 +41,25 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
         expected = error if isinstance(error, UserError) else _refused(error)
         failure = expected or _bug(arguments, error)
         options = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
-        if "--json" in options:
-            click.echo(show.json_text(failure.as_json()))
-        click.echo(f"trainjob: {failure}", err=True)
+        if isinstance(error, show.OutputLostError):
+            discard_output()
+        elif "--json" in options:
+            with suppress(OSError):
+                click.echo(show.json_text(failure.as_json()))
+        with suppress(OSError):
+            click.echo(f"trainjob: {failure}", err=True)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)
+
+
+@contextmanager
+def told_at_least(line: str) -> Iterator[None]:
+    """Print `line` on the error stream where the output can't be written inside: what has begun has a name."""
+    try:
+        yield
+    except (OSError, ReaderLeftError, show.OutputLostError):
+        with suppress(OSError):
+            click.echo(line, err=True)
+        raise
 
 
 def discard_output() -> None:
@@ -54,10 +69,13 @@ def discard_output() -> None:
 
 def _refused(error: Exception) -> UserError | None:
     """Return what a disk, its owner or a limit refuses; None for anything else."""
+    # Python has no error of its own for a thread that can't be started.
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't start new thread" in str(error)):
+        error = OSError(errno.EAGAIN, "no memory" if isinstance(error, MemoryError) else "no further thread")
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f" for {error.filename}" if error.filename else ""
+        where = f" for {error.filename}" if error.filename else ", or where the output goes"
         return UserError(f"no space is left on the disk{where}", "Free some (`trainjob prune`)", "disk-full")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO):
         file = error.filename or "a file"
@@ -88,7 +106,9 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())
     log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    system = os.uname()  # platform.platform() would start a process
+    where = f"{system.sysname} {system.release} {system.machine}"
+    head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {where}"
     try:
         log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
         where = f"Details: {log}"

@@ -27,14 +27,16 @@ _BETWEEN_LINES_S = 30.0
 
 def started(paths: RunPaths, said: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
     """Say that a run has started, and what the user may do next; with `follow` stay, and end as the run does."""
-    if not as_json:
-        click.echo(said)
-    if follow:
-        raise click.exceptions.Exit(to_the_end(paths, as_json=as_json))
-    if as_json:
-        show.as_json({"id": paths.id, "folder": str(paths.folder)})
-    elif following_steps:
-        click.echo(f"next: {following_steps}")
+    with failures.told_at_least(said):
+        if not as_json:
+            click.echo(said)
+        if follow:
+            raise click.exceptions.Exit(to_the_end(paths, as_json=as_json))
+        if as_json:
+            show.as_json({"id": paths.id, "folder": str(paths.folder)})
+        elif following_steps:
+            click.echo(f"next: {following_steps}")
+        sys.stdout.flush()
 
 
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
@@ -43,9 +45,10 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     A reader that leaves (`submit --follow | head`) ends the output, not the waiting: the exit code is the run's.
     """
     said: set[str] = set()
+    why = ""  # the run waits
 
     def look(now: Snapshot) -> bool:
-        """Show a status, and each trouble with checkpoints once; return whether the run has ended."""
+        """Show a status, each trouble with checkpoints once, and why the run waits; return whether it has ended."""
         if not now.elements:
             mirror.refresh_output(paths)
         lost = now.checkpoint_lines[: len(now.passed_over)]
@@ -53,6 +56,11 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
             if key and key not in said:
                 said.add(key)
                 click.echo(line, err=True)
+        if now.note and now.state in (states.PENDING, states.REQUEUED) and not (now.is_stale or now.elements):
+            nonlocal why
+            before, why = why, now.note.partition("; may start")[0]
+            if why != before:
+                click.echo(f"{now.state}: {now.note}", err=True)
         draw(now)
         return _has_ended(now)
 
@@ -69,8 +77,10 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
             print_or_json(paths, as_json=False)
         else:
             _say_how_it_ended(paths, ended)
-    except BrokenPipeError:
+    except (BrokenPipeError, show.OutputLostError) as lost:
         failures.discard_output()
+        if isinstance(lost, show.OutputLostError):
+            click.echo(f"run {paths.id} continues: {lost}", err=True)
         ended = poll(paths, _has_ended, pause)
     except KeyboardInterrupt:
         click.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
@@ -137,15 +147,17 @@ class _Counts:
 
 
 class _Output:
-    """The output of a user's command, as its ranks print it."""
+    """The output of a user's command, as its ranks print it, and between it what is read of its progress."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._logs = logs.Together()
+        self._progress = _Lines(paths)
 
     def look(self, now: Snapshot) -> None:
         """Print new lines; all that is left once the run has ended."""
         show.write_lines(self._logs.new(logs.tails(self._paths, None)))
+        self._progress.look(now)
         if _has_ended(now):
             show.write_lines(self._logs.finish())
 
@@ -166,13 +178,18 @@ class _Lines:
             if line.kind == "evaluation" and line.loss is not None:
                 accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
                 held_out = f"held-out loss {line.loss:.4f}{accuracy}"
-                self._say(f"epoch {line.epoch} · update {line.update} · {held_out}", left)
+                self._say(f"{_epoch(line.epoch)}update {line.update} · {held_out}", left)
         if now.update is not None and time.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
-            self._say(f"epoch {now.epoch} · update {now.update} of {now.total_updates}{self._loss}", left)
+            of = "" if now.total_updates is None else f" of {now.total_updates}"
+            self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
 
     def _say(self, text: str, left: str) -> None:
         click.echo(f"{text} · {left}" if left else text)
         self._said_at = time.monotonic()
+
+
+def _epoch(epoch: int | None) -> str:
+    return "" if epoch is None else f"epoch {epoch} · "
 
 
 def _loss(line: Line) -> str:

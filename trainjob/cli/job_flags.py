@@ -23,7 +23,7 @@ _FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 # Of the commands that write a script to stay.
 secret_option = click.option(
-    "--allow-secret-env", is_flag=True, help="Let --env set a variable whose name looks like a secret's."
+    "--allow-secret-env", is_flag=True, help="Let the environment have variables whose names look like secrets'."
 )
 
 _HOST_COUNT = "host-count"

@@ -25,6 +25,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "render": "Print or write the bytes that would run.",
         "check": "Find problems before a job is queued.",
         "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",
+        "adopt": "Turn a batch file for Slurm into a job file and a cluster file that do the same.",
     },
     "Run": {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
@@ -45,7 +46,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "notify": "Tell you when runs end, fail, stall or approach their limit, as `notify:` in config.yaml says.",
     },
     "Prove": {
-        "rehearse": "Run exactly the bytes of a job on this machine, on CPUs.",
+        "rehearse": "Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
         "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
     },

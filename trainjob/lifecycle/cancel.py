@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -9,9 +11,12 @@ from trainjob.backends import mirror, registry
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle.lock import locked
 from trainjob.observe.status import Snapshot, status
 from trainjob.records import submission as submissions
 
+# What a resume takes, or what another cancel takes beyond its grace time.
+_LOCK_S = 30.0
 _NOT_RECORDED = "no process of it is left; its record could not be written, so free some space on its disk"
 
 
@@ -19,10 +24,24 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Snapshot:
     """Return the run's status after all of its processes have ended; ranks get `grace_s` seconds to checkpoint.
 
     A run that has ended is not changed, but a V-IPU partition that it left behind is removed. Raises UserError for a
-    run that was started by hand.
+    run that was started by hand, and for a copy of a run directory.
     """
+    with contextlib.ExitStack() as held:
+        # A resume that is under way would record its attempt over the cancellation, or this over the attempt. A lock
+        # that can't be had, or written, keeps no run alive.
+        with contextlib.suppress(UserError):
+            held.enter_context(locked(paths.whole, "trainjob cancel", wait_s=grace_s + _LOCK_S))
+        return _cancel(paths, grace_s)
+
+
+def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
     before = status(paths)
     submission = before.submission
+    if submission is not None and submission.copy_of is not None:
+        raise UserError(
+            f"run {paths.id} in {paths.folder} is a copy: what runs belongs to {submission.copy_of}",
+            f"To end that run: trainjob cancel {submission.copy_of}",
+        )
     if before.state not in states.ACTIVE and before.state != states.LOST and not before.is_stale:
         if submission is not None:
             registry.get(submission.backend).clean_up(paths)
@@ -34,7 +53,7 @@ def cancel(paths: RunPaths, *, grace_s: float) -> Snapshot:
         # Elements that were resumed individually have their own submissions.
         cancelled = [paths, *(one.paths for one in before.elements if one.paths.submission.is_file())]
     # A full disk must not keep the run alive. The record before the end survives if this command is killed meanwhile.
-    at = datetime.now(UTC).isoformat(timespec="seconds")
+    at = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
     recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
     registry.get(submission.backend).cancel(paths, submission.native, grace_s)
     if not all(recorded):

@@ -14,7 +14,7 @@ from trainjob.backends import mirror
 from trainjob.cluster.merging import by_setting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.secrets import is_secret_name
+from trainjob.contract.secret_names import is_secret_variable
 from trainjob.observe.status import status
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
@@ -133,7 +133,7 @@ def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
     stated = {
         name: value
         for name, value in by_setting(record.request.job).items()
-        if not (name.startswith("env.") and is_secret_name(name.removeprefix("env.")))
+        if not (name.startswith("env.") and is_secret_variable(name.removeprefix("env.")))
     }
     every = {**stated, **{name: value for name, value in worked_out.items() if value is not None}}
     lists = {name: " ".join(map(str, value)) for name, value in every.items() if isinstance(value, list | tuple)}

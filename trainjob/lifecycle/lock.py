@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import json
 import os
 import secrets
 import socket
@@ -19,14 +18,15 @@ from pathlib import Path
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import read_json, remove_if_there
+from trainjob.records.files import read_json, remove_if_there, write_json
 
 _TRIES = 5
+_POLL_S = 0.1
 
 
 @contextmanager
-def locked(paths: RunPaths, command: str) -> Iterator[None]:
-    """Hold the run's lock inside. Raises UserError, naming the holder, while another command has it."""
+def locked(paths: RunPaths, command: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the run's lock inside. Raises UserError, naming the holder, if another command has it after `wait_s`."""
     lock = paths.folder / ".lock"
     try:
         user = getpass.getuser()
@@ -43,8 +43,8 @@ def locked(paths: RunPaths, command: str) -> Iterator[None]:
     }
     staging = lock.with_name(f".lock.{mine['token']}")
     try:
-        staging.write_text(json.dumps(mine) + "\n", encoding="utf-8")
-        _take(paths, lock, staging)
+        write_json(staging, mine, durable=False)
+        _take(paths, lock, staging, time.monotonic() + wait_s)
     except OSError as error:
         raise UserError(
             f"the lock {lock} can't be written ({error.strerror}), so run {paths.id} stays as it is",
@@ -61,15 +61,20 @@ def locked(paths: RunPaths, command: str) -> Iterator[None]:
                 lock.unlink()
 
 
-def _take(paths: RunPaths, lock: Path, staging: Path) -> None:
-    for _ in range(_TRIES):
+def _take(paths: RunPaths, lock: Path, staging: Path, deadline: float) -> None:
+    tries = 0
+    while tries < _TRIES:
         with contextlib.suppress(FileExistsError):
             os.link(staging, lock)
             return
         holder = _holder(lock)
-        if not _is_gone(holder):
+        if _is_gone(holder):
+            tries += 1
+            _remove_stale(lock, str(holder["token"]))
+        elif time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        else:
             break
-        _remove_stale(lock, str(holder["token"]))
     holder = _holder(lock)
     who = f"{holder.get('command')} of {holder.get('user')}, process {holder.get('pid')} on {holder.get('host')}"
     raise UserError(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,9 @@ from trainjob.backends import mirror
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
-from trainjob.observe.status import Snapshot, statuses
+from trainjob.observe.status import Snapshot, status, statuses
 
 # Names of folders that `folder.create` is filling, or that `remove_run` is removing.
 _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
@@ -42,18 +44,18 @@ def candidates(
     `warn` is called with a line about each run whose records don't tell its age.
     """
     every = statuses(index.every_run())
-    for status in every:
-        if status.submitted_at is None and status.damage:
-            warn(f"run {status.id} stays, because its age is not known: {'; '.join(status.damage)}")
-    ended = [status for status in every if status.state in states.ENDED]
-    ended.sort(key=lambda status: status.submitted_at or "")
-    latest = datetime.now(UTC) - older_than
+    for now in every:
+        if now.submitted_at is None and now.damage:
+            warn(f"run {now.id} stays, because its age is not known: {'; '.join(now.damage)}")
+    ended = [now for now in every if now.state in states.ENDED]
+    ended.sort(key=lambda now: now.submitted_at or "")
+    latest = datetime.fromtimestamp(time.time(), UTC) - older_than
     return [
-        Candidate(status, size(status.folder))
-        for status in ended[: max(0, len(ended) - keep)]
-        if status.state in in_states
-        and status.submitted_at is not None
-        and datetime.fromisoformat(status.submitted_at) <= latest
+        Candidate(now, size(now.folder))
+        for now in ended[: max(0, len(ended) - keep)]
+        if now.state in in_states
+        and now.submitted_at is not None
+        and datetime.fromisoformat(now.submitted_at) <= latest
     ]
 
 
@@ -62,7 +64,7 @@ def leftovers(*, older_than: timedelta) -> list[Path]:
 
     They are in folders that contain, or contained, runs of the index.
     """
-    latest = (datetime.now(UTC) - older_than).timestamp()
+    latest = (datetime.fromtimestamp(time.time(), UTC) - older_than).timestamp()
     hidden: list[Path] = []
     for folder in index.folders_of_runs():
         with contextlib.suppress(OSError):
@@ -90,10 +92,25 @@ def remove(chosen: Sequence[Candidate]) -> dict[str, UserError]:
     failures = {}
     for candidate in chosen:
         try:
-            remove_run(RunPaths(candidate.status.folder))
+            _remove_unless_resumed(candidate.status.paths)
         except UserError as error:
             failures[candidate.status.id] = error
     return failures
+
+
+def _remove_unless_resumed(paths: RunPaths) -> None:
+    """Remove a run that has ended, while no `resume` can start it again. Raises UserError if one has started it."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(paths, "trainjob prune"))
+        except UserError as error:
+            if error.problem.code == "locked":
+                raise
+            # A full disk takes no lock, and this makes room on it.
+        now = status(paths)
+        if now.state in states.ACTIVE:
+            raise UserError(f"run {paths.id} is {now.state} by now", f"End it first: trainjob cancel {paths.id}")
+        remove_run(paths)
 
 
 def remove_run(paths: RunPaths) -> None:
@@ -115,8 +132,15 @@ def remove_run(paths: RunPaths) -> None:
 
 
 def forget_missing() -> list[str]:
-    """Remove the runs whose folders are gone from the index, and return their ids."""
-    missing = index.missing()
-    for run_id in missing:
+    """Remove the runs whose folders are gone from the index, and return their ids.
+
+    A run stays as long as a hidden folder of it does, because `leftovers` looks only where runs of the index are.
+    """
+    gone = [run_id for run_id in index.missing() if not _has_leftovers(index.folder_of(run_id))]
+    for run_id in gone:
         index.forget(run_id)
-    return missing
+    return gone
+
+
+def _has_leftovers(folder: Path | None) -> bool:
+    return folder is not None and any(folder.parent.glob(f".{folder.name}.*"))

@@ -23,7 +23,15 @@ from trainjob.render.request import Request
 
 
 def refuse_unless_ended(now: Snapshot) -> None:
-    """Raise UserError unless the run has ended early; for an array, unless one of its elements has."""
+    """Raise UserError unless the run has ended early; for an array, unless one of its elements has.
+
+    A copy of a run directory is refused: it names jobs, processes and partitions that only the original may use.
+    """
+    if now.submission is not None and now.submission.copy_of is not None:
+        raise UserError(
+            f"run {now.id} in {now.folder} is a copy of {now.submission.copy_of}",
+            f"Resume the original (trainjob resume {now.submission.copy_of}), or submit a new run",
+        )
     if any(element.state in states.RESUMABLE for element in now.elements):
         return
     if now.state in states.ACTIVE:
@@ -63,7 +71,7 @@ def resume(now: Snapshot) -> None:
     paths.stop.unlink(missing_ok=True)
     for folder in (paths.logs, paths.checkpoints):
         try:
-            folder.mkdir(exist_ok=True)  # somebody may have removed it
+            folder.mkdir(mode=0o755, exist_ok=True)  # somebody may have removed it
         except OSError as error:
             raise UserError(f"{folder} can't be created ({error.strerror})", "Remove what is in its place") from None
     hand_over(paths, submission)
@@ -79,6 +87,8 @@ def _resume_elements(whole: RunPaths, elements: Sequence[Snapshot]) -> None:
 def _next_attempt(now: Snapshot) -> Submission:
     """Return the submission that starts one more attempt of a run. Raises UserError for a run never submitted."""
     last = now.submission
+    if last is None and now.damage:
+        raise UserError(f"run {now.id} can't be resumed: {now.damage[0]}", "Submit a new run")
     if last is None:
         raise UserError(f"run {now.id} was started by hand", "run its job script again by hand")
     earlier = [*last.earlier, *([] if last.native is None else [last.native])]

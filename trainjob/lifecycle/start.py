@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,13 +23,15 @@ from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
+from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
 from trainjob.observe.status import Snapshot, statuses
+from trainjob.records import attempts
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
-from trainjob.render.rendered import Rendered
+from trainjob.render.rendered import File, Rendered
 
 _SAME_JOB_WITHIN_S = 60
 # A submission whose outcome nobody knows may be repeated by hand much later.
@@ -73,7 +76,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     digest = _digest(handover, project)
     if not again:
         _refuse_the_same(digest)
-    backend, paths = registry.get(handover.backend), _new_folder(handover)
+    backend, paths = registry.get(handover.backend), _new_place(handover)
     remote = handover.remote and dataclasses.replace(handover.remote, folder=f"{handover.remote.folder}/{paths.id}")
     submission = Submission(
         backend=handover.backend,
@@ -81,7 +84,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         native=None,
         argv=backend.argv(paths, handover.rendered.script, handover.after),
         script=handover.rendered.script,
-        submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        submitted_at=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
         attempt=1,
         digest=digest,
         project={
@@ -94,27 +97,38 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         after=tuple(one.id for one in handover.after),
     )
     try:
+        # In the index before it exists, so that what an interruption leaves is found; and never without its record.
         if handover.is_listed:
             index.add(paths)
+        try:
+            record = File(submission.to_json(paths), 0o644)
+            files = dataclasses.replace(
+                handover.rendered, files={**handover.rendered.files, paths.submission.name: record}
+            )
+            folder.create(paths.folder, files, handover.project, handover.selection, handover.share)
+        except folder.FolderError:
+            index.forget(paths.id)
+            raise
         hand_over(paths, submission)
     except (NotSubmittedError, index.IndexUnwritableError):
         # The run certainly never began: it must not be in the way of the next try.
         with contextlib.suppress(UserError, OSError):
             mirror.remove(paths)
+        # The index last: a folder that it does not name would never be found.
+        shutil.rmtree(paths.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             index.forget(paths.id)
-        shutil.rmtree(paths.folder, ignore_errors=True)
         raise
     return paths
 
 
-def _new_folder(handover: Handover) -> RunPaths:
+def _new_place(handover: Handover) -> RunPaths:
     runs_dir = handover.runs_dir.expanduser().resolve()
     target = runs_dir / index.new_id(handover.name)
     while os.path.lexists(target):
         target = runs_dir / index.new_id(handover.name)
     registry.get(handover.backend).refuse_folder(target)
-    return folder.create(target, handover.rendered, handover.project, handover.selection, handover.share)
+    return RunPaths(target)
 
 
 def _digest(handover: Handover, project: Mapping[str, str | None]) -> str:
@@ -134,8 +148,11 @@ def _refuse_the_same(digest: str) -> None:
             continue
         if _is_known_to_be_nowhere(paths, submission):
             continue
-        age = datetime.now(UTC) - datetime.fromisoformat(submission.submitted_at)
-        if age < timedelta(seconds=_SAME_JOB_WITHIN_S):
+        if attempts.state(paths) in states.RESUMABLE:
+            continue  # it ended early, and may be tried again
+        age = datetime.fromtimestamp(time.time(), UTC) - datetime.fromisoformat(submission.submitted_at)
+        # A clock that was set back says nothing about the time between them.
+        if timedelta() <= age < timedelta(seconds=_SAME_JOB_WITHIN_S):
             raise UserError(
                 f"the same job was submitted {age.seconds} s ago, as {paths.id}",
                 "give --again to run it a second time",
@@ -173,8 +190,12 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
         _record(paths, submission)
         if submission.remote is not None:
             _send(paths, submission.remote)
-        folder.refuse_foreign_content(*place_of(paths))
-        native = backend.start(paths, submission.script)
+        try:
+            folder.refuse_foreign_content(*place_of(paths))
+            native = backend.start(paths, submission.script)
+        except NotStartedError as error:
+            # A limit of open files or processes was reached after the run directory was made.
+            raise NotSubmittedError(f"{error.text}, so nothing was submitted", error.cure) from None
     except NotSubmittedError:
         if before is not None:
             with contextlib.suppress(OSError):

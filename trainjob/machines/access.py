@@ -18,9 +18,12 @@ from trainjob.machines.ssh.machine import SshMachine
 
 
 class ThisMachine:
-    """Fits Machine. Nothing is quoted, because no shell is in between."""
+    """Fits Machine. Nothing is quoted, because no shell is in between. `before` are words before every command."""
 
     name = "this machine"
+
+    def __init__(self, before: Sequence[str] = ()) -> None:
+        self._before = tuple(before)
 
     def run(
         self,
@@ -34,13 +37,12 @@ class ThisMachine:
     ) -> Completed:
         """Return the command's result."""
         working_folder = None if folder is None else Path(folder).expanduser()
-        return process.run(
-            arguments, timeout_s=timeout_s, folder=working_folder, check=check, stdin=stdin, stdout=stdout
-        )
+        words = [*self._before, *arguments]
+        return process.run(words, timeout_s=timeout_s, folder=working_folder, check=check, stdin=stdin, stdout=stdout)
 
     def interactive(self, arguments: Sequence[str], *, terminal: bool) -> list[str]:  # noqa: ARG002 - see Machine
         """Return the command as it is."""
-        return list(arguments)
+        return [*self._before, *arguments]
 
     def send(self, source: Path, target: str) -> None:
         """Copy a folder under another name first, then move it into place."""

@@ -30,7 +30,7 @@ _ROCM_SMI = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showus
 # An idle GPU of AMD's still shows this much memory in use.
 _IDLE_MIB = 512
 _PARTITION = re.compile(r"[Pp]artition:?\s+'?([\w.-]+)'?")
-_SINFO = ["sinfo", "--Node", "--noheader", "-O", "NodeHost:|,Gres:|,StateLong:|"]
+_SINFO = ["sinfo", "--Node", "--noheader", "-O", "NodeList:|,Gres:|,StateLong:|"]
 _JOB = re.compile(r"JobId=(\d+) .*?UserId=([^(\s]+)")
 # The allocation of a job on some of its nodes. GPUs that are only counted get the first indices.
 _HELD = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
@@ -207,7 +207,7 @@ def _allocated(name: str, partition: str | None, machine: Machine) -> list[Devic
         where = f"partition {partition}" if partition else "any partition"
         raise UserError(
             f"sinfo on {machine.name} lists no GPUs on the nodes of {where}, which cluster {name} says there are",
-            "check nodes.accelerator in the cluster file against: sinfo -N -O NodeHost,Gres",
+            "check nodes.accelerator in the cluster file against: sinfo -N -O NodeList,Gres",
         )
     return list(listed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import shlex
@@ -42,6 +43,10 @@ class CommandError(UserError):
         self.completed = completed
 
 
+class NotStartedError(CommandError):
+    """A system command that could not be started, so that it has done nothing."""
+
+
 class TimedOutError(CommandError):
     """A system command did not end in time; it may or may not have done its work."""
 
@@ -63,7 +68,11 @@ def run(
     """
     # Errors go to a file: a helper that outlives the command, like ssh's shared connection, would keep a pipe open.
     streams: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
-    with tempfile.TemporaryFile() as stderr:
+    try:
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise _not_started(arguments[0], None, error) from None
+    with stderr:
         try:
             ended = subprocess.run(
                 list(arguments),
@@ -103,13 +112,16 @@ def _shown(arguments: Sequence[str]) -> str:
     return shlex.join(f"{word.splitlines()[0]} …" if "\n" in word else word for word in words)
 
 
-def _not_started(program: str, folder: Path | None, error: OSError) -> CommandError:
+def _not_started(program: str, folder: Path | None, error: OSError) -> NotStartedError:
     if folder is not None and not folder.is_dir():
-        return CommandError(f"{program} can't be started in {folder}: that is not a folder", cure="create it")
+        return NotStartedError(f"{program} can't be started in {folder}: that is not a folder", cure="create it")
     if isinstance(error, FileNotFoundError):
-        return CommandError(f"{program} is not on PATH", cure="install it, or add its folder to PATH")
+        return NotStartedError(f"{program} is not on PATH", cure="install it, or add its folder to PATH")
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+        cure = "wait, or raise the limit (ulimit -a shows them)"
+        return NotStartedError(f"{program} can't be started: {error.strerror}", cure=cure)
     cure = "make it executable" if isinstance(error, PermissionError) else "call it in a shell to see whether it works"
-    return CommandError(f"{program} can't be started: {error.strerror}", cure=cure)
+    return NotStartedError(f"{program} can't be started: {error.strerror}", cure=cure)
 
 
 def show(

@@ -20,6 +20,7 @@ class Script(NamedTuple):
     pid: int
     started: int | None  # None: it had already ended
     host: str
+    folder: str = ""  # of its run; empty in records of earlier versions
 
 
 def start(machine: Machine, folder: str, script: str, attempt: int, search_path: str = "") -> Script:
@@ -38,21 +39,19 @@ def start(machine: Machine, folder: str, script: str, attempt: int, search_path:
             cure="does its shell print something of its own?",
         )
     pid, started, host = answer
-    return Script(int(pid), int(started) if started.isdecimal() else None, host)
+    return Script(int(pid), int(started) if started.isdecimal() else None, host, folder)
 
 
-def running(machine: Machine, started: Sequence[Script]) -> list[bool | None]:
-    """Return whether each script still runs, with one command; None for a script that was started on another host."""
-    lines = "".join(f"{script.pid} {script.started}\n" for script in started)
+def running(machine: Machine, started: Sequence[Script], signal: str = "") -> list[bool | None]:
+    """Return whether each script still runs, with one command; None for a script that was started on another host.
+
+    A process that runs for another folder is not the script. Those that run get `signal` (TERM, USR1), if any.
+    """
+    lines = "".join(f"{script.pid} {script.started} {script.folder}\n" for script in started)
     host, *answers = machine.run(
-        package.program_command(__file__, "running_scripts"), stdin=lines.encode()
+        package.program_command(__file__, "running_scripts", signal), stdin=os.fsencode(lines)
     ).text.split()
     return [answer == "alive" if script.host == host else None for script, answer in zip(started, answers, strict=True)]
-
-
-def send_signal(machine: Machine, script: Script, signal: str) -> None:
-    """Send a signal (TERM, USR1) to the job script; do nothing if it has just ended."""
-    machine.run(["kill", f"-{signal}", str(script.pid)], check=False)
 
 
 def of_run(machine: Machine, folder: str) -> list[int]:

@@ -8,6 +8,8 @@ if [ ! -O . ]; then
   printf 'run directory %s belongs to somebody else\n' "$folder" >&2
   exit 1
 fi
+# Where others may read the run, nobody but its owner writes in it, whatever the umask is.
+if [[ $(stat -c %a .) != *00 ]]; then umask 022; fi
 mkdir -p logs || exit 1
 printf -- '--- attempt %s · %s · %s · %s ---\n' "$attempt" "$script" "$(hostname)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
   >>logs/scheduler.out || exit 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import string
 import time
@@ -13,10 +14,13 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, user_data
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
+from trainjob.records.files import only_owner_writes
 
 _ALPHABET = string.ascii_lowercase + "234567"
 _NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.")
 _LONGEST_NAME = 40
+# How long a submission may take to copy its project into a run directory that the index names already.
+_FILLED_WITHIN_S = 600.0
 
 
 class IndexUnwritableError(UserError):
@@ -47,6 +51,7 @@ def name_of(run_id: str) -> str:
     return run_id.partition("-")[2]
 
 
+@only_owner_writes()
 def add(paths: RunPaths) -> None:
     """Add a run to the index. Raises IndexUnwritableError."""
     link = _link(paths.id)
@@ -56,6 +61,8 @@ def add(paths: RunPaths) -> None:
         staging.symlink_to(paths.folder)
         staging.replace(link)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            staging.unlink()
         raise IndexUnwritableError(
             f"the index of runs in {link.parent} can't be written ({error.strerror}), so run {paths.id} was not "
             "started",
@@ -143,9 +150,15 @@ def folders_of_runs() -> set[Path]:
 
 
 def missing() -> list[str]:
-    """Return the runs of the index whose folders are gone, or can't be read."""
-    present = {paths.id for paths in _existing_runs()}
-    return [run_id for run_id in ids() if run_id not in present]
+    """Return the runs of the index whose folders are gone, or can't be read; but none that may be being submitted."""
+    present, latest = {paths.id for paths in _existing_runs()}, time.time() - _FILLED_WITHIN_S
+    return [run_id for run_id in ids() if run_id not in present and _indexed_at(run_id) < latest]
+
+
+def folder_of(run_id: str) -> Path | None:
+    """Return the folder that the index has for a run, whether or not it is there; None if its entry can't be read."""
+    paths = _target(run_id)
+    return None if paths is None else paths.folder
 
 
 def find(run: str) -> RunPaths:

@@ -13,7 +13,7 @@ from trainjob.backends import registry
 from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
-from trainjob.records import attempts
+from trainjob.records import attempts, events
 from trainjob.records import submission as submissions
 from trainjob.records.files import DamagedError
 from trainjob.records.submission import Submission
@@ -22,6 +22,7 @@ Value = TypeVar("Value")
 
 _CANCELLED_WAITING = "cancelled while it waited to run"
 _CANCELLED_RUNNING = "its processes were killed when it was cancelled"
+_KILLED = "its job was told to end, and was killed before it could record its end"
 _LOST = "its processes are gone and recorded no end: they were killed, or the machine went down"
 
 
@@ -91,8 +92,12 @@ class Seen:
         """Return the state, and a note of what a reader could not guess, given the answer of its back end, if any."""
         if not self.is_open:
             return self._ended(answer)
+        if not self.paths.whole.folder.is_dir():
+            return states.LOST, f"its run directory {self.paths.whole.folder} is gone"
         if self.submission is None and self.damage:
             return (states.LOST if self.word is None else self.state), "its records are damaged"
+        if self.submission is not None and self.submission.copy_of is not None:
+            return states.LOST, f"this is a copy of {self.submission.copy_of}: what runs belongs to the original"
         if self.submission is None or self.is_by_hand:
             return self.state, "it was started by hand, so trainjob can't tell whether it still runs"
         if self.submission.native is None:
@@ -130,6 +135,8 @@ class Seen:
             return state, note
         if self.submission and self.submission.cancelled_at:
             return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else _CANCELLED_RUNNING
+        if events.was_told_to_end(self.paths, self.newest_attempt):
+            return states.CANCELLED, _KILLED
         if self.has_waited and self.submission and registry.has_scheduler(self.submission.backend):
             # A job that waits can end in no other way.
             return states.CANCELLED, "its job waited, and is no longer in the queue: it was cancelled there"

@@ -15,7 +15,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays
 from trainjob.observe.outlook import Outlook, outlook
 from trainjob.observe.seen import Seen, look, unless_damaged
-from trainjob.records import attempts, causes, events, failure
+from trainjob.records import attempts, causes, events, failure, outlived
 from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
 from trainjob.records import submission as submissions
@@ -27,6 +27,8 @@ from trainjob.records.submission import Settled, Submission
 _HERE_S = 0.2
 # A login node and a scheduler are shared with many.
 _SHARED_S = 3.0
+# Looks at the files of a run between two questions to its scheduler: 1, then 2, 4 and so on up to this many.
+_MOST_LOOKS = 10
 _DISK_FULL = "its disk was full, so it could not record its end"
 # Slurm's reason, in the note of a job that it starts later.
 _HELD_BACK = "(BeginTime)"
@@ -103,9 +105,16 @@ class Snapshot:
         return [*self.passed_over, *([lost] if count else [])]
 
 
+Asking = Callable[[Sequence[Seen]], dict[Path, Answer]]
+
+
 def status(paths: RunPaths) -> Snapshot:
     """Return a look at one run."""
-    now = statuses([paths])[0]
+    return _status(paths, _ask)
+
+
+def _status(paths: RunPaths, ask: Asking) -> Snapshot:
+    now = _statuses([paths], ask)[0]
     if now.elements or now.state not in _UNEXPLAINED or now.failure is not None:
         return now
     with contextlib.suppress(UserError):
@@ -119,8 +128,12 @@ def statuses(runs: Iterable[RunPaths]) -> list[Snapshot]:
 
     That of an array sums up those of its elements.
     """
+    return _statuses(runs, _ask)
+
+
+def _statuses(runs: Iterable[RunPaths], ask: Asking) -> list[Snapshot]:
     listed = [(paths, arrays.elements(paths)) for paths in runs]
-    each = iter(_snapshots([one for paths, elements in listed for one in elements or [paths]]))
+    each = iter(_snapshots([one for paths, elements in listed for one in elements or [paths]], ask))
     return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
 
 
@@ -139,13 +152,13 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
     )
 
 
-def _snapshots(runs: Sequence[RunPaths]) -> list[Snapshot]:
+def _snapshots(runs: Sequence[RunPaths], ask: Asking) -> list[Snapshot]:
     _adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
     stale = mirror.refresh(one.paths for one in seen if one.is_open)
     seen = [look(one.paths) if one.is_open else one for one in seen]
     unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
-    answers = _ask(unsure)
+    answers = ask(unsure)
     # They may have ended, or begun again, between the two looks: their files have the last word.
     mirror.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
     for one in unsure:
@@ -162,7 +175,9 @@ def _adopt_unknown(runs: Iterable[RunPaths]) -> None:
     owners = {str(one.folder): one for one in (run if run.submission.is_file() else run.whole for run in runs)}
     for owner in owners.values():
         submission = submissions.read(owner)
-        if submission is not None and submission.native is None and submission.backend in registry.BACK_ENDS:
+        if submission is None or submission.copy_of is not None:
+            continue
+        if submission.native is None and submission.backend in registry.BACK_ENDS:
             with contextlib.suppress(UserError):
                 registry.adopt(owner, submission)
 
@@ -177,6 +192,30 @@ def _ask(unsure: Sequence[Seen]) -> dict[Path, Answer]:
     return answers
 
 
+class _Sparing:
+    """Asks schedulers when the files of a run have changed, and otherwise less and less often.
+
+    In between it answers as they did last.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[Path, Answer] = {}
+        self._asked_as: list[tuple[Path, str | None, int]] = []
+        self._looks_left = 0
+        self._between = 1
+
+    def __call__(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:
+        """Return what is known about each run."""
+        as_now = [(one.paths.folder, one.word, one.attempt) for one in unsure]
+        has_scheduler = all(one.submission and registry.has_scheduler(one.submission.backend) for one in unsure)
+        self._looks_left -= 1
+        if as_now == self._asked_as and has_scheduler and self._looks_left > 0:
+            return self._answers
+        self._between = min(2 * self._between, _MOST_LOOKS) if as_now == self._asked_as else 1
+        self._answers, self._asked_as, self._looks_left = _ask(unsure), as_now, self._between
+        return self._answers
+
+
 def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     if answer is not None and seen.is_outdated_by(answer):
         seen = look(seen.paths)
@@ -189,6 +228,9 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         state, note = states.FAILED, _DISK_FULL
     is_unanswered = answer is not None and answer.liveness is Liveness.UNKNOWN
     identified = registry.identify(submission.backend, submission.native) if submission else {}
+    if state == states.COMPLETED and note is None:
+        ended = outlived.read(paths, seen.attempt)
+        note = None if ended is None else str(ended)
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}
     return Snapshot(
         id=paths.id,
@@ -232,12 +274,14 @@ def between_looks_s(paths: RunPaths) -> float:
 def poll(paths: RunPaths, until: Callable[[Snapshot], bool], wait: Callable[[], None]) -> Snapshot:
     """Return the first status that satisfies `until`, calling `wait` between two looks.
 
+    A scheduler is asked less and less often, up to every tenth look, while the files of the run do not change.
     A run that Slurm holds back after a requeue starts as soon as it can: its own job script can't see to that, because
     Slurm decides when to start it again once the script is gone.
     """
     hastened: set[int] = set()
+    ask = _Sparing()
     while True:
-        now = status(paths)
+        now = _status(paths, ask)
         if until(now):
             return now
         if now.state == states.REQUEUED and _HELD_BACK in (now.note or "") and now.attempt not in hastened:

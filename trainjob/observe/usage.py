@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from trainjob.backends import mirror
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.records import attempts, usage
 from trainjob.records import job as jobs
-from trainjob.records import usage
 from trainjob.records.usage import UsageRecord
 
 # With fewer ranks the median says nothing about what is usual.
@@ -57,7 +58,9 @@ def of_run(paths: RunPaths) -> list[RankUsage]:
     if not listed:
         raise UserError(
             f"run {paths.id} has recorded nothing of what its ranks use",
-            "it has not begun, or it was submitted by an earlier version of trainjob",
+            f"It ended before its ranks began, or its folder lacks logs/usage-*.jsonl: trainjob status {paths.id}"
+            if attempts.state(paths) in states.ENDED
+            else "It has not begun, or it was submitted by an earlier version of trainjob",
         )
     if len(listed) < _FEWEST_COMPARED:
         return listed

@@ -52,7 +52,9 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     facts = [
         *node_starts.facts(topology, job),
         *rows.facts(topology, of_task, job.workers),
-        rows.threads(topology, cluster.cpus_of_instances(per_host), {**cluster.env, **job.env}),
+        rows.threads(
+            topology, cluster.cpus_of_instances(per_host, topology.devices_per_instance), {**cluster.env, **job.env}
+        ),
         *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
         *checkpoints.facts(cluster, job, count),
         *slurm.facts(job),

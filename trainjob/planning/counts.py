@@ -15,6 +15,7 @@ from trainjob.records.job import HostGroup, Topology
 
 HOSTS_EXIST = "a job uses hosts that the cluster has"
 HOSTS_ALLOWED = "a job stays within the site's max_nodes"
+HOSTS_DEMANDED = "a job takes at least the site's min_nodes"
 EVEN_OVER_HOSTS = "instances divide evenly over hosts"
 ONE_DEVICE = "only a model on IPUs is split by ipus_per_replica"
 ONE_REPLICA = "on GPUs and CPUs every instance is one replica"
@@ -60,13 +61,19 @@ def not_too_many(counts: Topology) -> None:
 def hosts_fit(capacity: Capacity, hosts: int, instances: int) -> None:
     """Raise Broken if the job asks for more hosts than the cluster has, or than one job may have."""
     most_instances = () if capacity.slots is None else (capacity.slots * capacity.most_hosts,)
-    knobs = (Knob("hosts", hosts, (capacity.most_hosts,)), Knob("instances", instances, most_instances))
+    knobs = (
+        Knob("hosts", hosts, (capacity.most_hosts,), capacity.most_hosts),
+        Knob("instances", instances, most_instances),
+    )
     if hosts > capacity.hosts:
         word = capacity.host_word
         refuse(HOSTS_EXIST, f"{quantity(hosts, word)} asked for, the cluster has {capacity.hosts}", *knobs)
     if hosts > capacity.most_hosts:
         word = capacity.host_word
         refuse(HOSTS_ALLOWED, f"{quantity(hosts, word)} needed, max_nodes is {capacity.most_hosts}", *knobs)
+    if hosts < capacity.least_hosts:
+        values = f"{quantity(hosts, capacity.host_word)} asked for, min_nodes is {capacity.least_hosts}"
+        refuse(HOSTS_DEMANDED, values, *knobs)
 
 
 def instances_divide_over_hosts(capacity: Capacity, hosts: int, instances: int) -> None:
@@ -76,12 +83,15 @@ def instances_divide_over_hosts(capacity: Capacity, hosts: int, instances: int) 
             EVEN_OVER_HOSTS,
             f"{quantity(instances, 'instance')} over {quantity(hosts, capacity.host_word)}",
             Knob("instances", instances, (instances // hosts * hosts, -(-instances // hosts) * hosts)),
-            Knob("hosts", hosts),
+            Knob("hosts", hosts, most=capacity.most_hosts),
         )
 
 
 def count(capacity: Capacity, job: Job) -> Topology:
     """Return the numbers of hosts, instances and replicas of `job`. Raises Broken."""
+    if capacity.slots == 0:
+        values = f"a rank takes {capacity.cpus_per_slot} CPUs, and a {capacity.host_word} has fewer"
+        refuse(HOSTS_SUFFICE, values, otherwise="Take a smaller directives.cpus-per-task.")
     instances = job.instances
     if instances is None:
         instances = (job.hosts or capacity.default_hosts) * capacity.default_instances
@@ -90,7 +100,7 @@ def count(capacity: Capacity, job: Job) -> Topology:
     if hosts is None and capacity.spreads:
         hosts = next(hosts for hosts in range(capacity.most_hosts, 0, -1) if instances % hosts == 0)
     elif hosts is None:
-        hosts = 1 if capacity.slots is None else -(-instances // capacity.slots)
+        hosts = max(capacity.least_hosts, 1 if capacity.slots is None else -(-instances // capacity.slots))
     if job.hosts is None:
         _hosts_suffice(capacity, capacity.hosts, instances)
     hosts_fit(capacity, hosts, instances)
@@ -119,12 +129,14 @@ def _hosts_suffice(capacity: Capacity, hosts: int, instances: int) -> None:
         return
     is_this_machine = capacity.host_word == "machine" and capacity.device_word == "CPU"
     slots = quantity(capacity.slots, "instance" if is_this_machine else capacity.device_word)
+    if capacity.cpus_per_slot and (capacity.cpus_per_slot > 1 or capacity.device_word != "CPU"):
+        slots = f"{quantity(capacity.slots, 'rank')} of {quantity(capacity.cpus_per_slot, 'CPU')}"
     place = f"{quantity(hosts, capacity.host_word)} × {slots} = {hosts * capacity.slots}"
     refuse(
         HOSTS_SUFFICE,
         f"{quantity(instances, 'instance')} on {place}",
         Knob("instances", instances, (hosts * capacity.slots, capacity.most_hosts * capacity.slots)),
-        Knob("hosts", hosts, (-(-instances // capacity.slots),)),
+        Knob("hosts", hosts, (-(-instances // capacity.slots),), capacity.most_hosts),
     )
 
 
@@ -195,6 +207,12 @@ def count_groups(capacity: Capacity, job: Job) -> Topology:
         refuse(IN_PROPORTION, values, knob)
     if instances > most:
         refuse(HOSTS_SUFFICE, f"{quantity(instances, 'instance')}, and all nodes together have {most} slots", knob)
+    for group, on_one in zip(groups, slots, strict=True):
+        if (each := instances // fewest * on_one // unit) > group.cpus:
+            values = (
+                f"{quantity(each, 'instance')} on each node of {group.name}, which has {quantity(group.cpus, 'CPU')}"
+            )
+            refuse(HOSTS_SUFFICE, values, knob)
     placed = [
         HostGroup(group.name or "", group.count, instances // fewest * on_one // unit)
         for group, on_one in zip(groups, slots, strict=True)

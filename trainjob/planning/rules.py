@@ -44,11 +44,12 @@ class Refusal(UserError):  # noqa: N818 (the design calls it a refusal)
 
 @dataclass(frozen=True)
 class Knob:
-    """A job setting that may cure a broken rule: its present value, and values to try besides those nearby."""
+    """A job setting that may cure a broken rule: its present value, values to try besides those nearby, and a limit."""
 
     setting: str
     now: int
     hints: tuple[int, ...] = ()
+    most: int | None = None
 
 
 class Broken(Exception):  # noqa: N818 (a rule that is broken, not an error of ours)
@@ -100,6 +101,7 @@ def _offers(broken: Broken, job: Job, passes: Callable[[Job], bool]) -> Iterator
     """Yield the nearest values that pass, below and above the present one, of each setting that may be the cure."""
     for knob in broken.knobs:
         values = {*range(knob.now - NEARBY, knob.now + NEARBY + 1), *POWERS, *knob.hints}
+        values = {value for value in values if knob.most is None or value <= knob.most}
         below = sorted((value for value in values if 1 <= value < knob.now), reverse=True)
         above = sorted(value for value in values if value > max(0, knob.now))
         for side in (below, above):

@@ -14,6 +14,7 @@ from trainjob.planning.words import number
 
 TASK_EXISTS = "a task is a built-in one or module:attribute of your own"
 COMMAND_DECIDES = "a command of your own decides batch, data and engine itself"
+RUNTIME_RECORDS = "only a command's progress is read from what it prints: the runtime records a task's own"
 SAMPLES_ARE_KNOWN = "samples is for a data set of your own"
 
 # Beside the user's own command these settings would have no effect.
@@ -31,6 +32,10 @@ def task_facts(job: Job) -> TaskFacts | None:
                 otherwise="Leave it out, or put it after -- if the command has such an option.",
             )
         return None
+    if job.progress is not None:
+        refuse(
+            RUNTIME_RECORDS, f"progress is {job.progress}, and the job runs a task", otherwise="Leave --progress out."
+        )
     task = job.task if job.task is not None else DEFAULT_TASK
     facts_of_task = facts(task)
     if facts_of_task is None:

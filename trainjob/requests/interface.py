@@ -89,6 +89,9 @@ class Run:
 
     paths: RunPaths
 
+    def __repr__(self) -> str:
+        return f"<trainjob.Run {self.id}: {self.folder}>"
+
     @property
     def id(self) -> str:
         """The run's id, as `trainjob list` shows it."""

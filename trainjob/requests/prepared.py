@@ -53,8 +53,8 @@ class Prepared:
     @property
     def runs_dir(self) -> Path:
         """The folder of this cluster's run directories on this machine: its runs_dir, or the user's data folder."""
-        folder = None if self.named_cluster.cluster.ssh else self.named_cluster.cluster.runs_dir
-        return expanded(folder) if folder else index.home() / "runs"
+        cluster = self.named_cluster.cluster
+        return index.home() / "runs" if cluster.ssh else expanded(cluster.runs_folder)
 
     @property
     def machine(self) -> Machine:
@@ -71,12 +71,16 @@ class Prepared:
         from trainjob.machines import remote_files
         from trainjob.records.submission import Remote
 
-        folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_dir or "~/trainjob-runs")
+        folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_folder)
         return Remote(cluster.ssh.host, cluster.ssh.user, folder)
 
     def render(self) -> Rendered:
         """Return the files that would run."""
         return rendered(self.request)
+
+    def refuse_conflicts(self) -> None:
+        """Raise UserError for settings that a job script can't have together; `render` refuses the same."""
+        KINDS[self.request.cluster.kind].job_page().context(self.request)
 
     def explained(self) -> str:
         """Return the job script with notes about origins and reasons."""

@@ -12,10 +12,10 @@ from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.base import refuse_missing_facts
-from trainjob.contract import secrets
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.quoting import QuotingError
+from trainjob.contract.secret_names import is_secret_variable
 from trainjob.kinds import table
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle import start
@@ -109,12 +109,14 @@ def submit(
 
 def refuse_secrets(prepared: Prepared) -> None:
     """Raise UserError for a variable whose name looks like a secret's: the script would contain its value."""
-    named = [name for name in prepared.request.job.env if secrets.is_secret_name(name)]
-    if named:
+    job, cluster = prepared.request.job.env, prepared.request.cluster.env
+    named = next(filter(is_secret_variable, (*job, *cluster)), None)
+    if named is not None:
+        of_file = f"env.{named} in the file of cluster {prepared.request.plan.cluster}"
+        where = f"--env {named}" if named in job else of_file
         raise UserError(
-            f"--env {named[0]}: the name looks like a secret's, and its value would be in the job script and in "
-            "job.json",
-            f"write {named[0]}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
+            f"{where}: the name looks like a secret's, and its value would be in the job script and in job.json",
+            f"write {named}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
             "--allow-secret-env if it is no secret",
             "secret-env",
         )

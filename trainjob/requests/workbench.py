@@ -26,6 +26,7 @@ from trainjob.observe import index
 from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, poll
 from trainjob.planning.words import quantity
+from trainjob.records.files import only_owner_writes
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
@@ -140,7 +141,8 @@ def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbe
     home = (expanded(runs_dir) if runs_dir else index.home()) / "experiments"
     folder = home.resolve() / index.new_id("experiment")
     try:
-        folder.mkdir(parents=True)
+        with only_owner_writes():
+            folder.mkdir(parents=True)
     except OSError as error:
         raise UserError(
             f"{folder} can't be created ({error.strerror})", "set XDG_DATA_HOME to a writable folder"

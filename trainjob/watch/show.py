@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from trainjob.contract.errors import UserError
 from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
 
@@ -96,7 +98,7 @@ def warning(line: str) -> None:
 
 def time_left(now: Snapshot) -> str:
     """Return how long a run still takes, as in "2 min 5 s left"; empty if that is unknown, or it is at its end."""
-    if now.outlook is None or now.update is None or now.update >= (now.total_updates or 0):
+    if now.outlook is None or now.update is None or now.update >= (now.total_updates or 0) or now.outlook.left_s < 1:
         return ""
     return f"{seconds(now.outlook.left_s)} left"
 
@@ -114,8 +116,14 @@ def write_lines(lines: Iterable[bytes]) -> None:
         sys.stdout.flush()
 
 
+class OutputLostError(UserError):
+    """What is printed can't be written where standard output goes."""
+
+    code = "output"
+
+
 class Visible:
-    """A text stream that shows control characters. Its `buffer` is the raw one: a script's bytes, one rank's log."""
+    """Standard output or error, showing control characters. Its `buffer` is the raw one: a script's bytes, a log."""
 
     # A stream that can't encode a character escapes it, so none must be left out.
     encoding = "utf-8"
@@ -124,9 +132,23 @@ class Visible:
         self.raw = stream
 
     def write(self, text: str) -> int:
-        """Write `text`, with its control characters visible."""
-        self.raw.write(visible(text))
+        """Write `text`, with its control characters visible. Raises OutputLostError."""
+        self._on_its_way(lambda: self.raw.write(visible(text)))
         return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was written. Raises OutputLostError."""
+        self._on_its_way(self.raw.flush)
+
+    def _on_its_way(self, pass_on: Callable[[], object]) -> None:
+        try:
+            pass_on()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self.raw is not sys.__stderr__:  # of which nobody could be told
+                cure = "print elsewhere, or make room there"
+                raise OutputLostError(f"standard output can't be written: {error.strerror}", cure) from None
 
     def __getattr__(self, name: str) -> Any:
         """Return what the stream itself has."""
@@ -135,8 +157,17 @@ class Visible:
 
 @contextmanager
 def protected() -> Iterator[None]:
-    """Make control characters visible in everything that is printed inside."""
-    streams = sys.stdout, sys.stderr
+    """Make control characters visible in everything that is printed inside.
+
+    Where the caller has closed the output (`>&-`), its text goes where errors go, so that a run that starts is named.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # else the next file that is opened would be taken for the output
+    nowhere = open(os.devnull, "w") if sys.stderr is None else sys.stderr  # noqa: SIM115 - until the process ends
+    streams = nowhere if sys.stdout is None else sys.stdout, nowhere
     for stream in streams:
         with contextlib.suppress(AttributeError):  # replaced by a test or a program that imports us
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from trainjob.backends.base import Answer, Liveness
+from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.backends.slurm import queue
 from trainjob.backends.slurm.queue import Job
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths, user_data
-from trainjob.machines.access import machine_at
+from trainjob.machines.access import ThisMachine, machine_at
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands
 from trainjob.records import job as job_records
+from trainjob.records import submission as submissions
 from trainjob.records.files import write_atomically
 from trainjob.records.submission import ELEMENT, Native
 
@@ -42,6 +44,7 @@ class JobOfRun(NamedTuple):
     user: str | None
     after: tuple[str, ...]
     query_timeout_s: float
+    slurm_conf: str | None  # what SLURM_CONF was, "" for unset; None: not known, or known to the host alone
 
     @classmethod
     def of(cls, native: Native) -> JobOfRun:
@@ -50,7 +53,13 @@ class JobOfRun(NamedTuple):
         job_id = str(native["job_id"]) if element is None else f"{native['job_id']}_{element}"
         folder = native["folder"] if element is None else f"{native['folder']}/{ELEMENTS}/{element}"
         timeout_s = float(native.get("query_timeout_s", QUERY_S))
-        return cls(job_id, folder, native["host"], native["user"], tuple(native.get("after", ())), timeout_s)
+        where, after = (native["host"], native["user"]), tuple(native.get("after", ()))
+        return cls(job_id, folder, *where, after, timeout_s, native.get("slurm_conf"))
+
+    @property
+    def machine(self) -> Machine:
+        """The machine whose Slurm has the job. Of several Slurms on this machine, SLURM_CONF names the one in use."""
+        return _machine_at(self.host, self.user, self.slurm_conf)
 
     @property
     def array_id(self) -> str:
@@ -64,6 +73,19 @@ class JobOfRun(NamedTuple):
         return jobs if is_newer or any(not one.has_ended for one in jobs) else []
 
 
+def _machine_at(host: str | None, user: str | None, slurm_conf: str | None) -> Machine:
+    if host is not None or slurm_conf is None or slurm_conf == os.environ.get("SLURM_CONF", ""):
+        return machine_at(host, user)
+    return ThisMachine(["env", f"SLURM_CONF={slurm_conf}"] if slurm_conf else ["env", "-u", "SLURM_CONF"])
+
+
+def slurm_of(paths: RunPaths) -> tuple[Machine, str]:
+    """Return the machine whose Slurm has the run's job, or is to get it, and the run directory there."""
+    submission, (machine, folder) = submissions.read(paths), place_of(paths)
+    native = submission.native if submission else None
+    return machine if native is None else JobOfRun.of(native).machine, folder
+
+
 def query_timeout_s(paths: RunPaths) -> float:
     """Return how long one question about a run may take, as its cluster file says."""
     with contextlib.suppress(UserError, OSError, TypeError, ValueError):
@@ -74,15 +96,17 @@ def query_timeout_s(paths: RunPaths) -> float:
 def ask(natives: Sequence[Native]) -> list[Answer]:
     """Return what Slurm says of each job: squeue once for each machine, all machines side by side."""
     jobs = [JobOfRun.of(native) for native in natives]
-    places = list(dict.fromkeys((job.host, job.user) for job in jobs))
+    places = list(dict.fromkeys((job.host, job.user, job.slurm_conf) for job in jobs))
     with ThreadPoolExecutor(max_workers=8) as pool:
-        grouped = ([job for job in jobs if (job.host, job.user) == place] for place in places)
+        grouped = ([job for job in jobs if (job.host, job.user, job.slurm_conf) == place] for place in places)
         answers = dict(pair for pairs in pool.map(_ask_one_place, places, grouped) for pair in pairs)
     return [answers[job] for job in jobs]
 
 
-def _ask_one_place(place: tuple[str | None, str | None], jobs: Sequence[JobOfRun]) -> Iterable[tuple[JobOfRun, Answer]]:
-    machine, timeout_s = machine_at(*place), max(job.query_timeout_s for job in jobs)
+def _ask_one_place(
+    place: tuple[str | None, str | None, str | None], jobs: Sequence[JobOfRun]
+) -> Iterable[tuple[JobOfRun, Answer]]:
+    machine, timeout_s = jobs[0].machine, max(job.query_timeout_s for job in jobs)
     kept = user_data() / "trainjob" / "squeue" / hashlib.sha256(repr(place).encode()).hexdigest()[:16]
     try:
         text = queue.listing(machine, timeout_s)
@@ -100,7 +124,31 @@ def _ask_one_place(place: tuple[str | None, str | None], jobs: Sequence[JobOfRun
             in_accounting = pool.submit(queue.accounted_states, machine, missing, timeout_s)
             of_controller = pool.submit(second_answers, machine, missing, timeout_s)
             accounted, second = in_accounting.result(), of_controller.result()
+        _confirm_end(machine, timeout_s, [job for job in jobs if job.id in second], second)
     return [(job, _answer(job, job.among(by_folder), accounted.get(job.id), second.get(job.id, ()))) for job in jobs]
+
+
+def _confirm_end(
+    machine: Machine, timeout_s: float, missing: Sequence[JobOfRun], second: dict[str, SecondAnswer]
+) -> None:
+    """Put into `second` the jobs that continue a run whose own job has ended: only the controller knows of them.
+
+    squeue lists them by their folder. An answer of squeue's may be empty or cut, though, and what it does not list is
+    the end of a run only where the controller has no other job of that run either.
+    """
+    ended = [job for job in missing if _has_ended(second[job.id])]
+    if not ended:
+        return
+    try:
+        by_folder = _by_folder(shown_jobs(machine, timeout_s))
+    except UserError as error:
+        second.update(dict.fromkeys((job.id for job in ended), error))
+        return
+    second.update({job.id: found for job in ended if (found := job.among(by_folder))})
+
+
+def _has_ended(answer: SecondAnswer) -> bool:
+    return not isinstance(answer, UserError) and all(job.has_ended for job in answer)
 
 
 def _by_folder(jobs: Iterable[Job]) -> dict[str, list[Job]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Sequence, Set
@@ -9,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.backends import mirror
-from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.containers import remove_partitions
 from trainjob.backends.slurm import asking, queue
-from trainjob.backends.slurm.asking import JobOfRun
+from trainjob.backends.slurm.asking import JobOfRun, slurm_of
 from trainjob.backends.slurm.queue import Job
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
-from trainjob.machines.access import machine_at
 from trainjob.machines.machine import Machine
 from trainjob.machines.process import CommandError
 from trainjob.machines.slurm import commands
@@ -26,7 +26,7 @@ from trainjob.machines.ssh.failures import SshError
 from trainjob.records import attempts, usage
 from trainjob.records import job as job_records
 from trainjob.records import submission as submissions
-from trainjob.records.submission import Native, Submission
+from trainjob.records.submission import SAID, Native, Submission
 
 HAS_SCHEDULER = True
 # Seconds between two tries of sbatch, and of scancel, while the controller does not answer.
@@ -37,6 +37,8 @@ SBATCH_S = 60.0
 POLL_S = 1.0
 # How long Slurm may take beyond the grace time to end a job: TERM, KillWait, KILL, epilogue.
 END_S = 90.0
+_AFTER = "--dependency=afterok:"
+_DEPENDENCY = re.compile(re.escape(_AFTER) + "[0-9_:]+")
 # What scancel says of a job that has ended.
 _OVER = re.compile(r"Invalid job id|already completing or completed", re.IGNORECASE)
 
@@ -55,7 +57,7 @@ def refuse_folder(folder: Path) -> None:
 
 def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
     """Return the command that submits a job under the run's name."""
-    options = [f"--dependency=afterok:{':'.join(map(_newest_job, after))}"] if after else []
+    options = [f"{_AFTER}{':'.join(map(_newest_job, after))}"] if after else []
     return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
 
 
@@ -116,8 +118,8 @@ class Order:
         new = [job for job in ours if job.array_id not in self.earlier and (self.is_first or not job.has_ended)]
         return max((job.array_id for job in new), key=int, default=None)
 
-    def submitted(self) -> str:
-        """Return the id of the job, a new one or that of an earlier try.
+    def submitted(self) -> tuple[str, str]:
+        """Return the id of the job, a new one or that of an earlier try, and what the site says of a new one.
 
         Raises NotSubmittedError when it is certain that nothing was submitted, UnknownOutcomeError when it is not.
         """
@@ -128,7 +130,7 @@ class Order:
             try:
                 job_id = self.job_of_an_earlier_try(asks_twice=lost is not None)
                 if job_id is not None:
-                    return job_id
+                    return job_id, ""
                 if lost is None:
                     return self._call_sbatch()
             except (SlurmRefusedError, SlurmMissingError) as error:
@@ -153,10 +155,10 @@ class Order:
         tries = f"It was tried {len(SUBMIT_DELAYS_S) + 1} times, and nothing was submitted"
         raise NotSubmittedError(f"{problem}. {tries}", "Submit it again later")
 
-    def _call_sbatch(self) -> str:
+    def _call_sbatch(self) -> tuple[str, str]:
         name = self.machine.name
         try:
-            output = commands.call(self.machine, self.argv, folder=self.folder, timeout_s=SBATCH_S).text
+            ended = commands.call(self.machine, self.argv, folder=self.folder, timeout_s=SBATCH_S)
         except SlurmRefusedError as error:
             job_id = queue.submitted_id(error.output)
             if job_id is not None:
@@ -166,11 +168,11 @@ class Order:
         except CommandError as error:
             # It was killed, and nobody knows when.
             raise ControllerDownError(str(error), is_lost=True) from None
-        job_id = queue.submitted_id(output)
+        job_id = queue.submitted_id(ended.text)
         if job_id is None:
-            message = f"sbatch on {name} should print a job id, but printed {output.strip()!r}"
+            message = f"sbatch on {name} should print a job id, but printed {ended.text.strip()!r}"
             raise ControllerDownError(message, is_lost=True)
-        return job_id
+        return job_id, ended.stderr.strip()
 
 
 class _StillRunsError(NotSubmittedError):
@@ -188,10 +190,13 @@ def start(paths: RunPaths, script: str) -> Native:
     certain that nothing was submitted, UserError when that is not certain.
     """
     submission = submissions.read(paths)
-    words = argv(paths, script) if submission is None or not submission.argv else submission.argv
+    *words, script = argv(paths, script)
+    # What was recorded tells for which jobs it waits; anything else in it would be executed unseen.
+    words += [] if submission is None else [word for word in submission.argv if _DEPENDENCY.fullmatch(word)]
     is_first = submission is None or submission.attempt == 1
-    order = Order(paths, *place_of(paths), words, _earlier(submission), is_first)
-    return _native(paths, order.submitted())
+    order = Order(paths, *slurm_of(paths), [*words, script], _earlier(submission), is_first)
+    job_id, said = order.submitted()
+    return {**_native(paths, job_id), **({SAID: said} if said else {})}
 
 
 def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:
@@ -201,8 +206,8 @@ def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, N
     *sbatch, script = argv(paths, script)
     earlier = {job_id for one in folders for job_id in _earlier(submissions.read(one))}
     words = [*sbatch, f"--array={elements.text}", script]
-    order = Order(paths, *place_of(paths), words, earlier, is_first=False, elements=frozenset(numbers))
-    job_id = order.submitted()
+    order = Order(paths, *slurm_of(paths), words, earlier, is_first=False, elements=frozenset(numbers))
+    job_id, _ = order.submitted()
     return {number: _native(one, f"{job_id}_{number}") for number, one in zip(numbers, folders, strict=True)}
 
 
@@ -212,7 +217,7 @@ def look_for(paths: RunPaths) -> Native | None:
     Raises UserError if Slurm can't be asked.
     """
     submission, number = submissions.read(paths), paths.element
-    machine, folder = place_of(paths)
+    machine, folder = slurm_of(paths)
     whole = folder if number is None else folder.removesuffix(f"/{ELEMENTS}/{number}")
     elements = frozenset[int]() if number is None else frozenset([number])
     is_first = submission is None or submission.attempt == 1
@@ -228,8 +233,10 @@ def _native(paths: RunPaths, job_id: str) -> Native:
     remote = submission.remote if submission else None
     where = {"host": remote.host, "user": remote.user} if remote else {"host": None, "user": None}
     after = {"after": list(submission.after)} if submission and submission.after else {}
-    folder = place_of(paths)[1]
-    return {"job_id": job_id, "folder": folder, **where, **after, "query_timeout_s": asking.query_timeout_s(paths)}
+    # Of Slurms side by side on this machine, the one that was asked. Elsewhere, what users' shells set decides.
+    conf = {} if remote else {"slurm_conf": os.environ.get("SLURM_CONF", "")}
+    asked = {"query_timeout_s": asking.query_timeout_s(paths)}
+    return {"job_id": job_id, "folder": slurm_of(paths)[1], **where, **after, **conf, **asked}
 
 
 def _earlier(submission: Submission | None) -> set[str]:
@@ -265,7 +272,7 @@ def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks."""
     job = JobOfRun.of(native)
     words = ["scancel", "--batch", "--signal=USR1", job.id]
-    commands.call(machine_at(job.host, job.user), words, timeout_s=job.query_timeout_s)
+    commands.call(job.machine, words, timeout_s=job.query_timeout_s)
 
 
 def start_soon(native: Native) -> None:
@@ -273,7 +280,7 @@ def start_soon(native: Native) -> None:
     job = JobOfRun.of(native)
     # Its nodes would take the credential of a job that starts within the second of its requeue for the revoked one.
     update = ["scontrol", "update", f"JobId={job.id}", "StartTime=now+5"]
-    commands.call(machine_at(job.host, job.user), update, timeout_s=job.query_timeout_s)
+    commands.call(job.machine, update, timeout_s=job.query_timeout_s)
 
 
 def clean_up(paths: RunPaths) -> None:
@@ -289,27 +296,29 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 
     Raises UserError when Slurm can't be asked, or takes longer than `grace_s` and a minute and a half.
     """
-    machine, folder = place_of(paths)
+    machine, folder = slurm_of(paths)
     timeout_s = asking.query_timeout_s(paths)
     # Of the newest submission, and of the job that began last.
     named = {attempts.job_id(paths) or "", "" if native is None else JobOfRun.of(native).id}
     recorded = {job_id for job_id in named if re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id)}
-    cancelled = set(recorded)
     for job_id in sorted(recorded):
         # The name beside the number: a Slurm that was reinstalled counts from 1 again. With a name, though, scancel
         # would end all elements of an array that wait, where one is meant.
         name = [] if "_" in job_id else [f"--name={paths.whole.id}"]
         _scancel(machine, [*name, job_id], timeout_s)
+    cancelled = set[str]()
     deadline = time.monotonic() + grace_s + END_S
-    while left := _unfinished(paths, recorded, cancelled, timeout_s):
-        # The array's own number means all its elements.
-        new = {job.array_id if job.folder == folder else job.name for job in left} - cancelled
-        if new:
+    while left := _unfinished(paths, recorded, timeout_s):
+        # The array's own number means all its elements. A site may have renamed the job: what still runs in the run's
+        # folder is told once more, without a name.
+        told = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}
+        if new := told - cancelled:
             _scancel(machine, sorted(new), timeout_s)
             cancelled |= new
         if time.monotonic() > deadline:
+            every = ", ".join(sorted(recorded | cancelled))
             raise UserError(
-                f"run {paths.id}: Slurm was told to cancel {', '.join(sorted(cancelled))} and has not ended them yet",
+                f"run {paths.id}: Slurm was told to cancel {every} and has not ended them yet",
                 f"Look again later: trainjob status {paths.id}",
             )
         time.sleep(POLL_S)
@@ -332,9 +341,9 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
         return
 
 
-def _unfinished(paths: RunPaths, recorded: Set[str], cancelled: Set[str], timeout_s: float) -> list[Job]:
+def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[Job]:
     """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller."""
-    machine, folder = place_of(paths)
+    machine, folder = slurm_of(paths)
     unanswered: UserError | None = None
     try:
         jobs = queue.jobs(machine, timeout_s)
@@ -346,8 +355,7 @@ def _unfinished(paths: RunPaths, recorded: Set[str], cancelled: Set[str], timeou
     second = asking.second_answers(machine, sorted(recorded), timeout_s)
     silent = [answer for answer in second.values() if isinstance(answer, UserError)]
     if silent or not recorded:
-        named = ", ".join(sorted(cancelled))
-        told = f"Slurm was told to cancel {named}" if named else "no job of it is recorded"
+        told = f"Slurm was told to cancel {', '.join(sorted(recorded))}" if recorded else "no job of it is recorded"
         raise UserError(
             f"run {paths.id}: {told}, and whether it has ended can't be seen: {unanswered or silent[0]}",
             f"Look again later: trainjob status {paths.id}",

@@ -52,15 +52,31 @@ _WAITS_FOR = {
     "Reservation": "for a reservation to begin",
     "PartitionDown": "for its partition, which is down",
     "PartitionInactive": "for its partition, which takes no jobs now",
-    "PartitionNodeLimit": "forever: it asks for more nodes than its partition allows",
+    "PartitionNodeLimit": "forever: it asks for more or fewer nodes than its partition allows (MaxNodes, MinNodes)",
     "PartitionTimeLimit": "forever: it asks for more time than its partition allows",
-    "AssocGrpGRES": "until your group uses fewer accelerators",
-    "QOSMaxGRESPerUser": "until you use fewer accelerators",
-    "QOSMaxJobsPerUserLimit": "until fewer of your jobs run",
+    "QOSJobLimit": "until fewer jobs of its QOS run",
+    "QOSNotAllowed": "forever: you may not use its QOS, or its partition does not allow it",
+    "QOSTimeLimit": "forever: it asks for more time than its QOS allows",
+    "QOSUsageThreshold": "until its QOS has been used less",
     "JobArrayTaskLimit": "for earlier elements of its array",
     "Licenses": "for licences",
     "BadConstraints": "forever: no node has what it asks for",
     "launch failed requeued held": "and is held, because its nodes could not start it (scontrol show job)",
+}
+# A limit of a QOS or an association (your account, or you in it), as slurm's job_reason_str writes it.
+_LIMIT = re.compile(r"(QOS|Assoc|)(Grp|Max|Min)([A-Za-z]+?)(PerUser|PerAccount|PerJob|PerNode|)(Limit|NotSatisfied|)")
+_LIMITED = {
+    **dict.fromkeys(("Cpu", "CPU"), "CPUs"),
+    **dict.fromkeys(("GRES", "Gres"), "accelerators"),
+    **dict.fromkeys(("Mem", "Memory"), "memory"),
+    **dict.fromkeys(("Wall", "WallDuration"), "time"),
+    **dict.fromkeys(("SubmitJob", "SubmitJobs"), "submitted jobs"),
+    "Node": "nodes",
+    "Jobs": "running jobs",
+    "CPUMinutes": "CPU minutes",
+    "CPURunMinutes": "CPU minutes of running jobs",
+    "GRESMinutes": "accelerator minutes",
+    "GRESRunMinutes": "accelerator minutes of running jobs",
 }
 _NEVER = ("N/A", "NONE", "")
 _FIELD = re.compile(r"(\w+)=(\S*)")
@@ -224,7 +240,7 @@ def ended(state: str) -> Answer:
 def waits(job: Job, after: Sequence[str] = ()) -> str:
     """Return why a job waits and when it may start, in plain words."""
     reason = job.reason.split(",")[0].strip("()")
-    words = _WAITS_FOR.get(reason)
+    words = _WAITS_FOR.get(reason) or _below_limit(reason)
     named = f"run{'s' if len(after) > 1 else ''} {', '.join(after)}"
     if after and reason == "Dependency":
         words = f"for {named} to be COMPLETED"
@@ -232,6 +248,22 @@ def waits(job: Job, after: Sequence[str] = ()) -> str:
         words = f"forever, because {named} did not become COMPLETED: cancel it"
     text = f"waits {words} ({reason})" if words else f"waits: {reason}"
     return text if job.start in _NEVER else f"{text}; may start at {job.start.replace('T', ' ')}"
+
+
+def _below_limit(reason: str) -> str | None:
+    """Return what a job waits for that a limit of its QOS or association holds back; None for any other reason."""
+    limit = _LIMIT.fullmatch(reason)
+    if limit is None or limit[3] not in _LIMITED:
+        return None
+    whose, bound, what, per = limit[1], limit[2], _LIMITED[limit[3]], limit[4]
+    owner = {"QOS": "its QOS", "Assoc": "your account"}.get(whose, "its QOS or account")
+    amount = f"{'less' if what in ('memory', 'time') else 'fewer'} {what}"
+    if bound == "Min":
+        return f"forever: {owner} demands more {what} of a job"
+    if per in ("PerJob", "PerNode") or limit[3] == "WallDuration":
+        return f"forever: {owner} allows a job {amount}{' of a node' if per == 'PerNode' else ''}"
+    who = "you" if bound == "Max" and per != "PerAccount" else "its users" if whose == "QOS" else "your account's users"
+    return f"until {who} {'have' if 'jobs' in what else 'use'} {amount} ({owner} limits them)"
 
 
 def accounted_states(machine: Machine, job_ids: Sequence[str], timeout_s: float) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import command, json_option, run_argument
+from trainjob.cli.command import FiniteRange, command, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -67,16 +67,19 @@ def _of(most: int | None, limit: int | None) -> str:
 @command("trainjob stacks last", "trainjob stacks k3xq --rank 3")
 @run_argument
 @click.option("--rank", type=int, help="Only this rank.")
-@click.option("--limit-s", type=click.FloatRange(min=1), default=75.0, help="Seconds to wait for answers.")
+@click.option("--limit-s", type=FiniteRange(min=1), default=75.0, help="Seconds to wait for answers.")
 @json_option
 def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
     """Show where the Python code of every rank is right now, in all its threads and processes.
 
+    Ranks whose main threads are at the same place form a group. The smallest group, which may hold the others up, comes
+    first.
     Works for tasks and for commands of your own, on every kind of cluster. The ranks are not disturbed. For a run that
     has ended, the stacks that were kept last are shown: for one that hung, those at that time.
     """
     from trainjob.observe import arrays, index
     from trainjob.observe.stacks import of_run
+    from trainjob.records.stacks import groups
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "stacks")
@@ -87,6 +90,8 @@ def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
     else:
         if not answers.are_current:
             click.echo(f"{paths.id} does not run: these stacks are {show.seconds(time.time() - shown[0].time)} old")
+        for place in groups(shown) if len(shown) > 1 else ():
+            click.echo(show.visible(str(place)))
         for one in shown:
             click.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
             for process in one.processes:

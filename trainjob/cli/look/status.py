@@ -37,7 +37,7 @@ def list_command(
 
     if state is not None and state.upper() not in ALL:
         raise click.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
-    earliest = None if since is None else time_of(since, datetime.now(UTC))
+    earliest = None if since is None else time_of(since, datetime.fromtimestamp(time.time(), UTC))
     notify.start_if_needed()
     chosen = listed(Choice(state.upper() if state else None, cluster, name, earliest, limit))
     for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
@@ -91,7 +91,8 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield "scheduler", " · ".join(f"{key.replace('_', ' ')} {value}" for key, value in now.scheduler.items())
     yield "attempt", str(now.attempt)
     if now.update is not None:
-        yield "progress", f"epoch {now.epoch}, update {now.update} of {now.total_updates or 'unknown'}"
+        epoch = "" if now.epoch is None else f"epoch {now.epoch}, "
+        yield "progress", f"{epoch}update {now.update} of {now.total_updates or 'unknown'}"
     if now.heartbeat is not None:
         yield "last sign of life", f"{show.seconds(max(0.0, time.time() - now.heartbeat))} ago"
     if now.outlook is not None:
@@ -99,7 +100,7 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     for excluded in now.excluded_nodes:
         yield "excluded node", f"{excluded['node']}, since attempt {excluded['attempt']}: {excluded['why']}"
     if now.at_risk:
-        yield "disk", now.at_risk
+        yield "trouble", now.at_risk
     for line in now.checkpoint_lines:
         yield "checkpoints", line
     for line in now.damage:
@@ -112,7 +113,8 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
 def outlook_rows(outlook: Outlook) -> Iterator[tuple[str, str]]:
     """Yield when a run should end, and whether its time limit comes first."""
     basis = "as predicted" if outlook.basis == "its prediction" else "at its current pace"
-    yield "expected end", f"in {show.seconds(outlook.left_s)} ({basis})"
+    when = f"in {show.seconds(outlook.left_s)}" if outlook.left_s >= 1 else "any moment"
+    yield "expected end", f"{when} ({basis})"
     if outlook.more_attempts and outlook.limit_left_s is not None:
         more = "another attempt" if outlook.more_attempts == 1 else f"{outlook.more_attempts} more attempts"
         limit = show.seconds(outlook.limit_left_s)

@@ -7,7 +7,7 @@ import sys
 import click
 
 from trainjob.cli import complete
-from trainjob.cli.command import command
+from trainjob.cli.command import FiniteRange, command
 
 
 @command("trainjob watch last", "trainjob watch --web")
@@ -18,7 +18,7 @@ from trainjob.cli.command import command
     help="Begin with this run: an id, a unique prefix, or last.",
     shell_complete=complete.runs,
 )
-@click.option("--every-s", type=click.FloatRange(min=0.5), default=3.0, help="Seconds between two looks.")
+@click.option("--every-s", type=FiniteRange(min=0.5), default=3.0, help="Seconds between two looks.")
 @click.option("--web", is_flag=True, help="Serve the same as a read-only page on this machine.")
 def watch(run: str | None, every_s: float, web: bool) -> None:
     """Show the newest runs on all clusters, or one run, until you leave; keys cancel, resume and open logs."""

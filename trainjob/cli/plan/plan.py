@@ -39,6 +39,7 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
     from trainjob.requests.prepared import prepare
 
     prepared = prepare(flags)
+    prepared.refuse_conflicts()
     request, planned = prepared.request, prepared.request.plan
     held = _memory(prepared) if memory else []
     predicted = _predicted(prepared, may_train=predict)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import Group, json_option
+from trainjob.cli.command import FiniteRange, Group, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import settings
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
@@ -215,7 +215,7 @@ def bucket_sizes(text: str) -> list[float]:
     help="Samples/s that one instance can train on; the verdict then says whether loading keeps up.",
 )
 @click.option("--measure-training-rate", is_flag=True, help="Measure it: train one instance on samples in memory.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Length of each measurement in seconds.")
+@click.option("--seconds", type=FiniteRange(min=0.1), default=2.0, help="Length of each measurement in seconds.")
 @_plot_option
 @_output_option
 @json_option
@@ -277,7 +277,7 @@ def _pod_line(row: PodLoading) -> tuple[str, ...]:
 @_ONE_STEP
 @click.option("--variation", multiple=True, help=f"One of {', '.join(_VARIATIONS)}. May be repeated. Default: all.")
 @click.option("--rounds", type=click.IntRange(min=6), default=15, help="Rounds of each variation, plain in each.")
-@click.option("--seconds", type=click.FloatRange(min=0.01), default=0.3, help="Length of either half of a round.")
+@click.option("--seconds", type=FiniteRange(min=0.01), default=0.3, help="Length of either half of a round.")
 @_output_option
 @json_option
 def step(

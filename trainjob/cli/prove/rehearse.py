@@ -12,6 +12,7 @@ import click
 
 from trainjob.cli.command import command, fail_unless, json_option
 from trainjob.cli.job_flags import takes_a_job
+from trainjob.cli.prove import batch_file
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -22,9 +23,22 @@ _UPDATES = 5
 _TELL_EVERY_S = 10.0
 
 
-@command("trainjob rehearse --cluster hpc --instances 4", "trainjob rehearse --cluster hpc --inject preempt")
+@command("trainjob rehearse --cluster hpc --instances 4 --inject preempt", "trainjob rehearse train.sbatch")
 @takes_a_job()
 @click.option("--inject", help="timeout | preempt | node-failure | rank-death | cancel.")
+@click.option(
+    "--stop-after",
+    type=float,
+    metavar="SECONDS",
+    help="Of a batch file: end its job after so much training. Default: 10.",
+)
+@click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="FOLDER=HERE",
+    help="Of a batch file: a folder that only the cluster has, and one that is here.",
+)
 @click.option("--keep", is_flag=True, help="Keep the run directory (default: removed if the rehearsal passes).")
 @click.option(
     "--shell", is_flag=True, help="Open a shell with a pod's poprun, vipu, poptorch, popdist; or with a node's GPUs."
@@ -50,6 +64,8 @@ _TELL_EVERY_S = 10.0
 def rehearse(
     flags: JobOptions,
     inject: str | None,
+    stop_after: float | None,
+    maps: tuple[str, ...],
     keep: bool,
     shell: bool,
     slurm: str,
@@ -57,14 +73,27 @@ def rehearse(
     python: str | None,
     as_json: bool,
 ) -> None:
-    """Run exactly the bytes of a job on this machine, on CPUs. --updates (5) ends it early and changes no byte."""
-    from trainjob.rehearse import kinds
+    """Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.
+
+    --updates (5) ends a job early and changes no byte. A batch file runs unmodified, under plain sbatch.
+    """
     from trainjob.rehearse.base import INJECTIONS
 
-    if shell or flags.words[:1] == ("poprun",):
-        raise click.exceptions.Exit(_by_hand(flags, python, shell=shell))
     if inject not in (None, *INJECTIONS):
         raise click.BadParameter(f"--inject {inject}: expected one of {', '.join(INJECTIONS)}")
+    if flags.words and not shell and batch_file.is_batch_file(flags.words[0]):
+        chosen = _chosen(python).get("TRAINJOB_PYTHON")
+        options = batch_file.options_of(
+            flags, inject=inject, stop_after_s=stop_after, maps=maps, gpus=gpus is not False, python=chosen, slurm=slurm
+        )
+        fail_unless(batch_file.rehearse(options, keep=keep, as_json=as_json))
+        return
+    if stop_after is not None or maps:
+        raise click.BadParameter("--stop-after and --map are for batch files: trainjob rehearse train.sbatch")
+    if shell or flags.words[:1] == ("poprun",):
+        raise click.exceptions.Exit(_by_hand(flags, python, shell=shell))
+    from trainjob.rehearse import kinds
+
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = time.monotonic()
 

@@ -1,9 +1,10 @@
-"""trainjob verify: N ≡ 1, and interrupted ≡ uninterrupted, on the user's task."""
+"""trainjob verify: N ≡ 1, and interrupted ≡ uninterrupted, on the user's task or script."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -15,18 +16,24 @@ from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
+    from trainjob.verify.diagnosis import LikelyCause
     from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
     from trainjob.verify.interrupted import InterruptionPlan, ResumeVerdict
+    from trainjob.verify.script_ranks import RanksVerdict
+    from trainjob.verify.script_resume import ScriptVerdict
 
 _STREAM = "the data set is iterable: every instance reads all of it and keeps its share"
 _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
+_INTERRUPTIONS, _SCRIPT_INTERRUPTIONS = 3, 6
 
 
 @command(
     "trainjob verify --task my_task:MyTask --instances 4",
-    "trainjob verify --resume --interruptions 5 --other-instances 1",
+    "trainjob verify --resume -- python train.py --epochs 3",
 )
 @takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(settings.SLURM,))
 @click.option("--dtype", default="float64", help="Precision of the comparison: float64 or float32.")
@@ -34,10 +41,20 @@ _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
 @click.option(
     "--bitwise", is_flag=True, help="Train with --sum-order fixed on 1 to N instances; all bits must be equal."
 )
-@click.option("--interruptions", type=click.IntRange(min=1), default=3, help="With --resume: number of interruptions.")
-@click.option("--by", help="With --resume: interrupt by signal or by kill. Default: in turn.")
+@click.option(
+    "--interruptions",
+    type=click.IntRange(min=1),
+    help=f"With --resume: number of interruptions. Default: {_INTERRUPTIONS}; of a script, {_SCRIPT_INTERRUPTIONS}.",
+)
+@click.option(
+    "--by",
+    help="With --resume: interrupt by signal or by kill; a script by time-limit, preemption or kill. Default: in turn.",
+)
 @click.option(
     "--other-instances", type=click.IntRange(min=1), help="With --resume: continue with this number of instances."
+)
+@click.option(
+    "--alone", default="", help="Words added to a script's command where one rank trains alone: '--batch 16'."
 )
 @click.option("--keep", is_flag=True, help="Keep the run directories even if the runs are equal.")
 @json_option
@@ -46,9 +63,10 @@ def verify(
     dtype: str,
     resume: bool,
     bitwise: bool,
-    interruptions: int,
+    interruptions: int | None,
     by: str | None,
     other_instances: int | None,
+    alone: str,
     keep: bool,
     as_json: bool,
 ) -> None:
@@ -59,26 +77,41 @@ def verify(
     Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
     """
     from trainjob.requests.workbench import workbench
-    from trainjob.verify import instances, simulated
-    from trainjob.verify.interrupted import WAYS, InterruptionPlan
+    from trainjob.verify import instances, interrupted, script_interruptions, simulated
 
     if bitwise and resume:
         raise click.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
-    if by not in (None, *WAYS):
-        raise click.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
     prepared = _prepared(flags, dtype)
-    verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict
+    verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict | ScriptVerdict | RanksVerdict
+    is_script = bool(prepared.request.job.command)
+    ways: Sequence[str] = script_interruptions.WAYS if is_script else interrupted.WAYS
+    if by not in (None, *ways):
+        raise click.BadParameter(f"--by {by}: expected {' or '.join(ways)}")
     with simulated.on_simulated_gpus(prepared) as prepared, workbench(prepared, show.progress) as bench:
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
-        if resume:
-            planned = InterruptionPlan(
+        if resume and is_script:
+            from trainjob.verify.script_resume import verify_script
+
+            verdict = verify_script(
+                bench,
+                instances=bench.request.job.instances or 1,
+                interruptions=interruptions or _SCRIPT_INTERRUPTIONS,
+                ways=ways if by is None else (by,),
+                seed=flags.values.get("seed", 0),
+            )
+        elif is_script and not bitwise:
+            from trainjob.verify.script_ranks import verify_ranks
+
+            verdict = verify_ranks(bench, instances=count, alone=shlex.split(alone))
+        elif resume:
+            planned = interrupted.InterruptionPlan(
                 instances=count,
                 other_instances=other_instances,
                 updates=updates,
                 checkpoint_every=flags.values.get("checkpoint_every", max(1, updates // 10)),
-                interruptions=min(interruptions, updates - 1),
-                ways=WAYS if by is None else (by,),
+                interruptions=min(interruptions or _INTERRUPTIONS, updates - 1),
+                ways=ways if by is None else (by,),
                 dtype=dtype,
                 seed=flags.values.get("seed", 0),
             )
@@ -101,15 +134,26 @@ def verify(
     fail_unless(verdict.equal)
 
 
-def _print(verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict, *, kept: bool) -> None:
+def _print(
+    verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict | ScriptVerdict | RanksVerdict, *, kept: bool
+) -> None:
     from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
+    from trainjob.verify.interrupted import ResumeVerdict
+    from trainjob.verify.script_resume import ScriptVerdict
 
     if isinstance(verdict, InstancesVerdict):
         _print_instances(verdict)
     elif isinstance(verdict, BitwiseVerdict):
         _print_bitwise(verdict)
-    else:
+    elif isinstance(verdict, ResumeVerdict):
         _print_resume(verdict)
+    elif isinstance(verdict, ScriptVerdict):
+        _print_script(verdict)
+    else:
+        click.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
+        _print_findings(verdict.findings, inconclusive=verdict.inconclusive)
+        if verdict.equal:
+            click.echo("\nEQUAL: the samples of every update, and the losses and gradients of the first")
     if kept:
         click.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
 
@@ -171,9 +215,7 @@ def _print_instances(verdict: InstancesVerdict) -> None:
     click.echo("buffers (running statistics) are shown for information only")
     if verdict.stream:
         click.echo(_STREAM)
-    for finding in verdict.findings:
-        word = "INCONCLUSIVE" if verdict.inconclusive else "NOT EQUAL"
-        click.echo(f"\n{word}, {finding.code}: {finding.text}\n  {finding.evidence}\n  {finding.cure}")
+    _print_findings(verdict.findings, inconclusive=verdict.inconclusive)
     if verdict.equal:
         click.echo(f"\nEQUAL: {verdict.instances} instances train as one")
 
@@ -216,3 +258,35 @@ def _print_resume(verdict: ResumeVerdict) -> None:
     if verdict.stream:
         click.echo(_STREAM)
     click.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
+
+
+def _print_script(verdict: ScriptVerdict) -> None:
+    show.table(
+        ("INTERRUPTED BY", "AT", "AFTER UPDATE", "ENDED AS", "CONTINUED AFTER UPDATE"),
+        (
+            (
+                one.way,
+                one.moment,
+                f"{one.after} of attempt {one.attempt}",
+                one.state,
+                "–" if at is None else str(at),
+            )
+            for one, at in zip(verdict.interruptions, verdict.continued_at, strict=True)
+        ),
+    )
+    compared = verdict.compared
+    if compared is not None and compared.files:
+        click.echo(
+            f"\ncompared: {verdict.updates} updates, and {compared.values} values in {', '.join(compared.files)}"
+        )
+    for note in verdict.notes:
+        click.echo(f"note: {show.visible(note)}")
+    _print_findings(verdict.findings, inconclusive=verdict.inconclusive)
+    if verdict.equal:
+        click.echo("\nEQUAL: interrupted and uninterrupted")
+
+
+def _print_findings(findings: Sequence[LikelyCause], *, inconclusive: bool) -> None:
+    word = "INCONCLUSIVE" if inconclusive else "NOT EQUAL"
+    for finding in findings:
+        click.echo(f"\n{word}, {finding.code}: {finding.text}\n  {show.visible(finding.evidence)}\n  {finding.cure}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainjob.cli.command import command, fail_unless, json_option, run_argument
+from trainjob.cli.command import FiniteRange, command, fail_unless, json_option, run_argument
 from trainjob.contract import states
 from trainjob.watch import show
 
@@ -12,7 +12,7 @@ from trainjob.watch import show
 @command("trainjob cancel last", "trainjob cancel k3xq --stop")
 @run_argument
 @click.option("--stop", is_flag=True, help="Only ask for a checkpoint and a stop at the next block.")
-@click.option("--grace-s", type=click.FloatRange(min=0), default=30.0, help="Seconds the ranks get to checkpoint.")
+@click.option("--grace-s", type=FiniteRange(min=0), default=30.0, help="Seconds the ranks get to checkpoint.")
 @json_option
 def cancel(run: str, stop: bool, grace_s: float, as_json: bool) -> None:
     """End every process of a run, and no other."""

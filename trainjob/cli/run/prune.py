@@ -7,13 +7,16 @@ from datetime import timedelta
 
 import click
 
-from trainjob.cli.command import command, fail_unless, json_option
+from trainjob.cli.command import FiniteRange, command, fail_unless, json_option
 from trainjob.contract import states
+from trainjob.planning.words import quantity
 from trainjob.watch import show
 
 
 @command("trainjob prune --older-than-days 7 --state FAILED", "trainjob prune --yes")
-@click.option("--older-than-days", type=click.FloatRange(min=0), default=30, help="Only runs submitted longer ago.")
+@click.option(
+    "--older-than-days", type=FiniteRange(min=0, max=100_000), default=30, help="Only runs submitted longer ago."
+)
 @click.option("--state", multiple=True, help="Only runs that ended in this state. May be repeated.")
 @click.option("--keep", type=click.IntRange(min=0), default=0, help="Number of newest ended runs to keep.")
 @click.option("--yes", "-y", is_flag=True, help="Remove the runs instead of listing them.")
@@ -45,7 +48,9 @@ def prune(older_than_days: float, state: tuple[str, ...], keep: int, yes: bool, 
         for folder, size in left:
             click.echo(f"{folder}  left by a command that was interrupted  {show.size(size)}")
         said = "removed" if yes else "would be removed: add --yes"
-        click.echo(f"{len(removed)} runs, {show.size(sum(one.size_bytes for one in removed))} {said}")
+        freed = show.size(sum(one.size_bytes for one in removed))
+        summed = f"{quantity(len(removed), 'run')}, {freed} {said}"
+        click.echo(summed if removed or left else "there is no such run, so nothing is removed")
     for error in failures.values():
         click.echo(f"trainjob: {error}", err=True)
     fail_unless(not failures)

@@ -45,6 +45,7 @@ def submit(
         return
     from trainjob.cli import following
     from trainjob.observe import arrays
+    from trainjob.records import submission as submissions
 
     run = job.submit(after=after, again=again, check=not no_check, allow_secret_env=allow_secret_env)
     for warning in job.warnings:
@@ -52,6 +53,9 @@ def submit(
     selection = job.prepared.selection
     for name, reason in () if selection is None else selection.left_out:
         click.echo(f"left out of the run: {name} ({reason})", err=True)
+    submission = submissions.read(run.paths)
+    for line in str(((submission and submission.native) or {}).get(submissions.SAID, "")).splitlines():
+        click.echo(f"the site says: {show.visible(line)}", err=True)
     first = next((element.id for element in arrays.elements(run.paths)), run.id)
     following.started(
         run.paths,

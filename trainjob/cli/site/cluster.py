@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from trainjob.cli import complete
 from trainjob.cli.command import Group, json_option
+from trainjob.contract import exits
 from trainjob.watch import show
+
+if TYPE_CHECKING:
+    from trainjob.accept.ladder import Step
+    from trainjob.accept.rungs import Outcome
+    from trainjob.check.live_site import Change
+    from trainjob.kinds.lookup import NamedCluster
 
 name_argument = click.argument("name", metavar="NAME", help="A name or a path.", shell_complete=complete.clusters)
 
@@ -46,8 +57,9 @@ def show_command(name: str, as_json: bool) -> None:
         click.echo(found.path.read_text(encoding="utf-8"), nl=False)
 
 
-@cluster.command(examples=["trainjob cluster init mine --from pod16", "trainjob cluster init hpc --from slurm-gpu"])
-@click.argument("name", metavar="NAME", help="Name of the new cluster.")
+@cluster.command(examples=["trainjob cluster init --site lumi-g", "trainjob cluster init hpc --from slurm-gpu"])
+@click.argument("name", metavar="NAME", required=False, help="Name of the new cluster. Default: that of --site.")
+@click.option("--site", help="Start from this public machine.", shell_complete=complete.sites)
 @click.option("--kind", default="slurm", help="ipu-pod | slurm | hosts | local.")
 @click.option("--from", "source", help="Start from this file of the catalog.", shell_complete=complete.clusters)
 @click.option("--from-slurm", is_flag=True, help="Start from what sinfo and scontrol report of the live cluster.")
@@ -55,13 +67,25 @@ def show_command(name: str, as_json: bool) -> None:
 @click.option("--partition", help="Partition to describe. Default: the cluster's default partition.")
 @json_option
 def init(
-    name: str, kind: str, source: str | None, from_slurm: bool, ssh: str | None, partition: str | None, as_json: bool
+    name: str | None,
+    site: str | None,
+    kind: str,
+    source: str | None,
+    from_slurm: bool,
+    ssh: str | None,
+    partition: str | None,
+    as_json: bool,
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
     from trainjob.kinds import lookup
 
     if not from_slurm and (ssh or partition):
         raise click.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
+    if site and (source or from_slurm):
+        raise click.BadParameter("--site, --from and --from-slurm exclude each other: give one of them")
+    name = name or site
+    if name is None:
+        raise click.UsageError("give the NAME of the new cluster, or a --site")
     path = Path("clusters") / f"{name}.yaml"
     lookup.refuse_name(name)
     if from_slurm:
@@ -70,33 +94,163 @@ def init(
 
         text = drafted.text(name, machine_at(ssh), ssh, partition)
     else:
-        text = lookup.draft(name, source or lookup.source_of_kind(kind))
+        text = lookup.draft(name, site or source or lookup.source_of_kind(kind), is_site=site is not None)
     lookup.write_draft(path, text)
     places = lookup.places_to_fill_in(text)
+    refused = _why_refused(path) if from_slurm else None
     if as_json:
-        show.as_json({"path": str(path), "fill_in": [{"line": line, "key": key} for line, key in places]})
+        fill_in = [{"line": line, "key": key} for line, key in places]
+        show.as_json({"path": str(path), "fill_in": fill_in, "refused": refused})
         return
     click.echo(f"wrote {path}. {'Fill in for your site:' if places else 'Nothing needs to be filled in.'}")
     for line, key in places:
         click.echo(f"  line {line}: {key}")
+    if refused is not None:
+        click.echo(f"Slurm refuses a job of this file as it stands, so something is missing: {refused}")
+    elif from_slurm:
+        click.echo("Slurm takes a job of this file (sbatch --test-only)")
     click.echo(f"then: trainjob cluster check {name}")
 
 
-@cluster.command(examples=["trainjob cluster check pod64", "trainjob cluster check ./clusters/hpc.yaml --json"])
+def _why_refused(path: Path) -> str | None:
+    """Return why Slurm would refuse a job that fills a node of the cluster in `path`; None if it would take it."""
+    from trainjob.check import slurm
+    from trainjob.contract.errors import Problem
+    from trainjob.requests.interface import plan
+
+    job = plan(path, command=["true"])
+    rendered = job.render()
+    answer = slurm.test_only(job.prepared.machine, rendered.files[rendered.script].content)
+    return answer.text if isinstance(answer, Problem) else None
+
+
+@cluster.command(examples=["trainjob cluster check pod64", "trainjob cluster check hpc --ask-controller --json"])
 @name_argument
+@click.option("--ask-controller", is_flag=True, help="Compare it with what the live Slurm reports, here or over ssh.")
 @json_option
-def check(name: str, as_json: bool) -> None:
+def check(name: str, ask_controller: bool, as_json: bool) -> None:
     """Check a cluster file, and show what it still needs before you can submit."""
     from trainjob.kinds.lookup import find
+    from trainjob.planning.rules import Refusal
+    from trainjob.requests.options import JobOptions
+    from trainjob.requests.prepared import prepare
 
     found = find(name)
+    with contextlib.suppress(Refusal):  # this job needs not be one that the cluster can run
+        prepare(JobOptions(name, None, {"command": ["true"]}, ("true",), None, untracked=False)).refuse_conflicts()
     missing = found.cluster.missing_facts
+    changes = _changes(found) if ask_controller else []
     if as_json:
-        show.as_json({"name": found.name, "from": found.origin_word, "ok": True, "missing": list(missing)})
+        facts = {"name": found.name, "from": found.origin_word, "ok": not changes, "missing": list(missing)}
+        show.as_json({**facts, **({"changes": [vars(one) for one in changes]} if ask_controller else {})})
+    else:
+        click.echo(f"{found.origin_word} is valid: kind {found.cluster.kind}")
+        if missing:
+            click.echo(f"before you can submit, fill in: {', '.join(missing)}")
+        if ask_controller:
+            click.echo("the live cluster differs:" if changes else "the live cluster is as the file says")
+        for one in changes:
+            click.echo(f"  {one.key}: {one.stated} in the file, {one.live} on the cluster")
+    if changes:
+        raise click.exceptions.Exit(1)
+
+
+def _changes(found: NamedCluster) -> list[Change]:
+    if not found.cluster.has_scheduler:
+        raise click.BadParameter(f"--ask-controller is for Slurm, and {found.name} is of kind {found.cluster.kind}")
+    from trainjob.check.live_site import changes
+    from trainjob.machines.access import machine_of
+
+    return changes(found.cluster, machine_of(found.cluster))
+
+
+@cluster.command(
+    examples=[
+        "trainjob cluster accept hpc --budget 2gpu-hours",
+        "trainjob cluster accept hpc --against before/ladder.json",
+    ]
+)
+@name_argument
+@click.option("--budget", metavar="HOURS", help="Device-hours that the ladder may cost at most: 2gpu-hours.")
+@click.option("--hosts", type=click.IntRange(min=3), help="End with the network between this many hosts.")
+@click.option("--skip", multiple=True, help="Leave this rung out. May be repeated.")
+@click.option("--dry-run", is_flag=True, help="Show the rungs and their cost; submit nothing.")
+@click.option(
+    "--against", type=click.Path(path_type=Path), help="Also show what changed since this ladder.json was written."
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    help="Folder of ladder.json and ladder.html. Default: accept-NAME.",
+)
+@json_option
+def accept(
+    name: str,
+    budget: str | None,
+    hosts: int | None,
+    skip: tuple[str, ...],
+    dry_run: bool,
+    against: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Climb a ladder of small real jobs, which shows that a cluster works, and stop at the first that fails."""
+    import tempfile
+
+    from trainjob.accept import ladder
+    from trainjob.kinds.lookup import find
+
+    named, earlier = find(name), None if against is None else ladder.read(against)
+    limit = None if budget is None else _device_hours(budget)
+    with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
+        listed = ladder.steps(named, Path(project), hosts, skip)
+        if not as_json or dry_run:
+            _show_steps(listed, as_json=as_json)
+        if dry_run:
+            return
+        folder = output or Path(f"accept-{named.name}")
+        evidence, changes = ladder.climb(named.name, listed, limit, folder, earlier, _show_outcome, show.progress)
+    if as_json:
+        show.as_json({**asdict(evidence), "changes": changes, "accepted": evidence.has_passed})
+    else:
+        for line in changes:
+            click.echo(f"changed: {line}")
+        click.echo(f"{named.name}: {ladder.verdict(evidence)}; see {folder}/ladder.html")
+    if not evidence.has_passed:
+        raise click.exceptions.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+
+
+def _device_hours(budget: str) -> float:
+    number = budget.removesuffix("gpu-hours").removesuffix("device-hours")
+    try:
+        return float(number)
+    except ValueError:
+        raise click.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
+
+
+def _show_steps(listed: Sequence[Step], *, as_json: bool) -> None:
+    if as_json:
+        show.as_json([{"rung": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
         return
-    click.echo(f"{found.origin_word} is valid: kind {found.cluster.kind}")
-    if missing:
-        click.echo(f"before you can submit, fill in: {', '.join(missing)}")
+    costs = [
+        one.absent or (f"at most {one.device_hours:.2f}" if one.jobs and one.device_hours else "none") for one in listed
+    ]
+    show.table(
+        ("RUNG", "SHOWS", "DEVICE-HOURS"),
+        ((one.name, one.shows, cost) for one, cost in zip(listed, costs, strict=True)),
+    )
+    click.echo(f"at most {sum(one.device_hours for one in listed):.2f} device-hours in all\n")
+
+
+def _show_outcome(outcome: Outcome) -> None:
+    figures = ", ".join(
+        f"{name} {value if isinstance(value, str) else format(value, '.3g')}" for name, value in outcome.figures.items()
+    )
+    note = f" ({outcome.note})" if outcome.note else ""
+    show.progress(f"{outcome.rung}: {outcome.state}{note}, {outcome.seconds:.0f} s{': ' + figures if figures else ''}")
+    for found in outcome.problems:
+        show.progress(f"  {found.problem}\n  Cure: {found.cure}")
 
 
 # They print JSON with and without it.

@@ -7,6 +7,11 @@ if ! command -v "$2" >/dev/null 2>&1; then
   . /etc/profile >/dev/null 2>&1
   command -v "$2" >/dev/null 2>&1 || exit 127
 fi
+# Nor does it have what the site sets for logins alone.
+if [ -z "${SLURM_CONF-}${SLURM_CONF_SERVER-}" ] && grep -qs SLURM_CONF /etc/profile /etc/profile.d/*.sh; then
+  # shellcheck disable=SC1091 # the site's own file
+  for pair in $(. /etc/profile >/dev/null 2>&1; env | grep '^SLURM_CONF'); do export "${pair?}"; done
+fi
 # SBATCH_ variables would override the directives of the job script, SQUEUE_ and SCANCEL_ ones what is asked for. What a
 # job has told this shell (SLURM_RESTART_COUNT, SLURM_ARRAY_TASK_ID) a new job would take for its own.
 for name in $(env | sed -n 's/^\(\(SBATCH\|SQUEUE\|SCANCEL\|SACCT\|SINFO\|SCONTROL\|SLURM\)_[A-Za-z0-9_]*\)=.*/\1/p'); do

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import yaml
 
+from trainjob.contract import package
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.machines.machine import Machine
-from trainjob.machines.slurm import commands, partitions
+from trainjob.machines.slurm import allowed, commands, partitions
+from trainjob.machines.slurm.allowed import Account
 from trainjob.machines.slurm.partitions import Nodes, Partition
 
 _MB_PER_GB = 1024
@@ -18,13 +21,12 @@ _PAIR = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _RELEASE = re.compile(r"\d+\.\d+")
 _PREEMPTION = {"REQUEUE": "requeue", "CANCEL": "cancel", "SUSPEND": "cancel"}
 _UNKNOWN = (
-    "# What Slurm does not say:",
-    "# runs_dir: /shared/runs            # fill in: a folder that all nodes share, at the same path",
     "# data_dir: /shared/data            # optional: prepared data sets, at the same path on every node",
     "# python: /shared/venvs/torch/bin/python  # optional: an interpreter with torch, if not python3 of the PATH",
     "# prologue: [module load cuda/12]   # optional: shell run before the job",
     "# container: {runtime: apptainer, image: /shared/images/trainjob.sif}   # optional: what ranks run inside of",
-    "# network: {interface: ib0}         # optional: the network all nodes share, where there are several",
+    "# network: {interface: ib0}         # optional; absent: that of a node's own name, or where that means 127.0.1.1",
+    "#                                   # (as by default on Debian), the one that reaches the first node",
 )
 
 
@@ -35,9 +37,32 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
     """
     partition = _chosen(partitions.partitions(machine), partition_name, machine.name)
     settings = dict(_PAIR.findall(commands.call(machine, ["scontrol", "show", "config"]).text))
-    shown = commands.call(machine, ["scontrol", "show", "partition", partition.name]).text
-    words = dict(pair.split("=", 1) for pair in shown.split() if "=" in pair)
-    return "".join(f"{line}\n" for line in _lines(name, partition, settings, words, ssh))
+    words = allowed.partition(machine, partition.name)
+    most_common = max(partition.nodes, key=lambda one: one.count)
+    nodes = allowed.nodes(machine, partition.name, most_common, settings, words)
+    account, shared = allowed.account(machine, settings), _shared_folder(machine)
+    site = Site(name, ssh, partition, nodes, settings, words, account, shared)
+    return "".join(f"{line}\n" for line in _lines(site))
+
+
+@dataclass(frozen=True)
+class Site:
+    """What Slurm says of a partition, and the machine of the user's own folders."""
+
+    name: str
+    ssh: str | None
+    partition: Partition
+    nodes: Nodes  # what jobs may have of the most common ones
+    settings: Mapping[str, str]  # of slurm.conf
+    words: Mapping[str, str]  # of the partition
+    account: Account
+    shared: tuple[str, str] | None  # a file system's type, and a folder on it
+
+
+def _shared_folder(machine: Machine) -> tuple[str, str] | None:
+    """Return the type of a network file system, and the user's own folder on it; None if the user has none."""
+    answer = machine.run(package.program_command(__file__, "shared_folder"), check=False).text.splitlines()
+    return (answer[0], answer[1]) if len(answer) == 2 else None
 
 
 def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partition:
@@ -53,36 +78,45 @@ def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partitio
     return by_name[name]
 
 
-def _lines(
-    name: str, partition: Partition, settings: Mapping[str, str], words: Mapping[str, str], ssh: str | None
-) -> Iterator[str]:
-    nodes = max(partition.nodes, key=lambda one: one.count)
-    yield f"# {name}: drafted from Slurm {settings.get('SLURM_VERSION', '')}, partition {partition.name}."
+def _lines(site: Site) -> Iterator[str]:
+    partition, settings, words = site.partition, site.settings, site.words
+    yield f"# {site.name}: drafted from Slurm {settings.get('SLURM_VERSION', '')}, partition {partition.name}."
     if len(partition.nodes) > 1:
         yield f"# Its nodes are of {len(partition.nodes)} kinds; these are the most common ones. For others set a"
         yield "# constraint: in directives, and nodes: to what those have."
     time = words.get("MaxTime", partition.max_time)
+    min_nodes = {"min_nodes": partition.min_nodes} if partition.min_nodes > 1 else {}
     max_nodes = {} if partition.max_nodes is None else {"max_nodes": partition.max_nodes}
     max_time = {} if time in ("UNLIMITED", "INFINITE") else {"max_time": time}
-    head = {"kind": "slurm", **({"ssh": {"host": ssh}} if ssh else {}), "nodes": _nodes(nodes)}
-    yield from _dumped({**head, "limits": {**max_nodes, **max_time}})
-    if any(nodes.accelerators(one) for one in _ACCELERATORS):
+    head = {"kind": "slurm", **({"ssh": {"host": site.ssh}} if site.ssh else {}), "nodes": _nodes(site.nodes)}
+    yield from _dumped({**head, "limits": {**min_nodes, **max_nodes, **max_time}})
+    if any(site.nodes.accelerators(one) for one in _ACCELERATORS):
         yield "request: gres                     # Slurm counts them as a GRES; some sites want gpus-per-node"
     yield from _dumped({"directives": {"partition": partition.name}})
-    enforced = settings.get("AccountingStorageEnforce", "none")
-    if "associations" in enforced or "limits" in enforced:
+    account = site.account.default
+    if site.account.is_demanded and not account:
         yield "  # account: abc123                # fill in: the account to charge, which this cluster demands"
         yield "required_directives: [account]"
+    elif account:
+        yield f"  # account: {account:<22} # optional: your default account, which is charged without this, or another"
     else:
         yield "  # account: abc123                # optional: the account to charge; this cluster demands none"
     yield '# time_limit: "04:00:00"           # optional: of one job; absent: the partition\'s own default'
     yield _preemption(settings, words)
     version = _RELEASE.match(settings.get("SLURM_VERSION", ""))
     plugins = settings.get("TaskPlugin", "").replace("task/", "").split(",")
-    site: dict[str, object] = {"version": version.group()} if version else {}
-    site["task_plugin"] = next((plugin for plugin in ("cgroup", "affinity") if plugin in plugins), "none")
-    site["accounting"] = enforced not in ("none", "(null)", "")
-    yield from _dumped({"slurm": site})
+    slurm: dict[str, object] = {"version": version.group()} if version else {}
+    slurm["task_plugin"] = next((plugin for plugin in ("cgroup", "affinity") if plugin in plugins), "none")
+    slurm["accounting"] = settings.get("AccountingStorageEnforce", "none") not in ("none", "(null)", "")
+    yield from _dumped({"slurm": slurm})
+    if site.shared is None:
+        yield "# What Slurm does not say:"
+        yield "# runs_dir: /shared/runs            # fill in: a folder that all nodes share, at the same path"
+    else:
+        kind, folder = site.shared
+        yield f"# A folder that all nodes share, at the same path: your own on {kind}."
+        yield from _dumped({"runs_dir": f"{folder}/trainjob-runs"})
+        yield "# What Slurm does not say:"
     yield from _UNKNOWN
 
 

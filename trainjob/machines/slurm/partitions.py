@@ -32,12 +32,13 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition. `max_nodes` of one job; None: no limit."""
+    """One partition. `min_nodes` and `max_nodes` are those of one job; None: no limit."""
 
     name: str
     is_default: bool
     is_up: bool
     max_time: str
+    min_nodes: int
     max_nodes: int | None
     nodes: tuple[Nodes, ...]
 
@@ -61,7 +62,8 @@ def parse(text: str) -> Iterator[Partition]:
             lines.setdefault(fields[0], []).append(fields)
     for shown, rows in lines.items():
         _, available, limit, *_, sizes, _ = rows[0]
-        most = sizes.rpartition("-")[2]
+        # A single number where the least and the most are the same.
+        least, most = sizes.partition("-")[0], sizes.rpartition("-")[2]
         nodes = []
         for fields in rows:
             # "64+" if nodes differ, although sinfo was asked for each kind.
@@ -72,6 +74,7 @@ def parse(text: str) -> Iterator[Partition]:
             is_default=shown.endswith("*"),
             is_up=available == "up",
             max_time="UNLIMITED" if limit in ("infinite", "n/a") else limit,
+            min_nodes=int(least) if least.isdigit() else 1,
             max_nodes=int(most) if most.isdigit() else None,
             nodes=tuple(nodes),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -36,8 +37,7 @@ class SshMachine:
         check: bool = True,
     ) -> Completed:
         """Return the command's result. Raises SshError when the machine can't be reached or the connection is cut."""
-        remote = remote_text(arguments, folder)
-        words = self._target.command(f"printf '{_MARK}\\n'; {remote}" if stdout is None else remote)
+        words = self._target.command(remote_text(arguments, folder, _MARK if stdout is None else ""))
         try:
             ended = process.run(words, timeout_s=timeout_s, check=False, stdin=stdin, stdout=stdout)
         except TimedOutError:
@@ -79,13 +79,14 @@ class SshMachine:
         process.run(self._target.closing_command, check=False)
 
 
-def remote_text(arguments: Sequence[str], folder: str | None) -> str:
-    """Return the text for the user's shell on the machine: a list of words, each quoted once.
+def remote_text(arguments: Sequence[str], folder: str | None, mark: str = "") -> str:
+    """Return the text for the user's shell on the machine, which is not always sh: a list of words, each quoted once.
 
-    Raises UserError for text that no argument can hold.
+    A line with `mark` is printed first. Raises UserError for text that no argument can hold.
     """
     if not arguments:
         raise UserError("a command needs at least one word", "name a program")
-    line = " ".join(quoting.word(word) for word in arguments)
+    line = shlex.join(arguments)
+    print_mark = f"printf '{mark}\\n'; " if mark else ""
     change_folder = "" if folder is None else f"cd {quoting.path(folder)} && "
-    return f"{change_folder}exec {line}"
+    return quoting.for_any_shell(f"{print_mark}{change_folder}exec {line}")

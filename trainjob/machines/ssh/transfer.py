@@ -52,7 +52,7 @@ def send(machine: OverSsh, source: Path, target: str) -> None:
                 for name in (".", *_missing(source, there)):
                     archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
             stream.seek(0)
-            words = ["tar", "-xf", "-", "-C", part]
+            words = ["tar", "-xpf", "-", "-C", part]
             _sound(machine, machine.run(words, stdin=stream, timeout_s=TRANSFER_S, check=False))
     _sh(machine, "finish_sending", part, target)
 

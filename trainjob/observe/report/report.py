@@ -111,7 +111,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         instances=record.plan.topology.instances,
         epochs=None if epochs is None else epochs.epoch,
         updates=None if last is None else last.update,
-        loss=None if last is None else last.loss,
+        loss=figures.loss,
         held_out_loss=None if held_out is None else held_out.loss,
         held_out_accuracy=None if held_out is None else held_out.accuracy,
         held_out_samples=None if held_out is None else held_out.samples,
@@ -134,16 +134,15 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
 
 
 def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str | None) -> Goodput | None:
-    submission = submissions.read(paths)
-    newest = checkpoints.newest(paths)
+    submission, newest, seen = submissions.read(paths), checkpoints.newest(paths), progress.read(paths)
     facts = Facts(
         attempts=events.attempts(noted),
         trained=list(figures.trained()),
         evaluation_s=figures.evaluation_s,
         end_s=None if figures.end is None else figures.end.training_seconds,
         submitted_at=None if submission is None else submission.submitted_at,
-        heartbeat=progress.read(paths).heartbeat,
-        saved_update=0 if newest is None else checkpoints.update_of(newest),
+        heartbeat=seen.heartbeat,
+        saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
     )
     return goodput(facts, state)
 
@@ -189,6 +188,7 @@ class Figures:
         self.evaluation_s: dict[int, float] = {}  # by attempt
         self.end: Line | None = None  # of the attempt that completed the run
         self.last: Line | None = None  # of training, of the latest update
+        self.loss: float | None = None  # of the latest interval that has one: a command may end without another line
         self.held_out: Line | None = None  # the evaluation after the latest update
         self._updates = array("q")
         self._phases = [array("d") for _ in PHASES]
@@ -237,6 +237,7 @@ class Figures:
             column.frombytes(struct.pack(f"{len(content)}d", *content))  # the fastest way into an array
         if updates[-1] >= latest:
             self.last = last
+            self.loss = self.loss if last.loss is None else last.loss
 
     def trained(self) -> Iterator[Trained]:
         """Yield what each attempt has trained, in order."""
@@ -251,13 +252,14 @@ class Figures:
             yield Trained(begin.attempt, begin.time, begin.update, updates, training, math.fsum(checkpoints))
 
     def seconds(self) -> dict[str, float] | None:
-        """Return the seconds of training by phase; None before the first interval."""
-        return dict(zip(PHASES, map(self._total, self._phases), strict=True)) if self._updates else None
+        """Return the seconds of training by phase; None if no interval is divided, as those of a command are."""
+        seconds = dict(zip(PHASES, map(self._total, self._phases), strict=True))
+        return seconds if any(seconds.values()) else None
 
     def rate(self) -> float | None:
-        """Return the samples per second of training; None before the first interval."""
+        """Return the samples per second of training; None if no interval has recorded any."""
         seconds = self._total(self._seconds)
-        return self._total(self._samples) / seconds if seconds else None
+        return (self._total(self._samples) / seconds or None) if seconds else None
 
     def _total(self, column: array[float]) -> float:
         if self._is_in_order:

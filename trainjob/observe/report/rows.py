@@ -15,13 +15,15 @@ Row = tuple[str, str]
 def figures(report: Report) -> Iterator[Row]:
     """Yield what a run has reached, and what it took."""
     if report.updates is not None:
-        yield "epochs", f"{report.epochs} ({report.updates} updates)"
+        epochs = f"{report.updates}" if report.epochs is None else f"{report.epochs} ({report.updates} updates)"
+        yield "updates" if report.epochs is None else "epochs", epochs
     if report.loss is not None:
         yield "training loss", f"{report.loss:.4f}"
     if report.held_out_loss is not None:
         yield "held-out loss", f"{report.held_out_loss:.4f}"
     if report.held_out_accuracy is not None:
-        yield "held-out accuracy", f"{100 * report.held_out_accuracy:.2f} % of {report.held_out_samples} samples"
+        of = "" if report.held_out_samples is None else f" of {report.held_out_samples} samples"
+        yield "held-out accuracy", f"{100 * report.held_out_accuracy:.2f} %{of}"
     if report.samples_per_s is not None:
         yield "samples/s", f"{report.samples_per_s:,.0f}"
     if report.peak_memory_bytes is not None:
