@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("trainjob", "playbooks", "containers")
+FOLDERS = ("trainjob", "standins", "playbooks", "containers")
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.sh"))
 # Newer than bash 4.2, which clusters still have.
 TOO_NEW = (

@@ -23,9 +23,11 @@ from tests.support.waiting import until
 INTERFACE = "site0"
 _NETWORK = "10.213.78.{}"
 _DESK = 250
+# Debian's and Ubuntu's default: a host's own name means an address that no other host reaches.
+_OWN_NAME = 'printf "127.0.0.1 localhost\\n127.0.1.1 %s.site %s\\n" "$1" "$1" >"$2"; mount --bind "$2" /etc/hosts; '
 # /sys shows the interfaces. The first process, from which a host is entered, waits for the network; sshd then reaps
 # what loses its parent.
-_BEGIN = 'mount -t sysfs sysfs /sys; hostname "$1"; shift; echo here; read -r _; exec "$@"'
+_BEGIN = f'{_OWN_NAME}mount -t sysfs sysfs /sys; hostname "$1"; shift 2; echo here; read -r _; exec "$@"'
 
 
 @dataclass
@@ -91,16 +93,24 @@ class NetworkHosts:
     def start(self, sshd: Path) -> None:
         self._keys()
         Path("/run/sshd").mkdir(exist_ok=True)
-        self.spaces["switch"] = _space("switch", "sleep", "infinity")
+        self.spaces["switch"] = self._space("switch", "sleep", "infinity")
         self._ip_of("switch", "link", "add", "bridge0", "type", "bridge")
         self._ip_of("switch", "link", "set", "bridge0", "up")
         for number, name in enumerate((*self.names, "desk")):
             daemon = ("sleep", "infinity") if name == "desk" else (str(sshd), "-D", "-f", str(self._server(name)))
-            self.spaces[name] = _space(name, *daemon)
+            self.spaces[name] = self._space(name, *daemon)
             self._join(name, f"port{number}")
             self.spaces[name].begin()
         for name in self.names:
             until(functools.partial(self._listens, name), f"the sshd of {name}")
+
+    def _space(self, name: str, *daemon: str) -> _Space:
+        unshare = ["unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+        words = [*unshare, "sh", "-c", _BEGIN, "sh", name, str(self.folder / f"{name}.hosts"), *daemon]
+        made = _Space(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert made.process.stdout is not None
+        assert made.process.stdout.readline() == b"here\n", name
+        return made
 
     def _listens(self, name: str) -> bool:
         # Port 22 in hexadecimal, and the state of a socket that listens.
@@ -148,15 +158,6 @@ class NetworkHosts:
             f"SetEnv {environment}\n"
         )
         return config
-
-
-def _space(name: str, *daemon: str) -> _Space:
-    unshare = ["unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
-    words = [*unshare, "sh", "-c", _BEGIN, "sh", name, *daemon]
-    made = _Space(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-    assert made.process.stdout is not None
-    assert made.process.stdout.readline() == b"here\n", name
-    return made
 
 
 def _ip(*words: str) -> None:

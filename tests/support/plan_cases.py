@@ -21,8 +21,16 @@ def pod(ipus: int, hosts: int = 1, **more: Any) -> Cluster:
     return cluster_of({"kind": "ipu-pod", "ipus": ipus, "hosts": f"pod-host[1-{hosts}]", **more})
 
 
-def slurm(accelerator: str = "gpu", count: int = 8, accelerators: int = 4, cpus: int = 64, **more: Any) -> Cluster:
+def slurm(
+    accelerator: str = "gpu",
+    count: int = 8,
+    accelerators: int = 4,
+    cpus: int = 64,
+    threads_per_core: int = 1,
+    **more: Any,
+) -> Cluster:
     nodes = {"count": count, "accelerator": accelerator, "accelerators": accelerators, "cpus": cpus}
+    nodes["threads_per_core"] = threads_per_core
     return cluster_of({"kind": "slurm", "nodes": nodes, **more})
 
 

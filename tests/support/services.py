@@ -76,6 +76,11 @@ def _torch_of_sdk_3_4() -> Path | None:
     return python if _works(python, "-c", "import torch; assert torch.__version__.startswith('2.0.1')") else None
 
 
+def _gpu() -> Path | None:
+    has_gpu = _works(Path(sys.executable), "-c", "import torch; assert torch.cuda.is_available()")
+    return _program("nvidia-smi") if has_gpu else None
+
+
 def _mount() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
         if not _works(Path("mount"), "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder):
@@ -154,13 +159,14 @@ def _works(program: Path, *arguments: str) -> bool:
 
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
-_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1")
+_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu")
 _FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
     "python3.8": _python38,
     "floor": _floor,
     "torch 2.0.1": _torch_of_sdk_3_4,
+    "gpu": _gpu,
     "mount": _mount,
     "registry": _registry,
     "namespaces": _namespaces,
@@ -179,6 +185,8 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "trackers": _trackers,
     "zsh": lambda: _program("zsh"),
     "fish": lambda: _program("fish"),
+    "csh": lambda: _program("csh"),
+    "tcsh": lambda: _program("tcsh"),
     "docker": _docker,
     "mmdebstrap": lambda: _program("mmdebstrap"),
     "podman": _podman,
@@ -192,6 +200,7 @@ _CURES = {
     "python3.8": "put python3.8 on PATH, or install one with pyenv",
     "floor": "set TRAINJOB_FLOOR_VENV to a Python 3.8 virtualenv with torch 1.10 (.ci/run makes one)",
     "torch 2.0.1": "set TRAINJOB_TORCH_2_0_VENV to a Python 3.8 virtualenv with torch 2.0.1 and numpy",
+    "gpu": "it takes an NVIDIA GPU, its driver, and a torch with CUDA in this virtualenv",
     "mount": "it takes root to mount a small tmpfs",
     "registry": "pip reaches no package index from here",
     "namespaces": "it takes root and unshare (util-linux) to make namespaces",
@@ -210,6 +219,8 @@ _CURES = {
     "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
     "zsh": "install zsh",
     "fish": "install fish",
+    "csh": "install csh",
+    "tcsh": "install tcsh",
     "docker": "install docker.io, and run as root",
     "mmdebstrap": "install mmdebstrap",
     "podman": "install mmdebstrap, run as root, and reach Debian's mirror",

@@ -3,6 +3,9 @@
 # in the folder above holds what goes wrong with that program, and how often (no number: always).
 home=${BASH_SOURCE[0]%/*}/..
 program=${0##*/}
+# Another Slurm, for anybody who sets SLURM_CONF.
+jobs=$home/jobs${SLURM_CONF:+-${SLURM_CONF##*/}}
+mkdir -p "$jobs"
 printf '%s\n' "$*" >>"$home/$program.calls"
 
 # As if the limit of the question were over, for which nobody has to wait then: `timeout` knows it by SIGALRM. A caller
@@ -33,20 +36,20 @@ case $fault in
   hang-after | lost | lost+down | silent-after | garbage-after) exec 3>&1 4>&2; say_nothing_more ;;
 esac
 
-get() { cat "$home/jobs/$1/$2"; }
-all() { find "$home/jobs" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n; }
+get() { cat "$jobs/$1/$2"; }
+all() { find "$jobs" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n; }
 
 do_sbatch() {
   local word name='' number
   for word in "$@"; do case $word in --job-name=*) name=${word#*=} ;; esac; done
   number=$(($(cat "$home/last" 2>/dev/null || echo 100) + 1))
   echo "$number" >"$home/last"
-  mkdir -p "$home/jobs/.new"
-  echo RUNNING >"$home/jobs/.new/state"
-  echo "$name" >"$home/jobs/.new/name"
-  pwd -P >"$home/jobs/.new/folder"
-  echo None >"$home/jobs/.new/reason"
-  mv "$home/jobs/.new" "$home/jobs/$number"
+  mkdir -p "$jobs/.new"
+  echo RUNNING >"$jobs/.new/state"
+  echo "$name" >"$jobs/.new/name"
+  pwd -P >"$jobs/.new/folder"
+  echo None >"$jobs/.new/reason"
+  mv "$jobs/.new" "$jobs/$number"
   echo "$number"
 }
 
@@ -60,7 +63,7 @@ do_squeue() {
 do_scontrol() {
   local number=${4:-}
   if [[ "$1 $2" != "show job" ]]; then exit 0; fi
-  if [[ -n "$number" && ! -d "$home/jobs/$number" ]]; then
+  if [[ -n "$number" && ! -d "$jobs/$number" ]]; then
     echo "slurm_load_jobs error: Invalid job id specified" >&2
     exit 1
   fi
@@ -80,11 +83,11 @@ do_scancel() {
     esac
   done
   for word in "${numbers[@]}"; do
-    if [[ ! -d "$home/jobs/$word" ]]; then
+    if [[ ! -d "$jobs/$word" ]]; then
       echo "scancel: error: Kill job error on job id $word: Invalid job id specified" >&2
       exit 1
     fi
-    if [[ -z "$name" || "$name" == "$(get "$word" name)" ]]; then echo CANCELLED >"$home/jobs/$word/state"; fi
+    if [[ -z "$name" || "$name" == "$(get "$word" name)" ]]; then echo CANCELLED >"$jobs/$word/state"; fi
   done
 }
 

@@ -24,7 +24,10 @@ from trainjob.records.job import ClusterRecord, RequestRecord
 from trainjob.render.request import Request
 
 DIGEST = "registry.example/torch@sha256:" + "1" * 64
-TOOLS = {name: shutil.which(name) for name in ("env", "bash")}
+TOOLS = {
+    name: shutil.which(name)
+    for name in ("env", "bash", "dirname", "stat", "df", "id", "mktemp", "rm", "cat", "tail", "awk")
+}
 ID = "sha256:" + "2" * 64
 
 

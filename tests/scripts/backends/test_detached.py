@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,16 +16,20 @@ from typing import Any
 import pytest
 
 from tests.support.records import record
+from tests.support.run_folders import submission
 from tests.support.runs_at_work import settings
 from trainjob.backends import detached
 from trainjob.backends.base import Liveness
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle.cancel import cancel
+from trainjob.lifecycle.resume import refuse_unless_ended
 from trainjob.machines import processes
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
+from trainjob.observe.status import status
 from trainjob.records.job import ClusterRecord, RequestRecord
-from trainjob.records.submission import Native
+from trainjob.records.submission import Native, Submission
 
 
 @pytest.fixture
@@ -98,6 +103,7 @@ def test_a_run_is_recorded_by_its_process_its_start_time_and_its_host(paths: Run
         "pid": native["pid"],
         "started": start_time(native["pid"]),
         "host": socket.gethostname(),
+        "folder": str(paths.folder),
         "ssh": None,
         "user": None,
     }
@@ -111,6 +117,59 @@ def test_another_host_cannot_tell() -> None:
 def test_a_run_of_another_host_is_not_cancelled_here(paths: RunPaths) -> None:
     with pytest.raises(UserError, match=r"was started on host elsewhere, which is not this machine: log in there and"):
         detached.cancel(paths, {"pid": 1, "started": 1, "host": "elsewhere"}, 1.0)
+
+
+def submitted(paths: RunPaths, script: str) -> Native:
+    """Start a script, and record it as `submit` does."""
+    native = started(paths, script)
+    paths.job.write_text(record().to_json())
+    paths.attempt.write_text("1\n")
+    paths.state.write_text("RUNNING\n")
+    values = submission(native, "2026-01-01T00:00:00+00:00")
+    Submission(**values).write(paths)
+    return native
+
+
+def test_cancelling_a_copy_leaves_the_original_alone(paths: RunPaths) -> None:
+    native = submitted(paths, "sleep 60")
+    copy = RunPaths(paths.folder.with_name("copy"))
+    shutil.copytree(paths.folder, copy.folder)
+    now = status(copy)
+    assert (now.state, now.note) == ("LOST", f"this is a copy of {paths.folder}: what runs belongs to the original")
+    with pytest.raises(UserError, match=f"is a copy: what runs belongs to {paths.folder}"):
+        cancel(copy, grace_s=0.1)
+    with pytest.raises(UserError, match=f"is a copy of {paths.folder}"):
+        refuse_unless_ended(now)
+    assert liveness(native) is Liveness.ALIVE
+    assert status(paths).state == "RUNNING"
+
+
+def test_a_process_that_runs_for_another_folder_is_not_ended(paths: RunPaths) -> None:
+    native = submitted(paths, "sleep 60")
+    copy = RunPaths(paths.folder.with_name("copy"))
+    shutil.copytree(paths.folder, copy.folder)
+    paths.submission.unlink()  # as if the original had been removed while it runs
+    cancel(copy, grace_s=0.1)
+    assert liveness(native) is Liveness.ALIVE
+
+
+def test_a_run_whose_folder_was_moved_is_still_the_same_run(paths: RunPaths) -> None:
+    native = submitted(paths, "while [[ ! -e end ]]; do sleep 0.01; done")
+    moved = RunPaths(paths.folder.with_name("moved"))
+    paths.folder.rename(moved.folder)
+    assert status(moved).state == "RUNNING"
+    assert cancel(moved, grace_s=60.0).state == "CANCELLED"
+    assert liveness(native) is Liveness.GONE
+
+
+def test_a_signal_reaches_only_the_process_that_was_started(paths: RunPaths) -> None:
+    native = started(paths, "trap 'touch told' USR1; touch ready; while true; do sleep 0.01; done")
+    wait_for(paths.folder / "ready")
+    detached.interrupt({**native, "folder": str(paths.folder.with_name("another"))})
+    detached.interrupt({**native, "started": native["started"] - 1})
+    assert not (paths.folder / "told").exists()
+    detached.interrupt(native)
+    wait_for(paths.folder / "told")
 
 
 def test_several_runs_are_asked_for_at_once(paths: RunPaths) -> None:
@@ -246,7 +305,7 @@ def test_a_run_whose_script_ends_just_now_can_be_cancelled(paths: RunPaths, monk
     native = started(paths, "exit 0")
     wait_until_gone(native)
     answers = iter([[True]])
-    monkeypatch.setattr(processes, "running", lambda *_: next(answers, [False]))
+    monkeypatch.setattr(processes, "running", lambda *_, **__: next(answers, [False]))
     detached.cancel(paths, native, 1.0)
     assert processes_of(paths) == []
 

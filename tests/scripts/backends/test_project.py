@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ SECRETS = [
     ".netrc",
     ".env/inside",
     "keys.key/inside",
+    ".npmrc",
+    ".git-credentials",
+    ".aws/credentials",
+    ".docker/config.json",
+    ".kube/config",
+    "hf_token",
+    "service-account.json",
+    "terraform.tfstate",
 ]
 ODD_NAMES: list[str | bytes] = [
     "two words.py",
@@ -207,6 +216,16 @@ def test_links_stay_links(tmp_path: Path, in_git: bool) -> None:
     assert {name: os.readlink(tmp_path / "copy" / name) for name in links} == links
 
 
+def test_a_tracked_folder_that_is_now_a_link_to_the_outside_is_not_followed(tmp_path: Path) -> None:
+    top = repository(tmp_path / "p", "train.py", "conf/a.yaml", "inside/b.yaml", "kept/b.yaml")
+    write(tmp_path, "outside/a.yaml", text="hunter2\n")
+    for name, target in (("conf", tmp_path / "outside"), ("inside", "kept")):
+        shutil.rmtree(top / name)
+        (top / name).symlink_to(target)
+    assert copied(find(top), tmp_path / "copy") == {"train.py", "inside/b.yaml", "kept/b.yaml"}
+    assert left_out(find(top)) == {"conf/a.yaml": "behind a link that leads out of the project"}
+
+
 @pytest.mark.parametrize("in_git", [True, False])
 def test_file_names_may_be_anything(tmp_path: Path, in_git: bool) -> None:
     top = tmp_path / "p"
@@ -325,6 +344,15 @@ def test_before_the_first_commit_there_is_nothing_to_differ_from(tmp_path: Path)
     assert find(tmp_path).record() == {"top": str(tmp_path), "commit": None, "diff": None}
 
 
+def test_no_secret_below_a_part_of_a_repository_is_in_the_difference(tmp_path: Path) -> None:
+    top = repository(tmp_path / "p", "part/train.py", "part/.npmrc", "part/own.txt", "other.py")
+    write(top, "part/train.py", "other.py", text="changed\n")
+    write(top, "part/.npmrc", "part/own.txt", text="hunter2\n")
+    diff = find(top / "part", top / "part", str(top / "part/own.txt")).record()["diff"] or ""
+    assert diff.count("+changed") == 1
+    assert "hunter2" not in diff
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_no_secret_is_in_the_recorded_difference(tmp_path: Path, name: str) -> None:
     top = repository(tmp_path / "p", "train.py", "sub/train.py", name, f"sub/{name}")
@@ -374,36 +402,100 @@ def test_a_record_of_odd_names_and_bytes_is_json(tmp_path: Path) -> None:
 # --- Programs that the project's own configuration names.
 
 
-@pytest.mark.parametrize(
-    "key", ["core.fsmonitor", "diff.external", "core.pager", "filter.odd.clean", "diff.odd.textconv"]
-)
-def test_git_runs_no_program_that_the_project_names(tmp_path: Path, key: str) -> None:
-    top = repository(tmp_path / "p", "train.py", "sub/inside.py")
-    write(top, ".gitattributes", text="* filter=odd diff=odd\n")
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\ncat\n")
-    program.chmod(0o755)
-    git(top, "config", key, str(program))
-    write(top, "train.py", text="changed\n")
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """A program that leaves `canary` behind."""
+    path = tmp_path / "program"
+    path.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\ncat\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def looked_at(top: Path) -> dict[str, str | None]:
     project = find(top)
     recorded = project.record()
     select(project, untracked=True)
+    return recorded
+
+
+def changed_repository(top: Path) -> Path:
+    repository(top, "train.py", "sub/inside.py")
+    write(top, ".gitattributes", text="* filter=odd diff=odd\n")
+    write(top, "train.py", text="changed\n")
+    return top
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("core.fsmonitor", "diff.external", "core.pager", "pager.diff", "filter.odd.clean", "filter.odd.process"),
+        *("diff.odd.textconv", "diff.odd.command"),
+    ],
+)
+@pytest.mark.parametrize("place", ["config", "included", "worktree"])
+def test_git_runs_no_program_that_the_project_names(tmp_path: Path, program: str, key: str, place: str) -> None:
+    top = changed_repository(tmp_path / "p")
+    if place == "config":
+        git(top, "config", key, program)
+    elif place == "included":
+        git(top, "config", "--file", str(top / ".git/more"), key, program)
+        git(top, "config", "include.path", "more")
+    else:
+        git(top, "config", "extensions.worktreeConfig", "true")
+        git(top, "config", "--worktree", key, program)
+    recorded = looked_at(top)
     assert not (tmp_path / "canary").exists()
-    assert recorded["diff"] is not None
-    assert "+changed" in recorded["diff"]
+    assert "+changed" in (recorded["diff"] or "")
 
 
-def test_git_runs_no_program_that_a_submodule_names(tmp_path: Path) -> None:
+def test_git_runs_no_hook(tmp_path: Path, program: str) -> None:
+    top = changed_repository(tmp_path / "p")
+    for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
+        (top / ".git/hooks").mkdir(exist_ok=True)
+        (top / ".git/hooks" / name).symlink_to(program)
+    os.utime(top / "sub/inside.py", (1, 1))  # so that git would write what it has looked up into the index
+    looked_at(top)
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"core.sshCommand": "PROGRAM", "remote.origin.url": "ssh://host/x"},
+        {"remote.origin.uploadpack": "PROGRAM"},
+        {"remote.origin.uploadpack": "PROGRAM", "protocol.file.allow": "always"},
+        {"remote.origin.url": "ext::PROGRAM", "protocol.ext.allow": "always"},
+        {"remote.origin.url": "git://localhost/x", "core.gitProxy": "PROGRAM"},
+        {"credential.helper": "!PROGRAM", "core.askPass": "PROGRAM", "remote.origin.url": "http://127.0.0.1:9/x"},
+    ],
+    ids=lambda settings: "+".join(settings),
+)
+def test_a_partial_clone_fetches_nothing(tmp_path: Path, program: str, settings: dict[str, str]) -> None:
+    origin = repository(tmp_path / "origin", "train.py")
+    git(origin, "config", "uploadpack.allowFilter", "true")
+    words = ("--quiet", "--no-checkout", "--filter=blob:none", f"file://{origin}", str(tmp_path / "p"))
+    git(tmp_path, "clone", *words)
+    for key, value in settings.items():
+        git(tmp_path / "p", "config", key, value.replace("PROGRAM", program))
+    before = everything_below(tmp_path / "p/.git/objects")
+    recorded = looked_at(tmp_path / "p")
+    assert not (tmp_path / "canary").exists()
+    assert everything_below(tmp_path / "p/.git/objects") == before
+    assert recorded["commit"] == git(origin, "rev-parse", "HEAD").strip()
+
+
+@pytest.mark.parametrize("key", ["core.fsmonitor", "diff.external", "filter.odd.clean"])
+def test_git_runs_no_program_that_a_submodule_names(tmp_path: Path, program: str, key: str) -> None:
     inner = repository(tmp_path / "inner", "inner.py")
     top = repository(tmp_path / "p", "train.py")
     git(top, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "inner")
     git(top, "commit", "--quiet", "--message", "second")
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/canary\n")
-    program.chmod(0o755)
-    git(top / "inner", "config", "core.fsmonitor", str(program))
+    write(top / "inner", "inner.py", text="committed\n")
+    write(top / "inner", ".gitattributes", text="* filter=odd\n")
+    git(top / "inner", "commit", "--quiet", "--all", "--message", "third")
+    git(top, "config", "diff.submodule", "diff")
+    git(top / "inner", "config", key, program)
     write(top / "inner", "inner.py", text="changed\n")
-    project = find(top)
-    project.record()
-    assert "inner/inner.py" in taken(project, untracked=True)
+    assert "+Subproject commit" in (looked_at(top)["diff"] or "")
+    assert "inner/inner.py" in taken(find(top), untracked=True)
     assert not (tmp_path / "canary").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,23 @@ def running(slurm: StandinSlurm) -> trainjob.Run:
     return run
 
 
+# --- Two of them.
+
+
+def test_a_job_is_looked_for_in_the_slurm_that_has_it(slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = slurm.submit()
+    slurm.set_job("101", state="PENDING")
+    monkeypatch.setenv("SLURM_CONF", "/etc/other.conf")
+    in_other = slurm.submit(again=True)
+    assert (waiting.status().state, in_other.status().scheduler["job_id"]) == ("PENDING", "102")
+    with pytest.raises(trainjob.UserError, match="is PENDING: cancel it first"):
+        waiting.resume()
+    monkeypatch.delenv("SLURM_CONF")
+    assert in_other.cancel(grace_s=0.1).state == "CANCELLED"
+    assert waiting.cancel(grace_s=0.1).state == "CANCELLED"
+    assert slurm.alive() == []
+
+
 # --- Submitted twice.
 
 
@@ -39,6 +57,21 @@ def test_an_sbatch_that_hangs_after_its_work_is_no_second_job(slurm: StandinSlur
     slurm.break_("sbatch", "hang-after")
     assert slurm.submit().status().state == "PENDING"
     assert slurm.alive() == ["101"]
+
+
+def test_what_a_record_names_as_its_command_is_not_executed(slurm: StandinSlurm) -> None:
+    slurm.break_("sbatch", "lost+down")
+    with pytest.raises(trainjob.UserError):
+        slurm.submit()
+    slurm.mend()
+    slurm.forget("101")
+    (paths,) = slurm.runs()
+    recorded = json.loads(paths.submission.read_text())
+    argv = ["touch", f"{slurm.folder}/canary", "--wrap=touch canary", "--dependency=afterok:77:78"]
+    paths.submission.write_text(json.dumps({**recorded, "argv": argv}))
+    trainjob.run(paths.id).resume()
+    assert not (slurm.folder / "canary").exists()
+    assert slurm.calls("sbatch")[-1] == f"--parsable --job-name={paths.id} --dependency=afterok:77:78 job.sbatch"
 
 
 def test_where_nobody_knows_what_became_of_it_the_run_stays_and_the_next_command_finds_its_job(
@@ -228,3 +261,12 @@ def test_cancel_ends_only_a_job_of_the_runs_own_name(slurm: StandinSlurm) -> Non
     slurm.set_job("101", name="somebody-elses", folder="/elsewhere")
     run.cancel(grace_s=5)
     assert slurm.alive() == ["101"]
+
+
+def test_cancel_ends_a_job_that_the_site_has_renamed(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    slurm.set_job("101", name="site-prefix-job")
+    run.cancel(grace_s=5)
+    assert slurm.alive() == []
+    # By its number alone only once it was seen that the job in the run's folder still runs.
+    assert slurm.calls("scancel") == [f"--name={run.id} 101", "101"]

@@ -53,6 +53,16 @@ def test_a_job_that_can_run_has_no_problems(tmp_path: Path) -> None:
     assert found(tmp_path, command=["sh", "train.sh"]) == []
 
 
+def test_the_default_folder_of_runs_is_examined_as_a_named_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    runs = tmp_path / "data/trainjob/runs"
+    runs.mkdir(parents=True)
+    assert texts(tmp_path) == []
+    runs.chmod(0o777)
+    ((code, text),) = texts(tmp_path)
+    assert (code, f"anybody can replace what is in {runs}. Run: chmod +t {runs}" in text) == ("runs-dir-open", True)
+
+
 def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", only_tools(tmp_path / "bin"))
     name = Path(sys.executable).name

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ words = sys.argv[1:]
 record = open({record!r}, "a")
 record.write(json.dumps(words) + "\\n")
 record.close()
+if words[0].startswith("--image="):  # shifter
+    at = next(at for at, word in enumerate(words) if not word.startswith("--"))
+    os.execvp(words[at], words[at:])
 if words[0] not in ("exec", "run"):
     sys.exit(0)
 inside = {{"PATH": os.environ["PATH"]}}
@@ -54,13 +58,13 @@ VALUES = {f"V{number}": text for number, text in enumerate(HOSTILE)}
 class Ran:
     """A job script for Slurm, run by hand as slurmd would, in a recorded container."""
 
-    def __init__(self, tmp_path: Path, runtime: str, **environment: str) -> None:
+    def __init__(self, tmp_path: Path, runtime: str, mounts: Sequence[str] = ("/usr",), **environment: str) -> None:
         programs, self._record = tmp_path / "bin", tmp_path / "record"
         programs.mkdir()
         for name, text in ((runtime, RECORDS), ("srun", SRUN)):
             (programs / name).write_text(text.format(python=sys.executable, record=str(self._record)))
             (programs / name).chmod(0o755)
-        container = {"runtime": runtime, "image": "IMAGE", "mounts": ["/usr"]}
+        container = {"runtime": runtime, "image": "IMAGE", "mounts": list(mounts)}
         place = cluster(kind="slurm", nodes={"count": 1, "cpus": 1}, container=container, python=sys.executable)
         asked = request(place, command=[sys.executable, "-c", SHOWS], env=VALUES)
         self.paths: RunPaths = folder.create(tmp_path / "a run", rendered(asked), None, None)
@@ -128,6 +132,21 @@ def test_pyxis_is_asked_through_srun(tmp_path: Path) -> None:
     assert {*VALUES, "MASTER_ADDR", "SLURM_PROCID", "CUDA_VISIBLE_DEVICES"} < set(names)
 
 
+def test_the_container_engine_is_asked_through_srun(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, "ce", mounts=[])
+    (words,) = (words[1:] for words in ran.calls if words[0] == "srun")
+    assert ran.paths.state.read_text() == "COMPLETED\n"
+    assert "--environment=IMAGE" in words
+
+
+def test_shifter_keeps_the_environment_and_mounts_what_the_file_names(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, "shifter")
+    (words,) = (words for words in ran.calls if words[0].startswith("--image="))
+    assert words[:2] == ["--image=IMAGE", "--volume=/usr:/usr"]
+    assert ran.paths.state.read_text() == "COMPLETED\n"
+    assert {name: ran.environment[name] for name in VALUES} == VALUES
+
+
 @pytest.mark.parametrize(
     ("asked", "job", "message"),
     [
@@ -135,6 +154,7 @@ def test_pyxis_is_asked_through_srun(tmp_path: Path) -> None:
         ({"runtime": "podman"}, {"hosts": 2}, "or --hosts 1"),
         ({"runtime": "docker", "mounts": ["/a,b"]}, {}, "docker splits a mount at ','"),
         ({"runtime": "pyxis", "mounts": ["/a:b"]}, {}, "pyxis splits a mount at ':'"),
+        ({"runtime": "shifter", "mounts": ["/a;b"]}, {}, "shifter splits a mount at ';'"),
         ({"runtime": "docker", "mounts": ["a"]}, {}, "container.mounts a is a in cluster file here.yaml"),
     ],
 )

@@ -215,6 +215,17 @@ def test_starts_that_nobody_asked_for_are_counted(
     assert bash.word(".starts") == counted
 
 
+@pytest.mark.parametrize(
+    ("update", "counted"), [("40", "3 3 40"), ("60", "3 1 60"), ("null", "3 1 ")], ids=["same", "further", "unknown"]
+)
+def test_starts_of_a_command_are_compared_by_the_progress_that_was_read(bash: Bash, update: str, counted: str) -> None:
+    bash.write(".starts", "2 2 40\n")
+    bash.write("job_id", "7\n")
+    bash.write("progress.json", f'{{"attempt": 2, "epoch": 1, "update": {update}, "durable_update": 7}}\n')
+    bash.run(page("true", "counted_from="), **JOB)
+    assert bash.word(".starts") == counted
+
+
 def test_a_start_that_was_asked_for_counts_anew(bash: Bash) -> None:
     bash.write(".starts", "49 2 update-00000000\n")
     bash.write("job_id", "6\n")
@@ -227,7 +238,7 @@ def test_a_start_that_was_asked_for_counts_anew(bash: Bash) -> None:
     [
         (
             "2 2 update-00000000",
-            "two attempts in a row ended at update-00000000, where they had begun: not started again.",
+            "two attempts in a row got no further than update-00000000: not started again.",
         ),
         (
             "3 1 update-00000004",
@@ -456,7 +467,7 @@ def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash:
     said = bash.run(page("cat .follow_up", "queues_follow_up=1"), **NODES)
     assert (said.code, said.out) == (0, "12\n"), said.err
     assert bash.calls("sbatch") == ["--parsable --dependency=afternotok:7 --job-name=mine --export=NONE job.sbatch"]
-    assert bash.calls("scancel") == ["12"]
+    assert bash.calls("scancel") == ["--state=PENDING 12"]
     assert bash.word(".follow_up") is None
 
 
@@ -537,6 +548,24 @@ def test_an_interface_that_is_not_there_is_named(bash: Bash) -> None:
 def test_the_redirected_interface_comes_before_the_sites(bash: Bash) -> None:
     said = bash.run(page('echo "$MASTER_ADDR"', "interface=ib7"), **JOB, TRAINJOB_INTERFACE="lo")
     assert said.out == "127.0.0.1\n"
+
+
+@pytest.mark.parametrize(("nodes", "announced"), [("n1 n2", "10.1.2.3"), ("n1", "n1")])
+def test_a_first_node_whose_own_name_is_a_loopback_address_announces_the_one_on_the_way_to_the_others(
+    bash: Bash, nodes: str, announced: str
+) -> None:
+    bash.program("scontrol", f'[ "$2" = hostnames ] && printf "%s\\n" {nodes}')
+    bash.program("getent", 'case $2 in n1) echo "127.0.1.1 n1.site n1" ;; n2) echo "10.1.2.4 STREAM n2" ;; esac')
+    bash.program("ip", '[ "$5" = 10.1.2.4 ] && echo "10.1.2.4 dev eth0 src 10.1.2.3 uid 0"')
+    named = {**JOB, "SLURMD_NODENAME": "n1", "SLURM_JOB_NODELIST": "n[1-2]"}
+    assert bash.run("address_of_first_node ''", **named).out == f"{announced}\n"
+
+
+def test_without_a_known_way_to_the_others_the_first_node_announces_its_name(bash: Bash) -> None:
+    bash.program("scontrol", 'printf "%s\\n" n1 n2')
+    bash.program("getent", '[ "$2" = n1 ] && echo "127.0.1.1 n1.site n1"')
+    bash.program("ip", "exit 2")
+    assert bash.run("address_of_first_node ''", **{**JOB, "SLURMD_NODENAME": "n1"}).out == "n1\n"
 
 
 UNRESOLVED = {**JOB, "SLURMD_NODENAME": "node-without-a-name.invalid"}

@@ -95,6 +95,17 @@ def test_a_run_whose_other_rank_still_trains_is_left_alone(bash: Bash) -> None:
     assert (bash.word("state"), bash.word("step_gone")) == ("COMPLETED", None)
 
 
+@pytest.mark.parametrize(("code", "lost_s", "state"), [("1", -1, "FAILED"), ("1", 600, "LEFT"), ("0", -1, "LEFT")])
+def test_ranks_whose_node_has_gone_are_not_waited_for_once_a_rank_has_failed(
+    bash: Bash, code: str, lost_s: int, state: str
+) -> None:
+    # The launcher of rank 1 was killed with its daemon, and left no mark.
+    ranks = f"mkdir .ended\necho {code} >.ended/1.0000\nsleep 3\necho LEFT >left; exec true"
+    bash.run(page(ranks, f"step_lost_s={lost_s}"), **JOB)
+    assert (bash.word("left") or bash.word("state")) == state
+    assert ("the daemon of their node is gone" in str(bash.word("logs/scheduler.out"))) == (state == "FAILED")
+
+
 @pytest.mark.parametrize(
     ("shown", "state"),
     [
@@ -162,7 +173,8 @@ def test_the_count_of_restarts_of_another_job_in_the_environment_is_not_this_job
 
 
 def test_a_controller_that_hangs_does_not_keep_the_script_from_its_end(bash: Bash) -> None:
-    bash.program("scontrol", "exec sleep 600")
+    # Names of hosts are no question to the controller.
+    bash.program("scontrol", '[[ "$2" == hostnames ]] || exec sleep 600')
     bash.program("timeout", 'shift 3; [[ "$1" == scontrol ]] && exit 124; exec "$@"')
     assert bash.run(page("kill -TERM $$; sleep 1"), **JOB).code != 0
     assert bash.word("state") == "CANCELLED"

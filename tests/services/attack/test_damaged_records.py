@@ -176,6 +176,16 @@ def held(paths: RunPaths, whole: RunPaths, capsys: pytest.CaptureFixture[str]) -
             "soon",
             "damaged: submission.json: submitted_at is 'soon', expected a time",
         ),
+        *(
+            ("submission.json", "script", value, f"damaged: submission.json: script is {value!r}, expected job.sh")
+            for value in ("../../../evil.sh", "-c", "/tmp/evil.sh", "job.sh x", "")
+        ),
+        (
+            "submission.json",
+            "remote",
+            {"host": "-oProxyCommand=evil", "user": None, "folder": "/runs/x"},
+            "damaged: submission.json: remote.host is '-oProxyCommand=evil', expected the name of a host",
+        ),
         ("progress.json", "update", 1.5, "damaged: progress.json: update is 1.5, expected a whole number"),
     ],
 )

@@ -116,6 +116,11 @@ def test_no_command_uses_a_run_that_somebody_else_could_have_written(
             assert not canary.exists()
 
 
+def _others_write(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return not stat.S_ISLNK(mode) and mode & 0o022 != 0
+
+
 def test_a_run_is_its_owners_alone_whatever_the_umask(attack: Attack, here: Here, shared: Path) -> None:
     here.write("works.py", "print('secret')\n")
     here.write("deep/er/module.py", "")
@@ -135,6 +140,8 @@ def test_a_run_is_its_owners_alone_whatever_the_umask(attack: Attack, here: Here
                 executed = (folder / "job.sh", folder / "code", *(folder / "code").rglob("*"))
                 ours = [path for path in executed if "__pycache__" not in path.parts]
                 assert [path for path in ours if path.stat().st_mode & 0o022] == []
+            with trials.trial(f"share: {share}, nothing that others reach is writable by them"):
+                assert share == "none" or [path for path in folder.rglob("*") if _others_write(path)] == []
             with trials.trial(f"share: {share}, what nobody reads"):
                 shown = as_nobody("cat", str(folder / "logs/rank-0000.log"))
                 assert ("secret" in shown.stdout) == (share == "all"), shown

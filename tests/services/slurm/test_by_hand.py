@@ -79,7 +79,7 @@ def test_no_more_starts_than_asked_for(login: Login) -> None:
 def test_a_job_that_gets_nowhere_ends_with_the_reason(login: Login) -> None:
     run = by_hand(login, "--", "bash", "-c", LEAVES % 5)
     assert run.word("state") == "FAILED", everything_said(run)
-    assert "two attempts in a row ended at 5, where they had begun: not started again" in scheduler_said(run)
+    assert "two attempts in a row got no further than 5: not started again" in scheduler_said(run)
 
 
 def test_a_stop_that_was_asked_for_is_no_requeue(login: Login) -> None:

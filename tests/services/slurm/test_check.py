@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.slurm_site import Site, site
+from tests.support.slurm_site import DESCRIPTION, TRAINJOB, Site, site
 
 pytestmark = pytest.mark.timeout(300)
 GPUS = {"count": 8, "accelerator": "gpu", "accelerators": 8, "cpus": 8, "memory_gb": 500}
@@ -108,11 +109,12 @@ def test_a_task_is_imported_over_there_with_the_files_that_would_go(cluster: Sit
 
 def test_a_cluster_file_is_drafted_from_the_live_cluster(cluster: Site) -> None:
     drafted = cluster.json("cluster", "init", "live", "--from-slurm", "--ssh", "login")
-    assert [place["key"] for place in drafted["fill_in"]] == ["runs_dir"]
+    assert ([place["key"] for place in drafted["fill_in"]], drafted["refused"]) == (["runs_dir"], None)
     shown = cluster.json("cluster", "show", "live")
     assert shown["nodes"] == {
         "name": None,
         "directives": {},
+        "gres": None,
         "count": 2,
         "accelerator": "gpu",
         "accelerators": 4,
@@ -121,7 +123,8 @@ def test_a_cluster_file_is_drafted_from_the_live_cluster(cluster: Site) -> None:
         "memory_gb": 16,
         "threads_per_core": 1,
     }
-    assert (shown["limits"], shown["directives"]) == ({"max_nodes": 2, "max_time": "02:00:00"}, {"partition": "gpu"})
+    assert shown["limits"] == {"min_nodes": 1, "max_nodes": 2, "max_time": "02:00:00"}
+    assert shown["directives"] == {"partition": "gpu"}
     filled = (
         (cluster.here / "clusters" / "live.yaml")
         .read_text()
@@ -129,3 +132,35 @@ def test_a_cluster_file_is_drafted_from_the_live_cluster(cluster: Site) -> None:
     )
     (cluster.here / "clusters" / "live.yaml").write_text(filled)
     assert json.loads(cluster.trainjob("cluster", "check", "live", "--json").out)["missing"] == []
+
+
+def test_a_slurm_whose_configuration_is_named_at_login_alone_is_found(cluster: Site, tmp_path: Path) -> None:
+    words = ["env", "-u", "SLURM_CONF", TRAINJOB, "check", "--cluster", "here", "--instances", "2", "--ask-controller"]
+    ended = cluster.run(*words)
+    assert (ended.code, "establish a configuration source" in ended.err + ended.out) == (1, True), ended
+    (tmp_path / "site.sh").write_text(f"echo Welcome\nexport SLURM_CONF={cluster.slurm.folder}/slurm.conf\n")
+    cluster.slurm.run_as_root(["mount", "--bind", str(tmp_path), "/etc/profile.d"])
+    ended = cluster.run(*words)
+    assert ended.code == 0, ended
+
+
+def test_the_first_submit_of_a_drafted_file_works_unedited(
+    tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], Path]
+) -> None:
+    """Slurm keeps memory back, wants two nodes a job, and the user's scratch folder is on a network file system."""
+    folder = tmp_path_factory.mktemp("limited")
+    (partition, *_) = DESCRIPTION.partitions
+    limited = replace(
+        DESCRIPTION, settings={"MaxMemPerNode": "8192"}, partitions=[replace(partition, max_nodes=2, min_nodes=2)]
+    )
+    with site(folder, needs("sshd"), limited) as made:
+        made.node.stand_in("df", 'echo "Filesystem Type"; echo "server:/scratch nfs4"')
+        (folder / "scratch").mkdir()
+        environment = {"SCRATCH": str(folder / "scratch")}
+        ended = made.trainjob("cluster", "init", "live", "--from-slurm", environment=environment)
+        assert (ended.code, "Nothing needs to be filled in." in ended.out) == (0, True), ended
+        assert "Slurm takes a job of this file (sbatch --test-only)" in ended.out
+        run = made.submit("live", "--", "true")
+        made.wait(run, "COMPLETED")
+        made.slurm.run_as_root(["scontrol", "update", "partition=gpu", "AllowAccounts=nobodys"])
+        assert "Invalid account" in made.json("cluster", "init", "closed", "--from-slurm")["refused"]

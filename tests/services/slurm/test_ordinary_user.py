@@ -42,3 +42,14 @@ def test_without_subordinate_ids_it_says_what_is_missing() -> None:
         printed = user.run(*_REHEARSE, "--", "true", code=1)
     assert "/etc/subuid" in printed
     assert "Traceback" not in printed
+
+
+def test_a_batch_file_writes_into_folders_that_only_the_rehearsal_has() -> None:
+    with ordinary_user() as user:
+        project = user.home / "project"
+        head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:2\n"
+        script = f"{head}cd /scratch/mine && pwd > written\nsrun --ntasks=1 --nodes=1 false\n"
+        (project / "train.sbatch").write_text(script)
+        printed = user.run("rehearse", "train.sbatch", "--no-gpus", "--map", f"/scratch/mine={project}", code=1)
+        assert "no training started: the job is FAILED, with exit code 1" in printed
+        assert not (project / "written").exists()

@@ -195,3 +195,11 @@ def test_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(root, "_FOLDERS", ())
     with pytest.raises(UserError, match="apt-get install slurm-wlm munge iproute2"):
         root.refuse_where_it_cannot_run(Description())
+
+
+def test_a_node_knows_itself_by_an_address_that_no_other_reaches_as_debians_do(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    script = "srun getent hosts node1 node2"
+    said = _finished(slurm, "--nodes=2", "--exclude=node3", script=script, folder=tmp_path).splitlines()
+    assert sorted(line.split()[0] for line in said) == ["10.213.0.1", "10.213.0.1", "127.0.1.1", "127.0.1.1"]

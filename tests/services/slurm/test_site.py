@@ -225,6 +225,14 @@ def test_a_redirect_that_is_left_set_is_refused(cluster: Site) -> None:
     assert "Run: unset TRAINJOB_MAX_UPDATES" in ended.err
 
 
+def test_what_the_site_says_of_a_job_that_it_takes_is_shown(cluster: Site) -> None:
+    """As a job_submit plugin does by slurm.log_user."""
+    cluster.record("sbatch", 'echo "sbatch: lua: moved to partition short" >&2; exec $real "$@"')
+    words = ("submit", "--cluster", "far", "--instances", "1", "--again", "--", "true")
+    ended = cluster.trainjob(*words)
+    assert (ended.code, "the site says: sbatch: lua: moved to partition short\n" in ended.err) == (0, True), ended
+
+
 def test_what_sbatch_refuses_leaves_nothing(cluster: Site) -> None:
     cluster.write_cluster("wrong", ssh=True, directives={"partition": "gpu", "qos": "nobodys", "licenses": "none:3"})
     ended = cluster.trainjob("submit", "--cluster", "wrong", "--instances", "1", "--name", "refused", "--", "true")
@@ -252,7 +260,8 @@ ACCOUNTED = [
 def test_sacct_is_used_where_it_works_and_never_needed(cluster: Site) -> None:
     run = stay(cluster, "far")
     cluster.record("squeue", "exit 0")
-    cluster.record("scontrol", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
+    unknown = '[[ -z "${4-}" ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }'
+    cluster.record("scontrol", f"{unknown}; echo No jobs in the system")
     for sacct, state, note in ACCOUNTED:
         cluster.real("sacct")
         if sacct is not None:
@@ -312,3 +321,11 @@ def test_a_full_quota_over_there(cluster: Site) -> None:
     assert ended.code == 1
     assert "no space is left for you on login" in ended.err
     assert not [one for one in cluster.json("list") if "full" in one["id"]]
+
+
+def test_a_cluster_file_is_compared_with_the_live_cluster(cluster: Site) -> None:
+    ended = cluster.trainjob("cluster", "check", "far", "--ask-controller")
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "the live cluster is as the file says"), ended.out
+    cluster.write_cluster("old", ssh=True, limits={"max_nodes": 2, "max_time": "24:00:00"})
+    found = cluster.json("cluster", "check", "old", "--ask-controller")
+    assert [one["key"] for one in found["changes"]] == ["limits.max_time"]

@@ -15,7 +15,7 @@ from tests.support.attack import Attack, count_words
 from tests.support.backend_places import OfHosts
 from tests.support.hostile_texts import hostile
 from tests.support.local_runs import command_of, every_process
-from tests.support.network_hosts import NetworkHosts, network_hosts
+from tests.support.network_hosts import INTERFACE, NetworkHosts, network_hosts
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(400)
@@ -91,6 +91,17 @@ def test_digits_train_on_three_hosts_as_in_one_process(place: OfHosts, alone: An
     logs = [(place.runs / run / "logs" / f"rank-{rank:04d}.log").read_text() for rank in range(3)]
     assert [log.splitlines()[0].split(" · ")[2] for log in logs] == list(NAMES)
     assert float((weights(place.runs / run) - alone).abs().max()) < 1e-10
+
+
+@pytest.mark.parametrize("launch", [pytest.param("beside", marks=pytest.mark.full), "gpu-1"])
+def test_hosts_whose_own_names_mean_loopback_addresses_meet(place: OfHosts, hosts: NetworkHosts, launch: str) -> None:
+    """Debian's default. Nobody has named an interface; the job script runs at the first host, or beside the hosts."""
+    place.cluster_file("debian", network={}, **({"ssh": {"host": "gpu-1"}} if launch == "gpu-1" else {}))
+    run = trained(place, "--engine", "ddp", cluster="debian")["id"]
+    log = (place.runs / run / "logs" / "scheduler.out").read_text()
+    for name in NAMES:
+        said = f"the name {name} means 127.0.1.1 here, which no other host reaches: ranks use {INTERFACE}, over which"
+        assert f"{said} {hosts.address('gpu-1')} is reached" in log
 
 
 def test_digits_train_on_three_hosts_by_horovod(place: OfHosts, alone: Any, needs: Callable[[str], Path]) -> None:

@@ -13,7 +13,9 @@ import pytest
 from tests.support.login_node import LoginNode, free_port
 from trainjob.contract.errors import UserError
 from trainjob.machines import remote_files
+from trainjob.machines.access import HERE
 from trainjob.machines.process import CommandError
+from trainjob.machines.ssh import onward
 from trainjob.machines.ssh.connection import Target
 from trainjob.machines.ssh.machine import SshMachine
 
@@ -34,7 +36,7 @@ while left:
 # What brings files in dies after 64 KB, and the connection with it.
 CUTTING = (
     'case "$SSH_ORIGINAL_COMMAND" in '
-    '*"rsync --server"*|*"tar -xf"*) python3 "$FEW" | sh -c "$SSH_ORIGINAL_COMMAND"; kill -9 $PPID;; '
+    '*"rsync --server"*|*"tar -xpf"*) python3 "$FEW" | sh -c "$SSH_ORIGINAL_COMMAND"; kill -9 $PPID;; '
     '*) eval "$SSH_ORIGINAL_COMMAND";; esac'
 )
 
@@ -63,6 +65,22 @@ def printed(login: SshMachine, *words: str) -> list[str]:
 
 def test_every_argument_arrives_unchanged(login: SshMachine) -> None:
     assert printed(login, *HOSTILE) == HOSTILE
+
+
+@pytest.mark.parametrize("shell", ["csh", "tcsh", "fish", "zsh"])
+def test_every_argument_arrives_unchanged_through_any_login_shell(
+    login: SshMachine, node: LoginNode, needs: Callable[[str], Path], tmp_path: Path, shell: str
+) -> None:
+    node.stop()
+    node.start(ForceCommand=f'exec {needs(shell)} -c "$SSH_ORIGINAL_COMMAND"')
+    several = ["\\\\0x", "\t\r\n", "100%b", "~root", "[a-z]", "{a,b}", "#", "^a^b", "$HOME", "!!", "\x7f", "\n"]
+    assert printed(login, *HOSTILE, *several) == [*HOSTILE, *several]
+    folder = tmp_path / "it's! a folder"
+    folder.mkdir()
+    assert login.run(["pwd"], folder=str(folder)).text == f"{folder}\n"
+    assert onward.run(HERE, "login", ["printf", "%s,", *HOSTILE], check=False).text == "".join(
+        f"{word}," for word in HOSTILE
+    )
 
 
 def test_a_command_runs_in_its_folder_and_reads_what_it_is_given(login: SshMachine, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_export_without_a_checkpoint_says_when_there_is_one(here: Here) -> None:
 
 def test_prune_lists_first_and_removes_by_choice(here: Here) -> None:
     gone, kept = here.follow("false", code=1), here.staying()
-    assert "1 runs" in here.run("prune", "--older-than-days", "0").stdout
+    assert "1 run, " in here.run("prune", "--older-than-days", "0").stdout
     assert gone.folder.exists()
     here.run("prune", "--older-than-days", "0", "--yes")
     assert [one["id"] for one in here.json("list")] == [kept.id]

@@ -62,6 +62,14 @@ def test_a_variable_that_looks_like_a_secret_is_not_written_into_a_script(here: 
     assert here.json("list") == []
 
 
+def test_a_cluster_file_holds_no_secret_either(here: Here) -> None:
+    here.write("my_script.py", "")
+    here.cluster("telling", "env: {DATABASE_URL: 5ecret}\n")
+    refused = here.run("submit", "--cluster", "telling", "--", "python", "my_script.py", code=1).stderr
+    assert "env.DATABASE_URL in the file of cluster telling: the name looks like a secret's" in refused
+    assert "5ecret" not in refused
+
+
 def test_a_name_that_only_resembles_a_secrets_is_no_secret(here: Here) -> None:
     here.write("my_script.py", "")
     flags = ("--env", "TOKENIZERS_PARALLELISM=false", "--env", "MAX_TOKENS=3", "--env", "SORT_KEY=a")

@@ -65,6 +65,21 @@ def test_a_run_stopped_by_the_file_and_resumed_ends_with_the_same_bits(
     assert cut.checkpoint(updates(whole)[0]).is_dir()
 
 
+def test_an_evaluation_before_which_a_run_was_stopped_is_made_when_it_is_resumed(tmp_path: Path) -> None:
+    epochs: dict[str, Any] = {"micro_batch": 1437, "updates": 6}
+    whole = make_run(tmp_path / "whole", **epochs)
+    assert train_here(whole) == 0
+    cut = make_run(tmp_path / "cut", **epochs)
+    cut.stop.touch()  # in force after every other epoch, each of which is one update
+    codes = [train_here(cut, attempt=attempt) for attempt in (1, 2, 3)]
+    assert codes == [exits.CHECKPOINTED, exits.CHECKPOINTED, 0]
+    evaluated, expected = (
+        [(line["update"], line["loss"]) for line in lines(run, "evaluation")] for run in (cut, whole)
+    )
+    assert len(expected) > 2
+    assert evaluated == expected
+
+
 @pytest.mark.parametrize(
     "job",
     [

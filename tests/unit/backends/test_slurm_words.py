@@ -50,6 +50,31 @@ def test_the_parts_of_a_job_on_groups_of_nodes_are_one_job() -> None:
     assert queue.parse_accounting("4+0|FAILED\n4+1|FAILED\n") == [("4", "FAILED")]
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("PartitionNodeLimit", "forever: it asks for more or fewer nodes than its partition allows"),
+        ("QOSMaxGRESPerUser", "until you use fewer accelerators (its QOS limits them)"),
+        ("QOSMaxCpuPerUserLimit", "until you use fewer CPUs (its QOS limits them)"),
+        ("QOSMaxJobsPerUserLimit", "until you have fewer running jobs (its QOS limits them)"),
+        ("QOSGrpNodeLimit", "until its users use fewer nodes (its QOS limits them)"),
+        ("QOSMaxNodePerJobLimit", "forever: its QOS allows a job fewer nodes"),
+        ("QOSMaxWallDurationPerJobLimit", "forever: its QOS allows a job less time"),
+        ("QOSMaxCpuPerNode", "forever: its QOS allows a job fewer CPUs of a node"),
+        ("QOSMinCpuNotSatisfied", "forever: its QOS demands more CPUs of a job"),
+        ("QOSMinGRES", "forever: its QOS demands more accelerators of a job"),
+        ("AssocGrpCPURunMinutesLimit", "until your account's users have fewer CPU minutes of running jobs"),
+        ("AssocGrpGRES", "until your account's users use fewer accelerators (your account limits them)"),
+        ("AssocMaxJobsLimit", "until you have fewer running jobs (your account limits them)"),
+        ("MaxGRESPerAccount", "until your account's users use fewer accelerators (its QOS or account limits them)"),
+    ],
+)
+def test_the_limit_that_holds_a_job_back_is_said_plainly(reason: str, words: str) -> None:
+    (job,) = queue.parse(f"1|1|N/A|PENDING|{reason}|N/A|0:00|1:00|1:00||/x")
+    assert queue.waits(job).startswith(f"waits {words}")
+    assert queue.waits(job).endswith(f"({reason})")
+
+
 def test_why_a_job_waits_is_said_plainly() -> None:
     waiting, _, array, _ = queue.parse(SQUEUE)
     assert queue.waits(waiting) == "waits for nodes to become free (Resources); may start at 2026-11-21 12:42:05"

@@ -17,7 +17,11 @@ _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)")
 _ARGPARSE = re.compile(r"""add_argument\(\s*"--([a-z0-9-]+)\"""")
 # Flags that messages and comments name of other programs.
 OF_OTHERS = {
-    "Slurm": {"test-only", "ntasks", "ntasks-per-node", "nodes", "export", "dependency", "format", "ipus"},
+    "Slurm": {
+        *("test-only", "ntasks", "ntasks-per-node", "nodes", "export", "dependency", "format", "ipus", "gres"),
+        *("gpus-per-node", "gpus-per-task", "gpu-bind", "cpus-per-task", "cpu-bind", "environment"),
+    },
+    "scripts": {"batch", "batch-size"},
     "poprun": {"vipu", "numa-aware", "process-placement", "verbose", "vv"},
     "mpirun": {"mca"},
     "docker": {"privileged", "shm-size", "rm"},
@@ -56,7 +60,7 @@ def test_every_flag_in_a_message_exists() -> None:
     unknown = [
         f"{path.relative_to(ROOT)}:{line}: --{flag}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if not {"standins", "scripts"} & set(path.relative_to(PACKAGE).parts)  # these name flags of others
+        if not {"standins", "scripts", "batch"} & set(path.relative_to(PACKAGE).parts)  # these name flags of others
         for line, text in literals(path)
         for flag in _FLAG.findall(text)
         if flag not in known

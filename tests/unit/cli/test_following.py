@@ -1,8 +1,10 @@
-"""What `submit --follow` says of checkpoints that are lost."""
+"""What `submit --follow` says of checkpoints that are lost, and of a run that waits."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from trainjob.cli.run.resume import resume as resume_command
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
+from trainjob.observe.status import Snapshot
+from trainjob.observe.status import status as find_status
 
 PASSED_OVER = "checkpoint /runs/abcd/checkpoints/update-00000200 is passed over: index.json is missing or broken"
 NOT_WRITTEN = "2 checkpoints NOT written by attempt 1"
@@ -53,3 +57,22 @@ def test_resume_shows_each_checkpoint_that_is_lost(lost: RunPaths, monkeypatch: 
     monkeypatch.setattr(resuming, "passed_over", lambda _: [PASSED_OVER])
     shown = CliRunner().invoke(resume_command, ["abcd"]).output
     assert shown.splitlines() == ["warning: 2 checkpoints of the last attempt NOT written", f"warning: {PASSED_OVER}"]
+
+
+def test_follow_says_why_a_run_waits_whenever_the_reason_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = made(tmp_path, "abcd", state="COMPLETED")
+    ended = find_status(paths)
+    first, held = "waits because other jobs have priority (Priority)", "waits because its user holds it (JobHeldUser)"
+    notes = [None, first, f"{first}; may start at 2026-11-23 18:00:00", f"{first}; may start at 2026-11-23 18:05:00"]
+
+    def polled(_paths: RunPaths, until: Callable[[Snapshot], bool], _wait: object) -> Snapshot:
+        for note in [*notes, held, held, first]:
+            assert not until(replace(ended, state="PENDING", note=note))
+        assert until(ended)
+        return ended
+
+    monkeypatch.setattr(following, "poll", polled)
+    following.to_the_end(paths, as_json=True)
+    assert capfd.readouterr().err.splitlines() == [f"PENDING: {first}", f"PENDING: {held}", f"PENDING: {first}"]

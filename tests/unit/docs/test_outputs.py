@@ -24,6 +24,17 @@ def test_no_output_is_pasted(page: Path) -> None:
     assert list(pasted(page.read_text(encoding="utf-8"))) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_shows_the_examples_as_they_are(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert outputs.with_examples(text) == text, "make docs-outputs writes it anew"
+
+
+def test_every_example_is_shown() -> None:
+    shown = outputs.files((ROOT / "docs/examples.md").read_text(encoding="utf-8"))
+    assert {path.name for path in outputs.EXAMPLES.iterdir() if path.is_file()} == set(shown)
+
+
 def test_a_pasted_output_is_found() -> None:
     marked = "<!-- output -->\n```console\n$ trainjob list\n```\n"
     text = f"    $ trainjob list\n    no runs\n\n```console\n$ trainjob list\n```\n\n{marked}"
@@ -96,7 +107,7 @@ class _Given:
 
 def pasted(text: str) -> Iterator[str]:
     """Yield the lines of a page that are, or begin, an output that nobody makes anew."""
-    marked = {match.end() for match in re.finditer(r"<!-- output.*?-->\n|<!-- example: .+ -->\n", text, re.DOTALL)}
+    marked = {match.end() for match in re.finditer(r"<!-- output.*?-->\n|<!-- example: .+? -->\n", text, re.DOTALL)}
     position, inside = 0, False
     for line in text.splitlines(keepends=True):
         if line.startswith("```"):

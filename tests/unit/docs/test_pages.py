@@ -16,6 +16,7 @@ from trainjob.cli import main as entry
 from trainjob.contract.paths import RunPaths
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+VARIABLE = re.compile(r"(?<![A-Z_])TRAINJOB_[A-Z0-9_]*[A-Z0-9]\b")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -23,6 +24,15 @@ LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 def test_a_page_of_the_reference_is_up_to_date(path: str) -> None:
     text = reference()[path]
     assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text, "make docs-outputs writes it anew"
+
+
+def test_the_reference_has_every_variable_that_begins_as_ours_do() -> None:
+    folders = (ROOT / "trainjob", ROOT / "standins", ROOT / "templates")
+    files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".sh", ".j2", ".c")]
+    used = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}
+    documented = set(VARIABLE.findall(reference()["reference/environment.md"]))
+    assert used - documented == set()
+    assert documented - used == {"TRAINJOB_TEST_REQUIRE"}  # of the tests
 
 
 def test_the_readme_is_short() -> None:

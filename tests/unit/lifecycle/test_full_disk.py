@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import cancel, prune, start
+from trainjob.lifecycle.lock import locked
 from trainjob.machines import processes
 from trainjob.observe.status import status
 from trainjob.records import submission as submissions
@@ -53,6 +55,40 @@ def test_cancel_ends_the_processes_of_a_run_whose_disk_is_full(tmp_path: Path, m
     assert ended == [ALIVE]
     assert after.state == states.CANCELLED
     assert "could not be written" in (after.note or "")
+
+
+def test_a_run_whose_script_can_not_be_started_for_a_limit_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = made(tmp_path, "abcd", state=None)
+    submission = submissions.read(paths)
+    assert submission is not None
+
+    def no_more_files(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_more_files)
+    monkeypatch.setattr(detached, "image_digest", lambda _paths: None)
+    with pytest.raises(NotSubmittedError, match=r"Too many open files, so nothing was submitted: wait, or raise the"):
+        start.hand_over(paths, submission)
+
+
+def test_a_cancel_and_a_resume_of_a_run_do_not_record_over_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
+    refused: list[str] = []
+
+    def end(_paths: RunPaths, _native: Any, _grace_s: float) -> None:
+        with pytest.raises(UserError) as error, locked(paths, "trainjob resume"):
+            pass
+        refused.append(error.value.text)
+        monkeypatch.setattr(processes, "running", lambda _machine, scripts: [False for _ in scripts])
+
+    monkeypatch.setattr(detached, "cancel", end)
+    assert cancel.cancel(paths, grace_s=0.0).state == states.CANCELLED
+    assert "locked by trainjob cancel" in refused[0]
+    assert not (paths.folder / ".lock").exists()
 
 
 def test_a_run_that_can_not_be_recorded_does_not_stay_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

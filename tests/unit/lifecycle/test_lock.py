@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,24 @@ def test_a_second_command_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     assert refused.value.problem.code == "locked"
     assert f"remove {tmp_path}/.lock" in refused.value.cure
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_may_wait_for_the_lock(tmp_path: Path) -> None:
+    paths, held, entered = RunPaths(tmp_path), threading.Event(), list[str]()
+
+    def resume() -> None:
+        with locked(paths, "trainjob resume"):
+            held.set()
+            time.sleep(0.3)
+            entered.append("resume")
+
+    thread = threading.Thread(target=resume)
+    thread.start()
+    held.wait()
+    with locked(paths, "trainjob cancel", wait_s=60.0):
+        entered.append("cancel")
+    thread.join()
+    assert entered == ["resume", "cancel"]
 
 
 @pytest.mark.parametrize("changes", [{}, {"pid": os.getpid()}], ids=["gone", "an id used again"])

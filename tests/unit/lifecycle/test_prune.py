@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from tests.support.run_folders import made
 from trainjob.contract import states
 from trainjob.lifecycle import prune
+from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
 
 
@@ -55,11 +57,26 @@ def test_a_removed_run_leaves_nothing(tmp_path: Path) -> None:
     assert index.ids() == []
 
 
+def test_a_run_that_another_command_works_on_is_not_removed(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd")
+    found = prune.candidates(older_than=timedelta(0), in_states=states.ENDED, keep=0)
+    with locked(paths, "trainjob resume"):
+        assert "is locked by trainjob resume" in str(prune.remove(found)["abcd"])
+    assert paths.state.exists()
+
+
 def test_runs_whose_folders_are_gone_are_forgotten(tmp_path: Path) -> None:
-    shutil.rmtree(made(tmp_path, "gone").folder)
+    for name in ("gone", "fresh"):
+        shutil.rmtree(made(tmp_path, name).folder)
     made(tmp_path, "here")
+    # A submission that is under way is in the index before its folder exists.
+    os.utime(index.home() / "index/gone", (0, time.time() - 3600), follow_symlinks=False)
+    hidden = tmp_path / ".gone.123.part"
+    hidden.mkdir()
+    assert prune.forget_missing() == []  # the index alone knows where the hidden folder is
+    hidden.rmdir()
     assert prune.forget_missing() == ["gone"]
-    assert index.ids() == ["here"]
+    assert index.ids() == ["fresh", "here"]
 
 
 @pytest.mark.usefixtures("three")

@@ -37,12 +37,14 @@ class Recorded(ThisMachine):
 
     name = "login"
 
-    def __init__(self, sinfo: str = SINFO, config: str = CONFIG, partition: str = PARTITION) -> None:
-        self._answers = {"sinfo": sinfo, "config": config, "partition": partition}
+    def __init__(
+        self, sinfo: str = SINFO, config: str = CONFIG, partition: str = PARTITION, node: str = "", **more: str
+    ) -> None:
+        self._answers = {"sinfo": sinfo, "config": config, "partition": partition, "node": node, **more}
 
     def run(self, arguments: Any, **_: Any) -> Completed:
-        (answer,) = (text for word, text in self._answers.items() if word in arguments)
-        return Completed(tuple(arguments), 0, answer.encode(), "")
+        answer = next((text for word, text in self._answers.items() if word in arguments), None)
+        return Completed(tuple(arguments), 0 if answer is not None else 1, (answer or "").encode(), "")
 
 
 def drafted_file(folder: Path, machine: Recorded, ssh: str | None = None, partition: str | None = None) -> str:
@@ -65,6 +67,64 @@ def test_a_site_that_demands_an_account(tmp_path: Path) -> None:
     text = drafted_file(tmp_path, Recorded(config=CONFIG.replace("Enforce = none", "Enforce = associations,limits")))
     assert [key for _, key in lookup.places_to_fill_in(text)] == ["account", "runs_dir"]
     assert "required_directives: [account]\n" in text
+
+
+def test_a_default_account_is_enough_where_accounts_are_demanded(tmp_path: Path) -> None:
+    machine = Recorded(config=CONFIG.replace("Enforce = none", "Enforce = associations,limits"), sacctmgr="physics\n")
+    text = drafted_file(tmp_path, machine)
+    assert [key for _, key in lookup.places_to_fill_in(text)] == ["runs_dir"]
+    assert "  # account: physics                # optional: your default account" in text
+
+
+NODE = "NodeName=n{} CPUTot={} RealMemory={} Partitions={} CoreSpecCount={} MemSpecLimit={} ThreadsPerCore=2\n"
+
+
+@pytest.mark.parametrize(
+    ("partition", "nodes", "usable"),
+    [
+        ("", NODE.format(1, 64, 512000, "x,main", 0, 0), (64, 500)),
+        # What is kept for the system, as much as of the node that keeps most; not on other nodes.
+        (
+            "",
+            NODE.format(1, 64, 512000, "main", 2, 2048)
+            + NODE.format(2, 64, 512000, "main", 1, 4096)
+            + NODE.format(3, 64, 512000, "other", 9, 90000)
+            + NODE.format(4, 128, 512000, "main", 9, 90000),
+            (60, 496),
+        ),
+        ("", NODE.format(1, 64, 512000, "main", 2, 0).replace("CPUTot", "CPUEfctv=58 CPUTot"), (58, 500)),
+        ("MaxCPUsPerNode=31 MaxMemPerNode=102400", "", (30, 100)),
+        ("MaxCPUsPerNode=UNLIMITED MaxMemPerCPU=1024", "", (64, 64)),
+        ("MaxMemPerNode=UNLIMITED", "", (64, 500)),
+    ],
+)
+def test_jobs_get_what_slurm_leaves_them_of_a_node(
+    tmp_path: Path, partition: str, nodes: str, usable: tuple[int, int]
+) -> None:
+    machine = Recorded("main*|up|infinite|4|64|512000|(null)|1-infinite|2\n", partition=partition, node=nodes)
+    drafted_file(tmp_path, machine)
+    node = SlurmCluster.of(read_cluster(tmp_path / "live.yaml")).node
+    assert (node.cpus, node.memory_gb) == usable
+
+
+def test_limits_of_slurm_conf_hold_where_the_partition_has_none(tmp_path: Path) -> None:
+    config, partition = (
+        f"{CONFIG}MaxMemPerNode           = 8192\n",
+        PARTITION.replace("LLN", "MaxMemPerNode=UNLIMITED LLN"),
+    )
+    assert "  memory_gb: 8\n" in drafted_file(tmp_path, Recorded(config=config, partition=partition))
+
+
+def test_the_fewest_nodes_of_a_job(tmp_path: Path) -> None:
+    drafted_file(tmp_path, Recorded(SINFO.replace("|1-2|", "|2-2|")))
+    cluster = SlurmCluster.of(read_cluster(tmp_path / "live.yaml"))
+    assert (cluster.limits.min_nodes, cluster.limits.max_nodes) == (2, 2)
+
+
+def test_a_folder_of_the_users_own_on_a_network_file_system_takes_the_runs(tmp_path: Path) -> None:
+    text = drafted_file(tmp_path, Recorded(**{"shared_folder.sh": "lustre\n/scratch/me: and you\n"}))
+    assert lookup.places_to_fill_in(text) == ()
+    assert read_cluster(tmp_path / "live.yaml").runs_dir == "/scratch/me: and you/trainjob-runs"
 
 
 def test_nodes_of_several_kinds_with_typed_gres_and_no_limits(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,23 @@ def test_another_process_with_the_same_id_is_not_the_run(tmp_path: Path) -> None
 def test_a_killed_run_that_was_being_cancelled_is_cancelled(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", cancelled_at="2026-01-01T00:00:01+00:00")
     assert status(paths).state == "CANCELLED"
+
+
+def test_a_run_that_was_killed_after_it_was_told_to_end_is_cancelled(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING")
+    paths.events.write_text("1.0\t1\tbegan\tn1\n2.0\t1\tsignal\tUSR1\n")
+    assert status(paths).state == "LOST"
+    paths.events.write_text("1.0\t1\tbegan\tn1\n2.0\t1\tsignal\tTERM\n")
+    assert status(paths).state == "CANCELLED"
+    paths.events.write_text("1.0\t7\tsignal\tTERM\n")  # another attempt's
+    assert status(paths).state == "LOST"
+
+
+def test_a_run_whose_directory_is_removed_is_lost_and_waited_for_no_longer(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
+    shutil.rmtree(paths.folder)
+    now = poll(paths, lambda now: now.state not in states.ACTIVE, lambda: pytest.fail("it is waited for"))
+    assert (now.state, now.note) == ("LOST", f"its run directory {paths.folder} is gone")
 
 
 def test_a_run_that_waits_for_its_next_attempt_is_pending(tmp_path: Path) -> None:
@@ -142,6 +160,33 @@ def test_whoever_waits_for_a_requeued_run_has_slurm_start_it_soon_and_once(
     looks = iter(range(4))
     poll(paths, lambda _now: next(looks) == 3, lambda: None)
     assert called == [["scontrol", "update", "JobId=7", "StartTime=now+5"]]
+
+
+def test_a_scheduler_is_asked_less_and_less_while_the_files_of_a_run_stay_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = Answer(Liveness.ALIVE, states.PENDING, "waits")
+    paths = made(tmp_path, "abcd", state=None, **under_slurm(monkeypatch, waits))
+    looks, asked = 0, list[int]()
+    says = slurm.ask
+    monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(looks) or says(natives))
+
+    def look(now: Snapshot) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 50:
+            # It begins, and its scheduler's last answer is of no more use.
+            assert (now.state, now.note) == ("PENDING", "waits")
+            write(paths.attempt, "1\n")
+            write(paths.state, "RUNNING\n")
+            monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(looks) or [RUNS for _ in natives])
+        return looks == 54
+
+    assert poll(paths, look, lambda: None).state == "RUNNING"
+    assert asked == [0, 1, 3, 7, 15, 25, 35, 45, 50, 51, 53]
+
+
+RUNS = Answer(Liveness.ALIVE)
 
 
 @pytest.mark.parametrize("state", sorted(states.RESUMABLE - {"LOST"}))

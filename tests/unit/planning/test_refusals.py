@@ -67,7 +67,28 @@ CASES = [
     (slurm(), {"instances": 2, "hosts": 4}, "instances divide evenly over hosts: 2 instances over 4 nodes"),
     (slurm(), {"hosts": 9}, "a job uses hosts that the cluster has: 9 nodes asked for, the cluster has 8"),
     (slurm(**SITE), {"instances": 24}, "a job stays within the site's max_nodes: 6 nodes needed, max_nodes is 4"),
+    (
+        slurm(limits={"min_nodes": 3}),
+        {"hosts": 2, "instances": 6},
+        "at least the site's min_nodes: 2 nodes asked for, min_nodes is 3. Nearest that works: --hosts 3",
+    ),
+    (slurm(limits={"min_nodes": 2}), {"instances": 1}, "1 instance over 2 nodes. Nearest that works: --instances 2"),
     (slurm(**SITE), {"hosts": 5}, "a job stays within the site's max_nodes: 5 nodes needed, max_nodes is 4"),
+    (
+        slurm(accelerators=8, cpus=2),
+        {"instances": 8, "hosts": 1},
+        "8 instances on 1 node × 2 ranks of 1 CPU = 2. Nearest that works: --instances 2, or --hosts 4",
+    ),
+    (
+        slurm("cpu", accelerators=0, cpus=16, directives={"cpus-per-task": 8}),
+        {"instances": 3, "hosts": 1},
+        "3 instances on 1 node × 2 ranks of 8 CPUs = 2. Nearest that works: --instances 2, or --hosts 3",
+    ),
+    (
+        slurm("cpu", accelerators=0, cpus=16, directives={"hint": "nomultithread"}, threads_per_core=2),
+        {"instances": 16, "hosts": 1},
+        "16 instances on 1 node × 8 ranks of 2 CPUs = 8. Nearest that works: --instances 8, or --hosts 2",
+    ),
     # batch
     (local(), {"instances": 2, "global_batch": 100}, "micro batch × replicas: global batch 100, 4 × 2 replicas = 8"),
     (pod(64), {"global_batch": 100}, "global batch 100, 4 × 64 replicas = 256"),
@@ -265,3 +286,15 @@ def test_a_refusal_is_the_users_to_cure() -> None:
     refusal = refused(local(), instances=0)
     assert isinstance(refusal, UserError)
     assert str(refusal) == f"{refusal.rule}: {refusal.values}. {refusal.cure}"
+
+
+def test_a_rank_that_wants_more_cpus_than_a_node_has_is_refused() -> None:
+    with pytest.raises(UserError, match=r"a rank takes 99 CPUs, and a node has fewer\. Take a smaller directives"):
+        planned(slurm(directives={"cpus-per-task": 99}), instances=4)
+
+
+def test_what_is_offered_to_begin_with_stays_within_the_cluster() -> None:
+    """No single setting cures both faults."""
+    with pytest.raises(UserError) as error:
+        planned(slurm(count=4), hosts=4, instances=17, global_batch=7)
+    assert error.value.cure == "To begin with: --instances 16."

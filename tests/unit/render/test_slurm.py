@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.render_cases import cluster, explained_script, request, script, site_template
 from trainjob.cluster.base import with_directives
+from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
 from trainjob.render.sourced import beside
@@ -37,6 +38,10 @@ def asked(place: Any, **job: Any) -> list[str]:
         ({"directives": {"exclusive": True}}, "exclusive"),
         ({"directives": {"comment": "two words"}}, 'comment="two words"'),
         ({"directives": {"cpus-per-task": 5}}, "cpus-per-task=5"),
+        ({"directives": {"cpus-per-gpu": 12}}, "cpus-per-task=12"),
+        ({"directives": {"mem-per-gpu": "60G"}}, "mem-per-gpu=60G"),
+        ({"directives": {"network": "job_vni"}}, "network=job_vni"),
+        ({"nodes": {**NODES, "gres": "dcu"}}, "gres=dcu:2"),
         ({}, "cpus-per-task=32"),
         ({}, "nodes=2"),
         ({}, "ntasks-per-node=2"),
@@ -247,3 +252,15 @@ def test_what_groups_of_nodes_can_not_carry_is_refused(values: dict[str, Any], j
     groups = [{"name": name, "count": 1, "cpus": 4} for name in ("a", "b")]
     with pytest.raises(UserError, match=words):
         script(request(site(nodes=groups, **values), **job))
+
+
+def test_a_launcher_gets_the_cpus_of_all_its_gpus() -> None:
+    place = site(directives={"cpus-per-gpu": 12})
+    text = script(request(place, command=["torchrun", "train.py"], instances=4))
+    assert "#SBATCH --cpus-per-task=48" in text
+    assert "cpus-per-gpu" not in text
+
+
+def test_gpus_per_node_asks_for_gpus_alone() -> None:
+    with pytest.raises(InvalidError, match="asks for the GRES gpu, and nodes"):
+        site(nodes={**NODES, "gres": "dcu"}, request="gpus-per-node")

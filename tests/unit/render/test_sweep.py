@@ -86,8 +86,11 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         "compile_only": "true",
         "hint": "multithread",
         "command_per": "node",
+        "progress": "'step (?P<update>[0-9]+)'",
+        "on_stall": "end",
     }
     values |= dict.fromkeys(("instances", "replicas", "ipus_per_replica", "hosts", "least_hosts", "max_attempts"), "2")
+    values |= dict.fromkeys(("exit_grace_s", "idle_timeout_s"), "2")
     with pytest.raises(JobError, match=rf"sweep.yaml:2: {key}: is the same for all elements of an array"):
         read(tmp_path, f"- seed: 1\n- {key}: {values.get(key, chr(39) + '1:00' + chr(39))}\n")
 

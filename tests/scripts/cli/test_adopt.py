@@ -1,0 +1,42 @@
+"""trainjob adopt, as it is called: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FILE = """\
+#!/bin/bash
+#SBATCH --nodes=2 --gres=gpu:4 --ntasks-per-node=1 --cpus-per-task=8
+srun torchrun train.py --config $1
+cp -r out /archive
+"""
+
+
+def trainjob(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
+    return subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_written_files_are_planned(tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text(FILE)
+    ended = trainjob(tmp_path, "adopt", "train.sbatch", "-o", "new", "--", "c.yaml")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "4: cp -r out /archive: a job ends with its training" in ended.stdout
+    planned = trainjob(tmp_path, *ended.stdout.rsplit("then: trainjob ", 1)[1].split())
+    assert (planned.returncode, "torchrun starts 4 ranks on each of 2 nodes" in planned.stdout) == (0, True)
+    again = trainjob(tmp_path, "adopt", "train.sbatch", "-o", "new", "--", "c.yaml")
+    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+
+
+def test_nothing_is_written_without_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text(FILE)
+    refused = trainjob(tmp_path, "adopt", "train.sbatch")
+    assert (refused.returncode, "is an argument of the file" in refused.stderr) == (1, True)
+    told = json.loads(trainjob(tmp_path, "adopt", "train.sbatch", "--json", "--", "c.yaml").stdout)
+    assert set(told["files"]) == {"job.yaml", "cluster.yaml"}
+    assert [path.name for path in tmp_path.iterdir()] == ["train.sbatch"]

@@ -1,0 +1,46 @@
+"""Cluster files with settings that no job script can have together: each command that reads them says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from trainjob.cli.plan.plan import plan
+from trainjob.cli.site.cluster import cluster as of_clusters
+from trainjob.contract.errors import UserError
+
+NODES = {"count": 4, "accelerator": "gpu", "accelerators": 4, "cpus": 8}
+CONFLICTS: list[tuple[dict[str, Any], str]] = [
+    ({"directives": {"gres": "gpu:4"}}, "directives.gres and request: gres both request accelerators"),
+    ({"directives": {"nodes": 4}}, "directives.nodes is decided elsewhere"),
+    ({"directives": {"partion": "gpu"}}, "directives.partion: sbatch has no option --partion"),
+    ({"srun": {"export": "NONE"}}, "export"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clusters").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", [[plan, "--cluster", "bad"], [of_clusters, "check", "bad"]], ids=["plan", "check"])
+@pytest.mark.parametrize(("keys", "said"), CONFLICTS, ids=[said for _, said in CONFLICTS])
+def test_a_conflict_is_refused_before_anything_is_rendered(command: list[Any], keys: dict[str, Any], said: str) -> None:
+    Path("clusters/bad.yaml").write_text(json.dumps({"kind": "slurm", "nodes": NODES, **keys}))
+    group, *words = command
+    assert isinstance(group, click.Command)
+    refused = CliRunner().invoke(group, words).exception
+    assert isinstance(refused, UserError)
+    assert said in refused.text
+
+
+def test_a_file_whose_nodes_are_too_few_for_a_job_is_valid() -> None:
+    limits = {"limits": {"min_nodes": 2, "max_nodes": 2}}
+    Path("clusters/good.yaml").write_text(json.dumps({"kind": "slurm", "nodes": {**NODES, "cpus": 1}, **limits}))
+    assert CliRunner().invoke(of_clusters, ["check", "good"]).exit_code == 0

@@ -1,0 +1,56 @@
+"""Batch files, adopted and proved: the file and the job on one private Slurm, and what their ranks see."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAD = """\
+#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --time=10
+set -e
+module load compiler
+export WANDB_MODE=offline OMP_NUM_THREADS=2
+export RUN=run-$SLURM_JOB_ID
+export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1) MASTER_PORT=29500
+"""
+PLACE = "RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS"
+RIGHT = f"srun bash -c '{PLACE} python train.py \"two words\"'\n"
+# The batch shell is rank 0 of everything.
+EARLY = f'srun bash -c "{PLACE} python train.py"\n'
+
+
+@pytest.fixture(autouse=True)
+def _slurm(needs: Callable[[str], None]) -> None:
+    needs("slurm")
+
+
+def proof(folder: Path, text: str) -> tuple[int, dict[str, Any]]:
+    (folder / "train.sbatch").write_text(text)
+    (folder / "train.py").write_text("print('trained')\n")
+    program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
+    words = [sys.executable, "-c", program, "adopt", "train.sbatch", "--prove", "--json"]
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.stdout, ended.stderr
+    return ended.returncode, json.loads(ended.stdout)["proof"]
+
+
+def test_a_right_file_is_proved(tmp_path: Path) -> None:
+    code, found = proof(tmp_path, HEAD + RIGHT)
+    assert (found["differences"], found["equal"], code) == ([], True, 0)
+    assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
+    assert dict(found["adopted"][3]["environment"]) == {"OMP_NUM_THREADS": "2", "RUN": "run-1", "WANDB_MODE": "offline"}
+    assert found["adopted"][3]["command"] == "python train.py two words"
+
+
+def test_a_wrong_file_differs_as_stated(tmp_path: Path) -> None:
+    code, found = proof(tmp_path, HEAD + EARLY)
+    assert (found["equal"], code) == (False, 0)
+    assert [one["rank"] for one in found["original"]] == [0, 0, 0, 0]
+    assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]

@@ -1,0 +1,129 @@
+"""Batch files as users write them, rehearsed unmodified: the real sbatch, srun and torchrun of a private Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MEETS = """
+import os, time, torch.distributed as dist
+dist.init_process_group("gloo")
+time.sleep(100)
+"""
+TOLD = "import os, time; open('written', 'w'); time.sleep(100)\n"
+EACH_A_RANK = "bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec python train.py'"
+HEAD = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --partition=a100 --account=abc --qos=high --constraint=fast
+#SBATCH --gres=gpu:a100:2
+#SBATCH --output=log-%j.txt
+"""
+
+Rehearse = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def rehearse(needs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rehearse:
+    needs("slurm")
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    def run(script: str, program: str, *flags: str, directive: str = "") -> tuple[int, dict[str, Any]]:
+        (project / "train.sbatch").write_text(f"{HEAD}{directive}\nset -euo pipefail\n{script}")
+        (project / "train.py").write_text(program)
+        before = sorted(path.name for path in project.iterdir())
+        words = [sys.executable, "-m", "trainjob.cli.main", "rehearse", "train.sbatch"]
+        words += ["--no-gpus", "--json", "--stop-after", "1", *flags]
+        environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"}
+        ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, timeout=300)
+        assert ended.stdout, ended.stderr
+        assert sorted(path.name for path in project.iterdir()) == before, "the job's files stay in the rehearsal"
+        return ended.returncode, json.loads(ended.stdout)
+
+    return run
+
+
+def test_srun_and_torchrun_form_one_world_and_what_is_missing_is_stood_in_for(
+    rehearse: Rehearse, tmp_path: Path
+) -> None:
+    script = """
+module load cuda/12.4
+source venv/bin/activate
+export PYTHONPATH=$PWD/src   # would blind the rehearsal
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
+mkdir -p /elsewhere/of/mine
+cd /nowhere/of/mine
+echo "$PWD $(ls)" > /nowhere/of/mine/seen
+srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=$head:29500 \\
+  train.py "a b" ''
+"""
+    code, verdict = rehearse(script, MEETS, "--map", f"/nowhere/of/mine={tmp_path / 'project'}")
+    assert (code, verdict["problems"]) == (0, [])
+    ranks = verdict["jobs"][0]["ranks"]
+    assert [(one["rank"], one["world_size"], one["node"]) for one in ranks] == [
+        (rank, 4, ranks[rank - rank % 2]["node"]) for rank in range(4)
+    ]
+    assert {one["node"] for one in ranks} == {"node1", "node2"}
+    assert len({one["world"] for one in ranks}) == 1
+    assert ranks[0]["command"][-2:] == ["a b", ""]
+    assert [call[0] for call in verdict["stood_in_for"]] == ["module", "source"]
+    assert not Path("/nowhere").exists()
+    assert not Path("/elsewhere").exists()
+
+
+def test_ranks_that_can_form_no_world_fail_it_and_confirm_doctor(rehearse: Rehearse) -> None:
+    script = """
+export MASTER_ADDR=localhost MASTER_PORT=29500
+srun env RANK=$SLURM_PROCID WORLD_SIZE=2 python train.py
+"""
+    code, verdict = rehearse(script, TOLD)
+    assert code == 1
+    assert "the ranks were told numbers that make no world: 2 processes as rank 0" in verdict["problems"]
+    shown = {found["code"]: found["rehearsal"] for found in verdict["findings"]}
+    assert (shown["rank-expanded-early"], shown["addr-localhost"]) == ("confirmed", "confirmed")
+
+
+def test_containers_run_on_this_machine_and_the_first_missing_file_is_named(rehearse: Rehearse) -> None:
+    script = """
+srun --nodes=1 --ntasks=1 --container-image=nvcr.io#nvidia/pytorch --no-container-mount-home \\
+  apptainer exec --nv -B /scratch:/scratch image.sif env RANK=0 WORLD_SIZE=1 python train.py
+"""
+    code, verdict = rehearse(script, "open('data/train.bin')\n")
+    assert any("not here: data/train.bin" in fact for fact in verdict["facts"])
+    assert verdict["stood_in_for"] == [["apptainer", "exec", "--nv", "-B", "/scratch:/scratch", "image.sif", *START]]
+    assert (code, verdict["problems"]) == (0, [])
+
+
+START = ("env", "RANK=0", "WORLD_SIZE=1", "python", "train.py")
+
+
+def test_a_log_folder_that_is_missing_ends_the_job_and_is_named(rehearse: Rehearse) -> None:
+    code, verdict = rehearse("python train.py\n", TOLD, directive="#SBATCH --output=logs/%j.txt")
+    assert code == 1
+    assert "the folder must exist before sbatch" in verdict["problems"][0]
+
+
+@pytest.mark.full
+def test_a_rank_that_dies_leaves_the_others_waiting_unless_srun_ends_them(rehearse: Rehearse) -> None:
+    code, verdict = rehearse(f"srun {EACH_A_RANK}", TOLD, "--inject", "rank-death")
+    assert code == 1
+    assert "did not end" in verdict["problems"][0]
+    code, verdict = rehearse(f"srun --kill-on-bad-exit=1 {EACH_A_RANK}", TOLD, "--inject", "rank-death")
+    assert code == 0
+
+
+@pytest.mark.full
+def test_at_its_time_limit_a_job_that_requeues_itself_starts_again(rehearse: Rehearse) -> None:
+    script = f"trap 'scontrol requeue $SLURM_JOB_ID' USR1\nsrun {EACH_A_RANK} &\nwait\nwait\n"
+    code, verdict = rehearse(script, TOLD, "--inject", "timeout", directive="#SBATCH --signal=B:USR1@20 --requeue")
+    assert verdict["jobs"][0]["restarts"] == 1
+    assert code == 0, verdict["problems"]
