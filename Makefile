@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 
-.PHONY: stats matrix help install wheel demo test test-all test-full test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
+.PHONY: stats simulate matrix help install wheel demo test test-all test-full test-gpu test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,13 @@ test-all: .venv/installed-dev ## Run all tests but the longest; tests whose serv
 test-full: .venv/installed-dev ## Run all tests, also those that take longer than CI allows
 	$(MAKE) --no-print-directory test-newest
 	$(PYTEST)
+
+test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips with a reason where there is none
+	$(BIN)/pytest -rs tests/services/gpu
+
+SEEDS ?= 1000
+simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
+	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
 	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix

@@ -10,7 +10,7 @@ PLACE is one of docs/places.py. All blocks of a page that name it share its fold
 blocks whose first line is `# FILE`, or whose fence has title="FILE", lie there. `head` and `tail` are how many lines
 stay of an output, with a line `…` for the others, and `exit` is the commands' exit code. The COMMANDs run first and
 are not shown; `until` runs the one above it again until it prints TEXT. A block below `<!-- example: WHY -->` can't be
-made, and nobody does.
+made, and nobody does. A code block that is called like a file of examples/ has the text of that file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from docs.places import PLACES, Place
 
@@ -31,6 +32,7 @@ FILE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 CUT = "…"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 # What a command prints every ten seconds: how often depends on the machine.
 _WAITING = re.compile(r"  (?:… .*|(?:update \d+ of \d+, )?\d+ s(?:, about .* left)?)")
 _UNTIL_S = 300.0
@@ -79,8 +81,22 @@ def files(text: str) -> dict[str, str]:
     return {shown["title"] or shown["name"]: shown["text"] for shown in FILE.finditer(text)}
 
 
+def with_examples(text: str) -> str:
+    """Return a page whose blocks that are called like a file of examples/ have its text."""
+
+    def anew(shown: re.Match[str]) -> str:
+        example = EXAMPLES / (shown["title"] or shown["name"])
+        return shown[0].replace(shown["text"], example.read_text(encoding="utf-8")) if example.exists() else shown[0]
+
+    return FILE.sub(anew, text)
+
+
 def written(text: str, wanted: Callable[[Block], bool] = lambda _block: True) -> str:
-    """Return a page with the outputs of its `wanted` blocks as they are today. Raises WrongOutputError."""
+    """Return a page with its examples, and the outputs of its `wanted` blocks, as they are today.
+
+    Raises WrongOutputError.
+    """
+    text = with_examples(text)
     with ExitStack() as stack:
         open_places: dict[str, Place] = {}
 
@@ -132,7 +148,7 @@ def shortened(text: str, head: int | None, tail: int | None) -> str:
     lines = [line for line in text.strip("\n").splitlines() if not _WAITING.fullmatch(line)]
     if head is None and tail is None:
         return "".join(f"{line.rstrip()}\n" for line in lines)
-    first, last = lines[: head or 0], lines[len(lines) - (tail or 0) :]
+    first, last = lines[: head or 0], lines[max(0, len(lines) - (tail or 0)) :]
     if len(first) + len(last) >= len(lines):
         return shortened(text, None, None)
     return "".join(f"{line.rstrip()}\n" for line in (*first, CUT, *last))

@@ -83,7 +83,7 @@ def _called(words: list[str], folder: Path, environ: Mapping[str, str]) -> tuple
 def slurm(files: Mapping[str, str]) -> Iterator[Place]:
     """Yield a folder from which `login.hpc` can be reached: a real sshd beside a private Slurm of two nodes.
 
-    clusters/hpc.yaml describes it as its user would, without its GPUs, which no rank could use.
+    It has no GPUs, which no rank could use. What the page's own files call /shared lies in its folder.
     """
     from tests.support.slurm_site import site
 
@@ -92,8 +92,10 @@ def slurm(files: Mapping[str, str]) -> Iterator[Place]:
         config.write_text(config.read_text().replace("Host login", "Host login login.hpc"))
         for cluster in ("here", "far"):
             (made.here / "clusters" / f"{cluster}.yaml").unlink(missing_ok=True)
+        shared = {str(made.runs): "/shared/runs", str(_BIN): "/shared/venvs/torch/bin"}
         made.write_cluster("hpc", ssh="login.hpc")
-        shutil.copy(made.here / "clusters/hpc.yaml", made.folder / "hpc.yaml")
+        for path, shown in shared.items():
+            files = {file: text.replace(shown, path) for file, text in files.items()}
         _write(made.here, files)
 
         def call(command: str) -> tuple[int, str]:
@@ -101,7 +103,6 @@ def slurm(files: Mapping[str, str]) -> Iterator[Place]:
             ended = made.run("bash", "-c", f"{{ {command}; }} 2>&1", environment=environ, timeout_s=_LIMIT_S)
             return ended.code, ended.out + ended.err
 
-        shared = {str(made.runs): "/shared/runs", str(_BIN): "/shared/venvs/torch/bin"}
         yield Place(call, {**shared, f"{name}/data": "~/.local/share", str(made.here): "~/project", name: "~"})
 
 

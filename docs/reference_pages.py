@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
+from docs import machines_page, variables
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import root
 from trainjob.contract import environment, settings
@@ -26,6 +27,7 @@ def reference() -> dict[str, str]:
         "reference/environment.md": _page("Environment", _environment()),
         "reference/causes.md": _page("Causes of failure", _causes()),
         "reference/batch-codes.md": _page("Faults of batch files", _batch_codes()),
+        "reference/machines.md": _page("Public machines", machines_page.page()),
     }
 
 
@@ -135,17 +137,36 @@ def _default(value: Any) -> str:
 
 
 def _environment() -> Iterator[str]:
+    yield "## What you may set"
+    yield ""
+    yield from _variables(variables.YOURS)
+    yield ""
     yield "## What every rank is given"
     yield ""
-    yield "The names that torchrun uses, whatever starts the ranks:"
+    yield "The names that torchrun uses, whatever starts the ranks, and some of ours:"
     yield ""
-    yield from _table(("name", "what"), [(f"`{name}`", text) for name, text in _RANK_NAMES.items()])
+    yield from _variables({**_RANK_NAMES, **variables.RANKS})
     yield ""
     yield "## What a rehearsal redirects"
     yield ""
     yield "Job scripts read these variables with a default. A real `submit` refuses to start while one of them is set."
     yield ""
-    yield from _table(("name", "what"), [(f"`{name}`", text) for name, text in environment.REDIRECTS.items()])
+    yield from _variables(environment.REDIRECTS)
+    yield ""
+    yield "## What stand-ins tell each other"
+    yield ""
+    yield "A rehearsal sets these. They may change at any time."
+    yield ""
+    yield from _variables(variables.REHEARSALS)
+    yield ""
+    yield "## What a job script sets for itself"
+    yield ""
+    yield "The shell library keeps to names that begin with TRAINJOB_, so that no variable of yours changes. They may"
+    yield f"change at any time: {', '.join(f'`TRAINJOB_{name}`' for name in variables.LIBRARY)}."
+
+
+def _variables(texts: Mapping[str, str]) -> Iterator[str]:
+    yield from _table(("name", "what"), [(f"`{name}`", text) for name, text in texts.items()])
 
 
 _RANK_NAMES = {
@@ -155,9 +176,6 @@ _RANK_NAMES = {
     environment.LOCAL_WORLD_SIZE: "the number of ranks on this host",
     environment.MASTER_ADDR: "the address of rank 0's host",
     environment.MASTER_PORT: "the port of the rendezvous there",
-    environment.RUN_DIR: "the run directory",
-    environment.ATTEMPT: "the number of this attempt, from 1",
-    "TRAINJOB_DATA_DIR": "the folder of prepared data sets",
 }
 
 
