@@ -67,6 +67,7 @@ class RunTrace:
     reads_buffers: bool  # the buffers that one forward pass leaves change the outputs of the next
     stream: bool  # the data set is iterable: the order of samples is its own
     lines: tuple[Mapping[int, TraceLine], ...]  # by rank, by update; the last attempt of an update counts
+    last_of_attempts: frozenset[int]  # the last update that each attempt has recorded
     losses: Mapping[int, float]
 
     def update(self, number: int) -> Update:
@@ -97,9 +98,26 @@ class RunTrace:
 
     def samples(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Return the digests of one update's samples by micro batch, without reading its tensors."""
+        return tuple(samples for _, samples in sorted(self._micro_batches(number).items()))
+
+    def _micro_batches(self, number: int) -> dict[int, tuple[str, ...]]:
         parts = [line[number].samples for line in self.lines if number in line]
-        micro_batches = {int(index): tuple(rows) for part in parts for index, rows in part.items()}
-        return tuple(micro_batches[index] for index in sorted(micro_batches))
+        return {int(index): tuple(rows) for part in parts for index, rows in part.items()}
+
+    def has_samples_of(self, whole: RunTrace) -> bool:
+        """Return whether this run, which may have been interrupted, took the samples of `whole`, update by update.
+
+        A rank that is killed may not have recorded the last update of its attempt, which counts all the same if rank 0
+        has saved it: of such an update, what was recorded is compared.
+        """
+        if self.updates != whole.updates:
+            return False
+        for number in self.updates:
+            mine, its = self._micro_batches(number), whole._micro_batches(number)
+            same = mine.items() <= its.items() if number in self.last_of_attempts else mine == its
+            if not same:
+                return False
+        return True
 
 
 def read(paths: RunPaths) -> RunTrace:
@@ -108,8 +126,10 @@ def read(paths: RunPaths) -> RunTrace:
     model = files.facts()
     ranks = [[TraceLine(**line) for line in of_rank] for of_rank in files.ranks()]
     newest: dict[int, int] = {}
+    last: dict[int, int] = {}
     for line in (line for of_rank in ranks for line in of_rank):
         newest[line.update] = max(newest.get(line.update, 0), line.attempt)
+        last[line.attempt] = max(last.get(line.attempt, 0), line.update)
     lines = tuple({line.update: line for line in of_rank if line.attempt == newest[line.update]} for of_rank in ranks)
     if model is None or not any(lines):
         raise UserError(
@@ -118,7 +138,8 @@ def read(paths: RunPaths) -> RunTrace:
     updates = tuple(sorted({number for of_rank in lines for number in of_rank}))
     losses = {line.update: line.loss for line in metrics.read(paths) if line.kind == "train" and line.loss is not None}
     flags = (model["repeatable"], model["reads_buffers"], bool(model.get("stream")))
-    return RunTrace(paths, updates, tuple(model["layers"]), frozenset(model.get("buffers", ())), *flags, lines, losses)
+    names = tuple(model["layers"]), frozenset(model.get("buffers", ()))
+    return RunTrace(paths, updates, *names, *flags, lines, frozenset(last.values()), losses)
 
 
 def tensors_of(*paths: Path) -> Iterator[tuple[str, Array]]:

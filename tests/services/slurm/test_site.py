@@ -260,14 +260,14 @@ ACCOUNTED = [
 def test_sacct_is_used_where_it_works_and_never_needed(cluster: Site) -> None:
     run = stay(cluster, "far")
     cluster.record("squeue", "exit 0")
-    unknown = '[[ -z "${4-}" ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }'
+    unknown = '[ -z "${4-}" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }'
     cluster.record("scontrol", f"{unknown}; echo No jobs in the system")
     for sacct, state, note in ACCOUNTED:
         cluster.real("sacct")
         if sacct is not None:
             cluster.record("sacct", sacct)
         found = cluster.json("status", run)
-        assert (found["state"], note in found["note"]) == (state, True), sacct
+        assert (found["state"], note in found["note"]) == (state, True), (sacct, found["note"])
         # What sacct has said once is kept: each answer is the first.
         (cluster.folder / "data" / "trainjob" / "runs" / run / ".settled.json").unlink(missing_ok=state == "LOST")
     cluster.real("squeue")

@@ -32,6 +32,25 @@ def test_a_line_torn_by_a_kill_is_passed_over(tmp_path: Path) -> None:
     assert run.update(2).read().samples(2) == (("a", "b"), ("c", "d"))
 
 
+@pytest.mark.parametrize(("update", "same"), [(1, False), (2, True), (3, False)])
+def test_a_rank_that_was_killed_may_lack_the_last_update_of_its_attempt(
+    tmp_path: Path, update: int, same: bool
+) -> None:
+    """Update 2 was saved by rank 0, and the second attempt continued after it."""
+    whole = Crafted(tmp_path / "whole").update(1).update(2).update(3).update(4).read()
+    broken = Crafted(tmp_path / "broken")
+    for number in (1, 2, 3, 4):
+        samples = [{"0": ["a", "b"]}, {"1": ["c", "d"]}][: 1 if number == update else 2]
+        broken.update(number, attempt=1 if number < 3 else 2, samples=samples)
+    assert broken.read().has_samples_of(whole) is same
+
+
+@pytest.mark.parametrize("samples", [[{"0": ["a", "x"]}], [{"0": ["a", "b"]}, {"1": ["a", "b"]}]])
+def test_other_samples_are_never_those_of_a_killed_rank(tmp_path: Path, samples: list[dict[str, list[str]]]) -> None:
+    whole = Crafted(tmp_path / "whole").update(1).read()
+    assert not Crafted(tmp_path / "broken").update(1, samples=samples).read().has_samples_of(whole)
+
+
 def test_micro_batches_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     samples = [{"10": ["j"], "9": ["i"]}, {"2": ["c"]}]
     assert Crafted(tmp_path).update(1, samples=samples).read().samples(1) == (("c",), ("i",), ("j",))
