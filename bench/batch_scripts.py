@@ -28,7 +28,7 @@ from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
 from trainjob.scripts.adoption.adopt import adopt
 from trainjob.scripts.diagnosis import Diagnosis, diagnose
-from trainjob.scripts.site import Site
+from trainjob.scripts.request import Site
 
 _KINDS = {"error": "errors", "warning": "warnings", "note": "notes"}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainjob.scripts.commands import Command
 from trainjob.scripts.expansion import Word
+from trainjob.scripts.layers import CONTAINERS
 from trainjob.scripts.options import SRUN_SHORT, slurm_options
 from trainjob.scripts.values import HOLE, unknown
 
@@ -85,14 +86,11 @@ def _printf(shell: Shell, command: Command) -> None:
 def _eval(shell: Shell, command: Command) -> None:
     text = " ".join(word.text for word in command.words[1:])
     if HOLE in text and text.strip(f"{HOLE} ") == "":
-        if not re.search(r"conda|mamba|pyenv|module|direnv|spack", command.words[-1].source + _origins(command)):
+        origins = " ".join(word.value.commands() + " ".join(word.value.origins) for word in command.words)
+        if not re.search(r"conda|mamba|pyenv|module|direnv|spack", command.words[-1].source + origins):
             shell.variables.open_ended = True
         return
     shell.run_text(text, command.line, shell_of_its_own=False)
-
-
-def _origins(command: Command) -> str:
-    return " ".join(word.value.commands() + " ".join(word.value.origins) for word in command.words)
 
 
 def _source(shell: Shell, command: Command) -> None:
@@ -144,20 +142,6 @@ def _run_file(shell: Shell, command: Command, word: Word) -> None:
     shell.variables = kept
 
 
-_CONTAINERS = (
-    "apptainer",
-    "singularity",
-    "shifter",
-    "docker",
-    "podman",
-    "podman-hpc",
-    "enroot",
-    "podman-hpc",
-    "charliecloud",
-    "ch-run",
-)
-
-
 def _srun(shell: Shell, command: Command) -> None:
     """Read the shell that srun, or a container under srun, starts: there the variables of a rank are a rank's own."""
     words = command.words
@@ -202,7 +186,7 @@ _BUILTINS: dict[str, Callable[[Shell, Command], None]] = {
     "srun": _srun,
     **dict.fromkeys(_SHELLS, _bash),
     **dict.fromkeys(
-        (*_CONTAINERS, "env", "exec", "time", "nohup", "timeout"),
+        (*CONTAINERS, "env", "exec", "time", "nohup", "timeout"),
         lambda shell, command: _inner_shell(shell, command, 1),
     ),
 }

@@ -1,9 +1,9 @@
-"""Every fault that doctor knows in a batch file: how bad it is, what happens, and the cure. One row a code."""
+"""Every fault that doctor knows in a batch file, one row a code: how bad it is, what happens, the cure. And a fault, found."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 class Severity(Enum):
@@ -297,3 +297,48 @@ CODES: dict[str, Code] = {
     for severity, rows in ((Severity.ERROR, _ERRORS), (Severity.WARNING, _WARNINGS), (Severity.NOTE, _NOTES))
     for name, (happens, cure) in rows.items()
 }
+
+
+class Finding(NamedTuple):
+    """A fault in one line of a file. `text` says what was read there."""
+
+    code: str
+    line: int
+    text: str
+    lighter: Severity | None = None  # where it matters less than usual
+    path: str = ""  # of a script that the batch file calls; empty for the file itself
+
+    @property
+    def row(self) -> Code:
+        """The code's row of the table."""
+        return CODES[self.code]
+
+    @property
+    def severity(self) -> Severity:
+        """The severity of the fault here."""
+        return self.lighter or self.row.severity
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding for `--json`."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "line": self.line,
+            "text": self.text,
+            "happens": self.row.happens,
+            "cure": self.row.cure,
+        }
+
+
+class _Place(Protocol):
+    """A command, a launch or a variable: the line where it stands, and the script if that is another one."""
+
+    @property
+    def line(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+
+
+def found(code: str, place: _Place, text: str, lighter: Severity | None = None) -> Finding:
+    """Return a fault where `place` stands."""
+    return Finding(code, place.line, text, lighter, place.source)

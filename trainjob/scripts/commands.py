@@ -47,11 +47,6 @@ class Command:
         """All words in one line."""
         return " ".join(word.text for word in self.words)
 
-    @property
-    def top_level(self) -> bool:
-        """True if the script's end depends on it: it is in no function, substitution or subshell."""
-        return not {"function", "substitution", "handler"} & set(self.within)
-
 
 @dataclass
 class Assignment:

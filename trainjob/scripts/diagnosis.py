@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.scripts.codes import Severity
-from trainjob.scripts.finding import Finding
+from trainjob.scripts.codes import Finding, Severity
+from trainjob.scripts.request import Site
 from trainjob.scripts.rules import RULES
 from trainjob.scripts.script import Script, read_script
-from trainjob.scripts.site import Site
 from trainjob.scripts.values import HOLE
 
 _ORDER = list(Severity)

@@ -86,7 +86,10 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
 
 
 def _options(number: int, text: str) -> Iterator[Directive]:
-    words = _words(text)
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        words = text.split()
     at = 0
     while at < len(words):
         following = at
@@ -94,13 +97,6 @@ def _options(number: int, text: str) -> Iterator[Directive]:
             yield Directive(number, name, value)
             following = at + following_now
         at = max(following, at + 1)
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return text.split()
 
 
 def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from trainjob.scripts.values import HOLE, Value, arithmetic, joined, unknown
@@ -55,14 +55,13 @@ class Variables:
     def copy(self) -> Variables:
         """Return the variables of a child."""
         others = {name: list(values) for name, values in self.others.items()}
-        return Variables(
-            dict(self.values),
-            dict(self.arrays),
-            others,
-            set(self.exported),
-            self.open_ended,
-            self.in_step,
-            set(self.kept_back),
+        return replace(
+            self,
+            values=dict(self.values),
+            arrays=dict(self.arrays),
+            others=others,
+            exported=set(self.exported),
+            kept_back=set(self.kept_back),
         )
 
     def of_child(self) -> Variables:
@@ -222,11 +221,7 @@ class Expander:
 
     def _default(self, node: Node, value: Value, sign: str, depth: int, name: str) -> Value:
         after = [child for child in node.children if child.end_byte < node.end_byte][2:]
-        if (
-            after
-            and after[0].type not in ("simple_expansion",)
-            and text_of(after[0]).lstrip(":") in ("-", "=", "+", "?")
-        ):
+        if after and after[0].type != "simple_expansion" and text_of(after[0]).lstrip(":") in ("-", "=", "+", "?"):
             after = after[1:]
         if sign == "+":
             return unknown(*value.origins)

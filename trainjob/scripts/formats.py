@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import trainjob
-from trainjob.scripts.codes import CODES, Code, Severity
+from trainjob.scripts.codes import CODES, Severity
 from trainjob.scripts.diagnosis import Diagnosis
 
 _MOST_NOT_KNOWN = 5  # in text; --json has all
@@ -70,7 +69,15 @@ def sarif(diagnoses: Sequence[Diagnosis]) -> str:
     driver = {
         "name": "trainjob doctor",
         "version": trainjob.__version__,
-        "rules": [_rule(CODES[code]) for code in used],
+        "rules": [
+            {
+                "id": code,
+                "shortDescription": {"text": CODES[code].happens},
+                "help": {"text": f"{CODES[code].happens} Cure: {CODES[code].cure}"},
+                "defaultConfiguration": {"level": CODES[code].severity.value},
+            }
+            for code in used
+        ],
     }
     results = [
         {
@@ -78,7 +85,14 @@ def sarif(diagnoses: Sequence[Diagnosis]) -> str:
             "ruleIndex": used.index(finding.code),
             "level": finding.severity.value,
             "message": {"text": f"{finding.text}. {finding.row.happens} Cure: {finding.row.cure}"},
-            "locations": [_location(finding.path or diagnosis.path, finding.line)],
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": {"uri": finding.path or diagnosis.path},
+                        "region": {"startLine": finding.line},
+                    }
+                }
+            ],
         }
         for diagnosis in diagnoses
         for finding in diagnosis.findings
@@ -87,19 +101,6 @@ def sarif(diagnoses: Sequence[Diagnosis]) -> str:
     return json.dumps(
         {"version": "2.1.0", "$schema": schema, "runs": [{"tool": {"driver": driver}, "results": results}]}, indent=1
     )
-
-
-def _rule(code: Code) -> dict[str, Any]:
-    return {
-        "id": code.name,
-        "shortDescription": {"text": code.happens},
-        "help": {"text": f"{code.happens} Cure: {code.cure}"},
-        "defaultConfiguration": {"level": code.severity.value},
-    }
-
-
-def _location(path: str, line: int) -> dict[str, Any]:
-    return {"physicalLocation": {"artifactLocation": {"uri": path}, "region": {"startLine": line}}}
 
 
 def _printable(line: str) -> str:

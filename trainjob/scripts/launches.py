@@ -68,6 +68,11 @@ class Launch:
         return self.command.line
 
     @property
+    def source(self) -> str:
+        """The file, where it is not the batch file itself."""
+        return self.command.source
+
+    @property
     def is_python(self) -> bool:
         """True if it is a Python program."""
         return any(layer.name == "python" for layer in self.layers)

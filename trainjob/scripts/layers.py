@@ -31,6 +31,7 @@ LAUNCHERS = {
     "colossalai": "colossalai",
     "fabric": "fabric",
 }
+CONTAINERS = ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "ch-run")
 ONCE_A_NODE = ("torchrun", "accelerate", "deepspeed", "composer", "tune", "colossalai", "fabric")
 _FLAG_WORDS = (
     "standalone no_python multi_gpu use_deepspeed use_fsdp cpu debug module m run_path "
@@ -39,38 +40,25 @@ _FLAG_WORDS = (
     "oversubscribe allow_run_as_root"
 )
 _FLAGS = frozenset(_FLAG_WORDS.split())
+_RUNS = frozenset(("uv", "mamba", "conda", "micromamba", "poetry", "pixi", "hatch", "pipenv", "pdm", "rye"))
+# Programs that run another one, and their options that take the next word.
 _WRAPPERS_WITH_VALUES = {
-    "numactl": r"$^",
+    **dict.fromkeys(("numactl", "nohup", "stdbuf", "taskset", "command", "catchsegv", "setsid", "unbuffer"), r"$^"),
+    **dict.fromkeys(
+        (*_RUNS, "nsys", "ncu"),
+        r"-n|-p|-o|-t|-e|--name|--prefix|--output|--trace|--with|--extra|--python|--project|"
+        r"--directory|--group|-f|--set",
+    ),
+    "python-launcher": r"$^",
     "nice": r"-n|--adjustment",
     "timeout": r"-s|-k|--signal|--kill-after",
     "env": r"-u|-C|-S",
     "time": r"-o|-f",
-    "nohup": r"$^",
-    "stdbuf": r"$^",
     "exec": r"-a",
-    "taskset": r"$^",
     "ionice": r"-c|-n",
-    "nsys": "",
-    "ncu": "",
-    "uv": "",
-    "mamba": "",
-    "conda": "",
-    "micromamba": "",
-    "poetry": "",
-    "pixi": "",
     "xvfb-run": r"-n|-s",
-    "command": r"$^",
-    "catchsegv": r"$^",
-    "python-launcher": r"$^",
     "sudo": r"-u",
-    "setsid": r"$^",
-    "unbuffer": r"$^",
-    "hatch": "",
-    "pipenv": "",
-    "pdm": "",
-    "rye": "",
 }
-_RUNS = {"uv", "mamba", "conda", "micromamba", "poetry", "pixi", "hatch", "pipenv", "pdm", "rye"}
 _PYTHON = re.compile(r"(?:python[\d.]*|pypy3?|ipython3?)")
 
 
@@ -99,7 +87,7 @@ def taken_apart(command: Command) -> tuple[list[Layer], list[Word], dict[str, Va
             words = words[1:]
         elif name in ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "horovodrun"):
             words = _starter(name, words, layers)
-        elif name in ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "ch-run"):
+        elif name in CONTAINERS:
             words = _container(name, words, layers)
         elif LAUNCHERS.get(name) or re.fullmatch(r"\$\{?\w*TORCHRUN\w*\}?", words[0].source):
             words = _launcher(LAUNCHERS.get(name, "torchrun"), name, words[1:], layers)
@@ -121,11 +109,9 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     texts = [word.text for word in words[1:]]
     if name == "srun":
         for option_name, value, following in slurm_options(texts, SRUN_SHORT):
-            word = words[following] if following < len(words) else words[-1]
-            layer.options[option_name] = None if value is None else _origin_of(words[1 : following + 1], value, word)
-            if value is None:
-                layer.options[option_name] = Value("")
             at = 1 + following
+            stated = next((one.value for one in reversed(words[1:at]) if value and one.text.endswith(value)), Value())
+            layer.options[option_name] = stated.with_text(value or "")
         return words[at:]
     while at < len(words) and words[at].text.startswith("-"):
         key = words[at].text.lstrip("-").replace("-", "_")
@@ -133,13 +119,6 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
         layer.options[key.partition("=")[0]] = words[at + 1].value if takes and at + 1 < len(words) else Value("")
         at += 1 + takes
     return words[at:]
-
-
-def _origin_of(words: Sequence[Word], value: str, default: Word) -> Value:
-    for word in reversed(words):
-        if word.text.endswith(value):
-            return word.value.with_text(value)
-    return default.value.with_text(value)
 
 
 _CONTAINER_VALUES = re.compile(
@@ -170,10 +149,8 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
         else:
             layers.append(layer)
             return words[at:]
-        if at < len(words) and words[at - 1].text == "--":
-            continue
     layers.append(layer)
-    return [] if verb else words[:0]
+    return []
 
 
 def _launcher(kind: str, name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
@@ -236,19 +213,12 @@ def _python(words: list[Word], layers: list[Layer]) -> list[Word]:
 def _wrapped(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     layers.append(Layer(name, words=words))
     if name in _RUNS and words[1].text != "run":
-        return words[:0] if name not in ("conda", "uv") else words[1:1]
-    takes_value = _WRAPPERS_WITH_VALUES[name] or (
-        r"-n|-p|-o|-t|-e|--name|--prefix|--output|--trace|--with|--extra|--python|--project|"
-        r"--directory|--group|-f|--set"
-    )
-    at = 2 if name in _RUNS or name in ("nsys",) else 1
+        return []
+    at = 2 if name in _RUNS or name == "nsys" else 1
     while at < len(words) and (
-        words[at].text.startswith("-") or (name == "numactl" and HAS_RANGE.fullmatch(words[at].text))
+        words[at].text.startswith("-") or (name == "numactl" and re.fullmatch(r"[\d,-]+", words[at].text))
     ):
-        at += 2 if re.fullmatch(takes_value, words[at].text) else 1
+        at += 2 if re.fullmatch(_WRAPPERS_WITH_VALUES[name], words[at].text) else 1
     if name in ("timeout", "taskset") and at < len(words):
         at += 1
     return words[at:]
-
-
-HAS_RANGE = re.compile(r"[\d,-]+")

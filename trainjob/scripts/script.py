@@ -14,11 +14,10 @@ from trainjob.scripts.builtins import obey
 from trainjob.scripts.commands import Assignment, Command
 from trainjob.scripts.directives import Header, read_header
 from trainjob.scripts.expansion import Variables, Word, text_of
-from trainjob.scripts.launches import Launch, launches, number_of
-from trainjob.scripts.layers import Layer
-from trainjob.scripts.request import Request, request_of
+from trainjob.scripts.launches import Launch, launches, number_of, option
+from trainjob.scripts.options import number
+from trainjob.scripts.request import Request, Site, request_of
 from trainjob.scripts.shell import Bash, Shell, parse
-from trainjob.scripts.site import Site
 from trainjob.scripts.statements import READERS
 from trainjob.scripts.values import HOLE, Value
 
@@ -114,14 +113,10 @@ class Script:
                 return per_task
             own = next((name for name in ("gpus", "gres", "gpus-per-node") if name in srun.options), None)
             if own is not None:
-                return _last_number(srun, own) if own != "gpus" or self.nodes_of(launch) == 1 else None
+                stated = option(srun, own)
+                is_per_node = own != "gpus" or self.nodes_of(launch) == 1
+                return number(stated.text.rpartition(":")[2]) if stated and stated.known and is_per_node else None
         return self.request.gpus_per_node
-
-
-def _last_number(layer: Layer, name: str) -> int | None:
-    value = layer.options.get(name)
-    last = value.text.rpartition(":")[2] if value is not None and value.known else ""
-    return int(last) if last.isdigit() and len(last) < 6 else None
 
 
 def read_script(path: Path, site: Site, arguments: Sequence[str] | None = None) -> Script:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainjob.scripts.commands import Condition
-from trainjob.scripts.conditions import Truth, truth
-from trainjob.scripts.expansion import text_of
+from trainjob.scripts.expansion import Expander, text_of
 from trainjob.scripts.values import Value, joined, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
     from trainjob.scripts.shell import Shell
+
+
+_OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
 
 
 def _redirected(shell: Shell, node: Node) -> None:
@@ -65,15 +79,45 @@ def _negated(shell: Shell, node: Node) -> None:
         shell.inside("not", child)
 
 
+class _Truth(NamedTuple):
+    """The truth of a condition for the file as it is; None if only a run can tell."""
+
+    holds: bool | None
+    always: bool = False  # and not only until a switch in the file is turned
+
+
+def _truth(condition: list[Node], expander: Expander) -> _Truth:
+    """Return whether a condition holds."""
+    tests = [node for node in condition if node.is_named]
+    if len(tests) != 1 or tests[0].type != "test_command":
+        return _Truth(None)
+    inner = tests[0].named_children
+    return _compared(inner[0], expander) if len(inner) == 1 and inner[0].type == "binary_expression" else _Truth(None)
+
+
+def _compared(node: Node, expander: Expander) -> _Truth:
+    sides = expander.value(node.child_by_field_name("left")), expander.value(node.child_by_field_name("right"))
+    sign = node.child_by_field_name("operator")
+    if sign is None or not all(side.known for side in sides):
+        return _Truth(None)
+    left, right = (side.text.strip() for side in sides)
+    compare = _OF_NUMBERS.get(text_of(sign))
+    # Figures of the request are the same for every run of this file; a switch is there to be turned.
+    always = any(side.origins for side in sides)
+    if compare is not None and left.isdigit() and right.isdigit():
+        return _Truth(compare(int(left[:18]), int(right[:18])), always)
+    return _Truth({"==": left == right, "=": left == right, "!=": left != right}.get(text_of(sign)), always)
+
+
 def _if(shell: Shell, node: Node) -> None:
     branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
     before = dict(shell.variables.values)
     ends: list[tuple[dict[str, Value], bool]] = []
     outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
-    taken, tests = Truth(holds=False), ""
+    taken, tests = _Truth(holds=False), ""
     for number, branch in enumerate(branches):
         condition, body = _halves(branch)
-        verdict = Truth(holds=None) if branch.type == "else_clause" else truth(condition, shell.expander)
+        verdict = _Truth(holds=None) if branch.type == "else_clause" else _truth(condition, shell.expander)
         tests += " ".join(text_of(part) for part in condition)
         shell.conditions = (*outer_conditions, Condition(node.start_byte, number, tests))
         for part in condition:

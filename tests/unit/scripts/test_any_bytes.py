@@ -13,8 +13,8 @@ from trainjob.contract.errors import UserError
 from trainjob.scripts import formats
 from trainjob.scripts.adoption.adopt import adoption_of
 from trainjob.scripts.diagnosis import diagnosis_of
+from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
-from trainjob.scripts.site import Site
 
 # What shell scripts are made of, and what breaks readers of them.
 PIECES = (

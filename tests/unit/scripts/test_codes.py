@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from trainjob.cluster.nodes import Nodes
-from trainjob.scripts.codes import CODES, Severity
+from trainjob.scripts.codes import CODES, Finding, Severity
 from trainjob.scripts.diagnosis import diagnosis_of
-from trainjob.scripts.finding import Finding
+from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
-from trainjob.scripts.site import Site
 
 HEAD = """\
 #!/bin/bash

@@ -13,7 +13,7 @@ from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.scripts.diagnosis import Diagnosis
-    from trainjob.scripts.site import Site
+    from trainjob.scripts.request import Site
 
 FORMATS = ("text", "github", "sarif")
 
@@ -61,12 +61,12 @@ def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
 
 
 def _site(cluster: str | None) -> Site:
-    from trainjob.scripts.site import Site
+    from trainjob.scripts.request import Site
 
     if cluster is None:
         return Site()
     from trainjob.kinds.lookup import find
-    from trainjob.scripts.site import site_of
+    from trainjob.scripts.request import site_of
 
     found = find(cluster)
     if not found.cluster.has_scheduler:

@@ -24,9 +24,9 @@ from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 from trainjob.scripts.adoption.setup import tells_place
+from trainjob.scripts.request import Site
 from trainjob.scripts.rules.around import holds_secret
 from trainjob.scripts.script import Script, read_script
-from trainjob.scripts.site import Site
 
 # Of a process that nobody told its place, in the order in which they count.
 _RANK = ("RANK", "SLURM_PROCID")

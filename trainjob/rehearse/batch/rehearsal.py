@@ -20,8 +20,8 @@ from trainjob.rehearse.batch.running import BatchRun, record
 from trainjob.rehearse.batch.verdict import BatchVerdict, judge
 from trainjob.rehearse.slurm import releases
 from trainjob.scripts.diagnosis import diagnosis_of
+from trainjob.scripts.request import Site, site_of
 from trainjob.scripts.script import Script, read_script
-from trainjob.scripts.site import Site, site_of
 
 STOP_AFTER_S = 10.0
 

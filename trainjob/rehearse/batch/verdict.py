@@ -10,7 +10,7 @@ from typing import Any
 from trainjob.planning.words import quantity
 from trainjob.rehearse.batch.attempt import Attempt
 from trainjob.rehearse.batch.recording import Process, Recording
-from trainjob.scripts.finding import Finding
+from trainjob.scripts.codes import Finding
 
 _STOOD_IN_FOR = ("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3")
 _CONTAINERS = ("apptainer", "singularity", "shifter")

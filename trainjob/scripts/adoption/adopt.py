@@ -21,8 +21,8 @@ from trainjob.scripts.adoption.start import AdoptionError, Start, main_launch, s
 from trainjob.scripts.codes import Severity
 from trainjob.scripts.diagnosis import diagnosis_of
 from trainjob.scripts.launches import Launch
+from trainjob.scripts.request import Site
 from trainjob.scripts.script import Script, read_script
-from trainjob.scripts.site import Site
 
 JOB_FILE, CLUSTER_FILE = "job.yaml", "cluster.yaml"
 # Faults that a job does not have, whatever the file says.
@@ -79,10 +79,7 @@ def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = 
 
 
 def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
-    """Return what a script that was read becomes; `below_top` is `folder` relative to its project's top.
-
-    Raises AdoptionError.
-    """
+    """Return what a script becomes; `below_top` is `folder` relative to its project's top. Raises AdoptionError."""
     path = script.path
     launch = main_launch(script)
     parts = parts_of(script, launch)
@@ -101,7 +98,9 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
     read_container(script, launch, keys, account)
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
-    if _needs_command_per(run.words, start):
+    found = node_launchers.find(run.words)
+    by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
+    if by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1):
         keys.job["command_per"] = start.per
     if run.words[:2] == ["uv", "run"]:
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
@@ -128,12 +127,6 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
     cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
     is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
     return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
-
-
-def _needs_command_per(words: list[str], start: Start) -> bool:
-    found = node_launchers.find(words)
-    by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
-    return by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1)
 
 
 def _account_for_others(script: Script, launch: Launch, account: Account) -> None:

@@ -10,7 +10,7 @@ from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.start import Start
 from trainjob.scripts.directives import Directive
 from trainjob.scripts.launches import Launch, option
-from trainjob.scripts.options import LONG_NAMES
+from trainjob.scripts.options import LONG_NAMES, number
 from trainjob.scripts.script import Script
 
 # What the job script decides by itself, and why nobody states it.
@@ -82,8 +82,10 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
             keys.under("directives")["gres"] = f"gpu:{start.gpus}"
     elif script.header.value("gpus-per-node") is not None and script.header.value("gres") is None:
         keys.cluster["request"] = "gpus-per-node"
-    elif start.gpus and not _asks_for_gpus(script, launch):
-        keys.cluster["request"] = "none"
+    elif start.gpus:
+        names = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+        if not any(script.header.value(name) for name in names) and option(launch.srun, *names) is None:
+            keys.cluster["request"] = "none"
     for one in script.header.directives:
         text = f"#SBATCH --{one.name}{'' if one.value is None else f'={one.value}'}"
         where, what = _became(one, start, keys)
@@ -96,11 +98,6 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
     for line, name, value in _of_srun(launch):
         keys.under("srun")[name] = value
         account.note(Where.CLUSTER, line, f"srun --{name}={value}", f"srun: {name}")
-
-
-def _asks_for_gpus(script: Script, launch: Launch) -> bool:
-    names = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
-    return any(script.header.value(name) for name in names) or option(launch.srun, *names) is not None
 
 
 def _nodes(script: Script, launch: Launch, start: Start, keys: Keys) -> dict[str, object]:
@@ -151,7 +148,7 @@ def _became(one: Directive, start: Start, keys: Keys) -> tuple[Where, str]:
         return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
     special = _SPECIAL.get(name)
     if special is not None:
-        return special(_Asked(start, keys), one)
+        return special(start, keys, one)
     if name in _OURS:
         return _decided(name, start)
     if name in _CONTAINER_KEYS:
@@ -186,75 +183,67 @@ def _to(keys: Keys, one: Directive, *, job: bool) -> tuple[Where, str]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and (text == "0" or not text.startswith("0")) and len(text) < 10
+    return number(text) is not None and (text == "0" or not text.startswith("0"))
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the directives of one file are read with."""
-
-    start: Start
-    keys: Keys
+_Special = Callable[[Start, Keys, Directive], tuple[Where, str]]
 
 
-_Special = Callable[[_Asked, Directive], tuple[Where, str]]
-
-
-def _name(asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _name(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     value = (one.value or "").replace("/", "-")
-    asked.keys.job = {"name": value, **asked.keys.job} if value else asked.keys.job
+    keys.job = {"name": value, **keys.job} if value else keys.job
     return Where.JOB, "name"
 
 
-def _time(asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _time(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     if not re.fullmatch(
         r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE", one.value or ""
     ):
         return Where.LOST, "no time as Slurm writes it"
-    asked.keys.job["time_limit"] = one.value
+    keys.job["time_limit"] = one.value
     return Where.JOB, "time_limit"
 
 
 def _setting(name: str) -> _Special:
-    def fill(asked: _Asked, one: Directive) -> tuple[Where, str]:
-        asked.keys.job[name] = one.value
+    def fill(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+        keys.job[name] = one.value
         return Where.JOB, name
 
     return fill
 
 
-def _memory(asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _memory(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     if _memory_gb(one.value or "") is not None:
         return Where.CLUSTER, "nodes: memory_gb"
-    return _to(asked.keys, one, job=False)
+    return _to(keys, one, job=False)
 
 
-def _cpus(asked: _Asked, _one: Directive) -> tuple[Where, str]:
-    return Where.CLUSTER, f"nodes: cpus: {asked.start.cpus}"
+def _cpus(start: Start, _keys: Keys, _one: Directive) -> tuple[Where, str]:
+    return Where.CLUSTER, f"nodes: cpus: {start.cpus}"
 
 
-def _gres_directive(asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _gres_directive(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     entries = [entry for entry in (one.value or "").split(",") if entry]
-    if asked.start.gpus and len(entries) == 1 and not asked.start.gpus_beyond_ranks:
-        return Where.CLUSTER, f"nodes: accelerators: {asked.start.gpus}"
-    if asked.start.gpus:
-        asked.keys.cluster["request"] = "none"  # one option can't be stated twice
-    return _to(asked.keys, one, job=False)
+    if start.gpus and len(entries) == 1 and not start.gpus_beyond_ranks:
+        return Where.CLUSTER, f"nodes: accelerators: {start.gpus}"
+    if start.gpus:
+        keys.cluster["request"] = "none"  # one option can't be stated twice
+    return _to(keys, one, job=False)
 
 
-def _gpus_per_node(asked: _Asked, one: Directive) -> tuple[Where, str]:
-    if asked.start.gpus_beyond_ranks:
-        return _to(asked.keys, one, job=False)
-    return Where.CLUSTER, f"nodes: accelerators: {asked.start.gpus}, request: gpus-per-node"
+def _gpus_per_node(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+    if start.gpus_beyond_ranks:
+        return _to(keys, one, job=False)
+    return Where.CLUSTER, f"nodes: accelerators: {start.gpus}, request: gpus-per-node"
 
 
-def _signal(asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _signal(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?(\w+)(?:@(\d+))?", one.value or "")
     if match is None:
         return Where.LOST, "no signal as Slurm writes it"
     margin = int(match[2] or 60)
     if margin != 120:
-        asked.keys.cluster["time_limit_signal"] = {"margin_s": margin}
+        keys.cluster["time_limit_signal"] = {"margin_s": margin}
     told = f"USR1 {margin} s before the time limit"
     if match[1] not in ("USR1", "10"):
         return Where.LOST, f"ranks get {told}, and not {match[1]}: handle USR1"
@@ -262,19 +251,19 @@ def _signal(asked: _Asked, one: Directive) -> tuple[Where, str]:
     return Where.CLUSTER, f"{told}{', to the ranks themselves' if to_batch else ''}"
 
 
-def _chdir(_asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _chdir(_start: Start, _keys: Keys, one: Directive) -> tuple[Where, str]:
     if one.value in (".", "./"):
         return Where.TRAINJOB, "ranks start in a copy of the folder in which you submit"
     return Where.LOST, f"submit in {one.value}: ranks start in a copy of that folder"
 
 
-def _export(asked: _Asked, one: Directive) -> tuple[Where, str]:
+def _export(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     if one.value == "NONE":
         return Where.TRAINJOB, "jobs get no variables of the submitting shell"
     for entry in (one.value or "").split(","):
         name, equals, value = entry.partition("=")
         if equals and name.isidentifier():
-            asked.keys.of_job("env")[name] = value
+            keys.of_job("env")[name] = value
     return Where.LOST, "jobs get no variables of the submitting shell: name those that it needs in env"
 
 

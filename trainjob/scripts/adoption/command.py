@@ -45,11 +45,6 @@ class Run:
     names: set[str] = field(default_factory=set)  # of shell variables that the command expands when it starts
     env: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def in_shell(self) -> bool:
-        """True if a shell has to expand the words."""
-        return self.words[:2] == ["bash", "-c"]
-
 
 def run_of(script: Script, launch: Launch, start: Start, account: Account, base: str) -> Run:
     """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""

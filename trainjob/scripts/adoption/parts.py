@@ -38,11 +38,6 @@ class Part:
     above: tuple[str, ...] = ()  # the comment lines directly above it
     beside: str = ""  # the comment at its end
 
-    @property
-    def names_used(self) -> set[str]:
-        """The variables that its text names."""
-        return names_in(self.text)
-
 
 def names_in(text: str) -> set[str]:
     """Return the variables that a text of shell expands."""

@@ -45,6 +45,7 @@ _OF_SLURM = {
     "ROCR_VISIBLE_DEVICES": "Slurm chooses the GPUs",
     "HIP_VISIBLE_DEVICES": "Slurm chooses the GPUs",
 }
+_ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
 _MONITORS = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
 _PLACE = "each rank is told its place, and where all meet"
@@ -141,15 +142,13 @@ def _log_in(sorting: _Sorting) -> None:
 
 
 def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
-    if part.kind in ("declaration_command", "variable_assignment", "variable_assignments") and part.assignments:
-        _assigned(sorting, part, after_modules=after_modules)
-    elif part.kind == "function_definition":
+    if part.kind == "function_definition":
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
         if name is not None and name[1] in sorting.needed:
             _keep(sorting, part)
         else:
             _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
-    elif not part.commands and part.assignments:
+    elif part.assignments and (not part.commands or part.kind in _ASSIGNS):
         _assigned(sorting, part, after_modules=after_modules)
     else:
         _commanded(sorting, part)
@@ -234,19 +233,15 @@ def _is_about_places(one: Assignment) -> bool:
 def _commanded(sorting: _Sorting, part: Part) -> None:
     commands = [one for one in part.commands if "substitution" not in one.within]
     is_secret = any(holds_secret(word) for one in commands for word in one.words)
-    fate = (
-        (Where.LOST, _HIDDEN)
-        if is_secret
-        else _by_trainjob(sorting, part, commands) or _not_needed(sorting, part, commands)
-    )
+    fate = (Where.LOST, _HIDDEN) if is_secret else _without_prologue(sorting, part, commands)
     if fate is None:
         _keep(sorting, part)
     else:
         _say(sorting, part, *fate, hidden=is_secret)
 
 
-def _by_trainjob(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> tuple[Where, str] | None:
-    """Return what became of a statement that a job does by itself, or can't do; None for any other."""
+def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> tuple[Where, str] | None:
+    """Return what becomes of a statement that a job does by itself, can't do or does without; None for any other."""
     names = {one.name for one in commands}
     if "trap" not in names and _runs_again(sorting, part):
         return Where.TRAINJOB, _REQUEUED
@@ -260,13 +255,8 @@ def _by_trainjob(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> 
         return _moved(commands)
     if "sbatch" in names:
         return Where.LOST, "a job submits no other: submit it with --after this one's id"
-    return None
-
-
-def _not_needed(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> tuple[Where, str] | None:
-    """Return why a job does without a statement; None if it doesn't."""
-    names = {one.name for one in commands}
-    if names and names <= {"read", "mapfile", "readarray"} and not _fills(commands) & sorting.needed:
+    fills = {word.text for one in commands for word in one.words[1:]}
+    if names and names <= {"read", "mapfile", "readarray"} and not fills & sorting.needed:
         return Where.NOWHERE, "nothing that is kept uses it"
     if any(one.background for one in commands) and not sorting.launch.command.background:
         if _MONITORS.search(part.text):
@@ -288,10 +278,6 @@ def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
     return "function" in sorting.launch.command.within and any(
         one.words and one.words[0].text in functions for one in commands
     )
-
-
-def _fills(commands: Sequence[Command]) -> set[str]:
-    return {word.text for one in commands for word in one.words[1:]}
 
 
 def _only_prints(part: Part, commands: Sequence[Command]) -> bool:
@@ -342,7 +328,10 @@ def _keep(sorting: _Sorting, part: Part, text: str | None = None) -> None:
     kept = re.sub(r"\$\{?SLURM_SUBMIT_DIR\b\}?", sorting.place.copy, part.text if text is None else text)
     # The copy of a project has no virtualenv.
     kept = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{sorting.place.base}/\2", kept)
-    kept = _OTHERS_OF_SLURM.sub(lambda match: _of_slurm(sorting, match), kept)
+    header = sorting.script.header
+    given = {"SLURM_JOB_ACCOUNT": header.value("account"), "SLURM_JOB_QOS": header.value("qos")}
+    given |= sorting.script.request.slurm_variables
+    kept = _OTHERS_OF_SLURM.sub(lambda match: given.get(match[1]) or match[0], kept)
     if kept.startswith("ulimit") and not any("e" in one.options for one in part.commands):
         kept += " || true"  # a limit that a node does not allow ends the job, and has not ended the file
     if re.search(r"\$\{?[1-9@*]", kept):
@@ -357,13 +346,6 @@ def _keep(sorting: _Sorting, part: Part, text: str | None = None) -> None:
     if isinstance(container, dict) and container["runtime"] in ("apptainer", "docker") and names:
         _say(sorting, part, Where.LOST, f"{', '.join(names)}: a container gets only what env of the job states")
     _say(sorting, part, Where.CLUSTER, "prologue")
-
-
-def _of_slurm(sorting: _Sorting, match: re.Match[str]) -> str:
-    """Return the value of a variable that jobs do not have, or the variable itself if it is not known."""
-    header, request = sorting.script.header, sorting.script.request
-    known = {"SLURM_JOB_ACCOUNT": header.value("account"), "SLURM_JOB_QOS": header.value("qos")}
-    return (known | request.slurm_variables).get(match[1]) or match[0]
 
 
 def _is_relative(part: Part) -> bool:

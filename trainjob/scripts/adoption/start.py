@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from trainjob.contract.errors import UserError
 from trainjob.scripts.adoption.account import Account
-from trainjob.scripts.launches import Launch, number_of
+from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.script import Script
 
 _PROCESSES = ("nproc_per_node", "nproc", "n", "num_gpus", "num_accelerators")
@@ -145,7 +145,10 @@ def _of_launcher(script: Script, launch: Launch, nodes: int, gpus: int, account:
     if not gpus:
         has_gpus = _has_gpus(script) or (script.request.exclusive and (own or 1) > 1)
         return own or 1, (own or 1) if has_gpus else 0
-    if own not in (None, gpus) or (own is None and gpus > 1 and _starts_one(launch)):
+    # torchrun's default is one process, and not one for each GPU.
+    is_torchrun = launch.launcher is not None and launch.launcher.name == "torchrun"
+    starts_one = is_torchrun and option(launch.launcher, "nproc_per_node") is None
+    if own not in (None, gpus) or (own is None and gpus > 1 and starts_one):
         account.changes.append(
             f"line {launch.line}: {own or 1} of {gpus} GPUs on each node would get a process; the job starts {gpus}"
             if (own or 1) < gpus
@@ -157,12 +160,6 @@ def _of_launcher(script: Script, launch: Launch, nodes: int, gpus: int, account:
 def _has_gpus(script: Script) -> bool:
     """Return whether a file that asks for no GPUs is about them, as at sites that give whole nodes."""
     return any(_GPU.search(line) for line in script.lines)
-
-
-def _starts_one(launch: Launch) -> bool:
-    """Return whether the launcher's default is one process, and not one for each GPU."""
-    layer = launch.launcher
-    return layer is not None and layer.name == "torchrun" and "nproc_per_node" not in layer.options
 
 
 def _cpus(script: Script, launch: Launch, tasks: int, gpus: int) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trainjob.scripts.finding import Finding
-from trainjob.scripts.rules import around, asked, ending, meeting, placed, started, written
+from trainjob.scripts.codes import Finding
+from trainjob.scripts.rules import around, asked, ending, meeting, started, written
 from trainjob.scripts.script import Script
 
 RULES: tuple[Callable[[Script], Iterator[Finding]], ...] = (
@@ -18,6 +18,7 @@ RULES: tuple[Callable[[Script], Iterator[Finding]], ...] = (
     asked.nodes_by_name,
     asked.placeholders,
     asked.old_or_loose,
+    asked.beyond_cluster,
     meeting.address,
     meeting.without_endpoint,
     meeting.undefined,
@@ -58,5 +59,4 @@ RULES: tuple[Callable[[Script], Iterator[Finding]], ...] = (
     around.hostfiles,
     around.activation,
     around.unused_settings,
-    placed.beyond_cluster,
 )

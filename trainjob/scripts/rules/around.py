@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainjob.scripts.codes import Finding, found
 from trainjob.scripts.commands import Assignment
 from trainjob.scripts.expansion import Word
-from trainjob.scripts.finding import Finding
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE
 
@@ -30,20 +30,11 @@ def secrets(script: Script) -> Iterator[Finding]:
     """Find keys and tokens; none is ever printed."""
     for one in script.assigned(r"\w+"):
         value = one.value.text
-        named = (
-            _SECRET_NAME.fullmatch(one.name)
-            and one.value.fixed
-            and not _NOT_SECRET.fullmatch(value)
-            and not value.isidentifier() | value.isdigit()
-        )
-        long_word = (
-            _SECRET_NAME.fullmatch(one.name)
-            and one.value.fixed
-            and re.fullmatch(r"[A-Za-z0-9_]{16,}", value)
-            and re.search(r"\d", value)
-        )
-        if named or (long_word and not _NOT_SECRET.fullmatch(value)) or _SECRET.search(value):
-            yield Finding("secret-in-script", one.line, f"{one.name} has a value in the file", path=one.source)
+        may_be_one = _SECRET_NAME.fullmatch(one.name) and one.value.fixed and not _NOT_SECRET.fullmatch(value)
+        # A name or a number is one only if it is long and has digits.
+        is_plain = (value.isidentifier() or value.isdigit()) and not re.fullmatch(r"(?=.*\d)[A-Za-z0-9_]{16,}", value)
+        if (may_be_one and not is_plain) or _SECRET.search(value):
+            yield found("secret-in-script", one, f"{one.name} has a value in the file")
     for command in script.commands:
         for at, word in enumerate(command.words):
             before = command.words[at - 1].text if at else ""
@@ -53,9 +44,7 @@ def secrets(script: Script) -> Iterator[Finding]:
                 and (_SECRET.search(word.text) or logs_in)
                 and not _NOT_SECRET.fullmatch(word.text.rpartition("=")[2])
             ):
-                yield Finding(
-                    "secret-in-script", command.line, f"{command.name} is given a key in the file", path=command.source
-                )
+                yield found("secret-in-script", command, f"{command.name} is given a key in the file")
                 break
 
 
@@ -71,9 +60,7 @@ def devices(script: Script) -> Iterator[Finding]:
         if one.value.text and not one.value.comes_from(
             "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"
         ):
-            yield Finding(
-                "sets-visible-devices", one.line, f"{one.name}={one.value.text.replace(HOLE, '…')}", path=one.source
-            )
+            yield found("sets-visible-devices", one, f"{one.name}={one.value.text.replace(HOLE, '…')}")
             return
 
 
@@ -84,8 +71,6 @@ _SLOW = {
     "NCCL_NET": "Socket",
     "NCCL_NET_GDR_DISABLE": "1",
     "NCCL_P2P_LEVEL": "LOC",
-    "NCCL_NVLS_ENABLE_": "0",
-    "NCCL_CUMEM_ENABLE_": "0",
     "NCCL_NET_GDR_LEVEL": "LOC",
     "RCCL_P2P_DISABLE": "1",
 }
@@ -109,7 +94,7 @@ def collectives(script: Script) -> Iterator[Finding]:
         code = _about_setting(one.name, one.value.text)
         if code is not None and code not in told:
             told.add(code)
-            yield Finding(code, one.line, f"{one.name}={one.value.text.replace(HOLE, '…')[:40]}", path=one.source)
+            yield found(code, one, f"{one.name}={one.value.text.replace(HOLE, '…')[:40]}")
 
 
 def _about_setting(name: str, value: str) -> str | None:
@@ -139,7 +124,7 @@ def installs(script: Script) -> Iterator[Finding]:
         if command.name in ("echo", "printf"):
             continue
         if _INSTALLS.match(text) or (command.name == "srun" and re.search(r"\b(?:pip3?|uv pip|conda) install\b", text)):
-            yield Finding("installs-in-job", command.line, text.replace(HOLE, "…")[:60], path=command.source)
+            yield found("installs-in-job", command, text.replace(HOLE, "…")[:60])
             return
 
 
@@ -154,7 +139,7 @@ def ray(script: Script) -> Iterator[Finding]:
         if re.search(r"\bray start\b", command.text):
             started = True
         elif started and command.name == "sleep" and not checked:
-            yield Finding("ray-sleep-ready", command.line, command.text.replace(HOLE, "…"), path=command.source)
+            yield found("ray-sleep-ready", command, command.text.replace(HOLE, "…"))
             return
 
 
@@ -187,16 +172,15 @@ def local_disks(script: Script) -> Iterator[Finding]:
         if command.name not in ("mkdir", "mktemp", "cd", *_FILLS) or "called" in command.within or code in told:
             continue
         words = command.words[1:] if command.name in ("mkdir", "tar", "unzip", "git") else command.words[-1:]
-        target = next((word for word in words if _is_local(word.text, word.source, word.value.origins)), None)
+        target = next((word for word in words if _is_local(word)), None)
         if target is not None and command.name != "cd":
             told.add(code)
-            yield Finding(code, command.line, f"{command.name} … {target.source[:50]}", path=command.source)
+            yield found(code, command, f"{command.name} … {target.source[:50]}")
 
 
-def _is_local(text: str, source: str, origins: frozenset[str]) -> bool:
-    if source.startswith("-"):
-        return False
-    return bool(_LOCAL_DISK.match(text)) or (text.startswith(HOLE) and not origins.isdisjoint(_LOCAL_VARIABLES))
+def _is_local(word: Word) -> bool:
+    from_variable = word.text.startswith(HOLE) and word.value.comes_from(*_LOCAL_VARIABLES)
+    return not word.source.startswith("-") and bool(_LOCAL_DISK.match(word.text) or from_variable)
 
 
 def hostfiles(script: Script) -> Iterator[Finding]:
@@ -210,9 +194,7 @@ def hostfiles(script: Script) -> Iterator[Finding]:
     for command in script.commands:
         for sign, path in command.writes_to:
             if sign in (">", ">>") and path.fixed and path.text.removeprefix("./") in wanted:
-                yield Finding(
-                    "hostfile-name-shared", command.line, f"every job writes {path.text}", path=command.source
-                )
+                yield found("hostfile-name-shared", command, f"every job writes {path.text}")
                 return
 
 
@@ -221,9 +203,9 @@ def activation(script: Script) -> Iterator[Finding]:
     for command in script.named("source", "."):
         path = command.words[1].source.strip("\"'") if len(command.words) > 1 else ""
         if re.search(r"\.bashrc$|\.bash_profile$", path):
-            yield Finding("sources-bashrc", command.line, f"{command.name} {path}", path=command.source)
+            yield found("sources-bashrc", command, f"{command.name} {path}")
         elif path == "activate" or re.search(r"(?:ana|mini|mamba|miniforge)\w*/bin/activate$", path):
-            yield Finding("source-activate", command.line, command.text.replace(HOLE, "…")[:60], path=command.source)
+            yield found("source-activate", command, command.text.replace(HOLE, "…")[:60])
 
 
 def unused_settings(script: Script) -> Iterator[Finding]:
@@ -240,7 +222,5 @@ def unused_settings(script: Script) -> Iterator[Finding]:
             if not re.match(r"\s*(?:#|echo)", line)
         )
         if not elsewhere and one.exported:
-            yield Finding(
-                "unused-launcher-variables", one.line, f"{one.name} is set, and torchrun sets its own", path=one.source
-            )
+            yield found("unused-launcher-variables", one, f"{one.name} is set, and torchrun sets its own")
             return

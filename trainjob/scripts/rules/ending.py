@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainjob.scripts.codes import Severity
+from trainjob.scripts.codes import Finding, Severity, found
 from trainjob.scripts.commands import Command
-from trainjob.scripts.finding import Finding
 from trainjob.scripts.launches import Launch
 from trainjob.scripts.script import Script
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
-_NO_SIGNALS = ("EXIT", "ERR", "DEBUG", "RETURN", "0")
 
 
 def time_limit(script: Script) -> Iterator[Finding]:
@@ -20,11 +18,11 @@ def time_limit(script: Script) -> Iterator[Finding]:
     header = script.header
     if not header.directives:
         return
-    if header.value("signal") is not None:
-        if header.value("requeue") is None and not _resubmits(script):
-            yield Finding("signal-without-requeue", header.line("signal"), "--signal, and nothing starts the job again")
+    if header.value("requeue") is not None or _resubmits(script):
         return
-    if header.value("requeue") is None and not _resubmits(script):
+    if header.value("signal") is not None:
+        yield Finding("signal-without-requeue", header.line("signal"), "--signal, and nothing starts the job again")
+    else:
         yield Finding("time-limit-unhandled", header.line("time"), "no --signal, no --requeue, no resubmission")
 
 
@@ -114,12 +112,12 @@ def exit_code(script: Script) -> Iterator[Finding]:
             (one.command for one in chain if one.command.piped_into and "pipefail" not in one.command.options), None
         )
         if piped is not None:
-            yield Finding("exit-code-lost", piped.line, f"| {piped.piped_into}, without pipefail", path=piped.source)
+            yield found("exit-code-lost", piped, f"| {piped.piped_into}, without pipefail")
             return
     main = _outermost(living[-1])
     reason = _lost_in(script, main)
     if reason is not None:
-        yield Finding("exit-code-lost", main.line, reason, path=main.source)
+        yield found("exit-code-lost", main, reason)
 
 
 def _lost_in(script: Script, main: Command) -> str | None:
@@ -129,9 +127,11 @@ def _lost_in(script: Script, main: Command) -> str | None:
     if _code_is_kept(script, after):
         return None
     if main.background:
-        waits = [command for command in after if command.name == "wait"]
-        if not waits or len(waits[-1].words) > 1:
-            return None if waits and not _after(after, waits[-1]) else _loses(after, main) if waits else None
+        waits = [at for at, command in enumerate(after) if command.name == "wait"]
+        if not waits:
+            return None
+        if len(after[waits[-1]].words) > 1:
+            return _loses(after, main) if after[waits[-1] + 1 :] else None
         return "wait without a process id returns 0"
     if "or" in main.within and not any(
         command.name in ("exit", "return", "false") for command in after if "after-or" in command.within
@@ -144,10 +144,6 @@ def _lost_in(script: Script, main: Command) -> str | None:
     if "e" in main.options and "and" not in main.within:
         return None
     return _loses(after, main)
-
-
-def _after(commands: list[Command], one: Command) -> list[Command]:
-    return commands[next(number for number, command in enumerate(commands) if command is one) + 1 :]
 
 
 def _loses(after: list[Command], main: Command) -> str | None:
@@ -167,11 +163,7 @@ def _follows(command: Command, main: Command) -> bool:
 def _code_is_kept(script: Script, after: list[Command]) -> bool:
     """Return whether the script looks at the exit code, and ends with it or with another than 0."""
     kept = {one.name for one in script.assignments if re.search(r"=\(?\"?\$(?:\?|\{PIPESTATUS)", one.text)}
-    looks = re.compile(
-        r"\$\?|PIPESTATUS|" + "|".join(rf"\b{re.escape(name)}\b" for name in sorted(kept))
-        if kept
-        else r"\$\?|PIPESTATUS"
-    )
+    looks = re.compile("|".join([r"\$\?|PIPESTATUS", *(rf"\b{re.escape(name)}\b" for name in sorted(kept))]))
     for command in after:
         if command.name not in ("exit", "return"):
             continue
@@ -225,7 +217,13 @@ def never_ends(script: Script) -> Iterator[Finding]:
         and "handler" not in command.within
         and (_DAEMON.search(command.text) or "endless" in command.within)
     ]
-    work = [number for number, command in enumerate(script.commands) if _is_work(script, command, served)]
+    own = [_outermost(launch) for launch in script.training]
+    daemons = [command for _, command in served]
+    work = [
+        number
+        for number, command in enumerate(script.commands)
+        if any(command is one for one in own) and not any(command is one for one in daemons)
+    ]
     for at, daemon in served:
         following = script.commands[at + 1 :]
         if not work:  # it serves until its time limit, as it is meant to
@@ -240,12 +238,6 @@ def never_ends(script: Script) -> Iterator[Finding]:
             return
 
 
-def _is_work(script: Script, command: Command, served: list[tuple[int, Command]]) -> bool:
-    return not any(command is daemon for _, daemon in served) and any(
-        _outermost(launch) is command for launch in script.training
-    )
-
-
 def cancels(script: Script) -> Iterator[Finding]:
     """Find jobs that end by being cancelled."""
     for command in script.named("scancel"):
@@ -256,5 +248,5 @@ def cancels(script: Script) -> Iterator[Finding]:
             for word in command.words
         )
         if own or re.search(r"-u|--user|--me\b", command.text):
-            yield Finding("cancels-itself", command.line, command.text.replace("\ufffc", "…")[:60], path=command.source)
+            yield found("cancels-itself", command, command.text.replace("\ufffc", "…")[:60])
             return

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainjob.scripts.codes import Severity
-from trainjob.scripts.finding import Finding
+from trainjob.scripts.codes import Finding, Severity, found
 from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE, Value
@@ -37,7 +36,7 @@ class Place(NamedTuple):
     value: Value
     line: int
     launch: Launch | None = None
-    path: str = ""
+    source: str = ""
     open_ended: bool = False
 
 
@@ -45,23 +44,19 @@ def addresses(script: Script) -> Iterator[Place]:
     """Yield the addresses where ranks meet, in order of their lines."""
     for one in script.assigned(_ADDRESS_NAMES):
         if not one.dead:
-            yield Place(one.name, one.value, one.line, path=one.source, open_ended=script.shell.variables.open_ended)
+            yield Place(one.name, one.value, one.line, source=one.source, open_ended=script.shell.variables.open_ended)
     for launch in script.launches:
         for name in _ADDRESS_OPTIONS:
             value = option(launch.launcher, name)
             if value is not None and not launch.command.dead:
                 yield Place(
                     f"--{name}",
-                    _host(value),
+                    value.with_text(re.sub(rf":[\d{HOLE}]*$", "", value.text.removeprefix("tcp://"))),
                     launch.line,
                     launch,
                     launch.command.source,
                     launch.command.variables.open_ended,
                 )
-
-
-def _host(value: Value) -> Value:
-    return value.with_text(re.sub(rf":[\d{HOLE}]*$", "", value.text.removeprefix("tcp://")))
 
 
 def address(script: Script) -> Iterator[Finding]:
@@ -72,29 +67,20 @@ def address(script: Script) -> Iterator[Finding]:
         origins = place.value.commands()
         if re.search(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)", origins) and not guessed:
             guessed = True
-            yield Finding(
-                "addr-hostname-ip", place.line, f"{place.name} comes from hostname --ip-address", path=place.path
-            )
+            yield found("addr-hostname-ip", place, f"{place.name} comes from hostname --ip-address")
         compressed = place.value.comes_from(*_LISTS) and not re.search(
             r"scontrol|nodeset|hostlist|srun|python|getent", origins
         )
         if compressed:
-            yield Finding(
-                "addr-from-compressed-list", place.line, f"{place.name} is cut from SLURM_JOB_NODELIST", path=place.path
-            )
+            yield found("addr-from-compressed-list", place, f"{place.name} is cut from SLURM_JOB_NODELIST")
         literal = place.value.text.replace(HOLE, "")
         if HOLE in place.value.text and re.search(r"\d+\.", literal) and not literal.startswith(":"):
-            yield Finding(
-                "addr-guessed-from-name",
-                place.line,
-                f"{place.name} is {place.value.text.replace(HOLE, '…')}",
-                path=place.path,
-            )
+            yield found("addr-guessed-from-name", place, f"{place.name} is {place.value.text.replace(HOLE, '…')}")
         if (
             re.fullmatch(r"\$\((?:/bin/)?hostname(?:\s+-[sf]+|\s+--(?:fqdn|short))?\)", origins)
             and place.launch is None
         ):
-            yield Finding("addr-batch-host", place.line, f"{place.name}={origins}", path=place.path)
+            yield found("addr-batch-host", place, f"{place.name}={origins}")
     yield from _localhost(script, stated)
 
 
@@ -104,7 +90,7 @@ def _localhost(script: Script, stated: list[Place]) -> Iterator[Finding]:
             continue
         users = [place.launch] if place.launch else [one for one in script.training if _uses_address(one, place.name)]
         if any(_spans_nodes(script, one) for one in users if not one.command.dead):
-            yield Finding("addr-localhost", place.line, f"{place.name} is {place.value.text}", path=place.path)
+            yield found("addr-localhost", place, f"{place.name} is {place.value.text}")
 
 
 def without_endpoint(script: Script) -> Iterator[Finding]:
@@ -118,12 +104,7 @@ def without_endpoint(script: Script) -> Iterator[Finding]:
             launcher.options
         ) or "PET_RDZV_ENDPOINT" in launch.command.variables.values
         if backend is not None and backend.text == "c10d" and not given:
-            yield Finding(
-                "addr-localhost",
-                launch.line,
-                "c10d without --rdzv-endpoint meets at localhost",
-                path=launch.command.source,
-            )
+            yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
 
 
 def _spans_nodes(script: Script, launch: Launch) -> bool:
@@ -155,14 +136,12 @@ def undefined(script: Script) -> Iterator[Finding]:
             continue
         told.add(name)
         why = "never set" if missing.startswith("unset") else "not exported"
-        yield Finding("addr-undefined", place.line, f"{place.name} comes from ${name}, which is {why}", path=place.path)
+        yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
     for launch in script.training:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
         empty = value is not None and re.fullmatch(r"\s*(?::.*)?", value.text)
         if empty and not launch.command.dead and value is not None and "m" not in value.text[:1]:
-            yield Finding(
-                "addr-undefined", launch.line, "the address of the rendezvous is empty", path=launch.command.source
-            )
+            yield found("addr-undefined", launch, "the address of the rendezvous is empty")
 
 
 def _is_parameter(script: Script, name: str) -> bool:
@@ -173,27 +152,29 @@ def _is_parameter(script: Script, name: str) -> bool:
 
 def port(script: Script) -> Iterator[Finding]:
     """Find ports that every job shares."""
-    for name, value, line, path in _ports(script):
-        number = re.search(r"(\d+)$", value.text)
+    for place in _ports(script):
+        value, number = place.value, re.search(r"(\d+)$", place.value.text)
         if number is None or int(number[1][:9]) == 0 or value.text.endswith(f"{HOLE}{number[1]}"):
             continue
         if value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID"):
             continue
-        yield Finding("port-fixed", line, f"{name} is always {number[1]}", path=path)
+        yield found("port-fixed", place, f"{place.name} is always {number[1]}")
         return
 
 
-def _ports(script: Script) -> Iterator[tuple[str, Value, int, str]]:
-    yield from ((one.name, one.value, one.line, one.source) for one in script.assigned(_PORT_NAMES) if one.value.known)
+def _ports(script: Script) -> Iterator[Place]:
+    for one in script.assigned(_PORT_NAMES):
+        if one.value.known:
+            yield Place(one.name, one.value, one.line, source=one.source)
     for launch in script.launches:
         for name in _PORT_OPTIONS:
             value = option(launch.launcher, name)
             if value is not None and (name != "rdzv_endpoint" or re.search(r":\d+$", value.text)):
-                yield f"--{name}", value, launch.line, launch.command.source
-        yield from ((f"{word}", value, launch.line, launch.command.source) for word, value in _ports_in_words(launch))
+                yield Place(f"--{name}", value, launch.line, source=launch.source)
+        yield from _ports_in_words(launch)
 
 
-def _ports_in_words(launch: Launch) -> Iterator[tuple[str, Value]]:
+def _ports_in_words(launch: Launch) -> Iterator[Place]:
     words = launch.program
     is_ray = bool(words) and words[0].text.rpartition("/")[2] == "ray" and any(word.text == "--head" for word in words)
     names = (
@@ -205,30 +186,30 @@ def _ports_in_words(launch: Launch) -> Iterator[tuple[str, Value]]:
         if re.fullmatch(names, key):
             value = word.value.with_text(text) if equals else words[at + 1].value if at + 1 < len(words) else Value()
             if re.search(r"(?:^|:)\d+$", value.text):
-                yield key, value
+                yield Place(key, value, launch.line, source=launch.source)
 
 
 def from_job_id(script: Script) -> Iterator[Finding]:
     """Find ports and rendezvous ids that are less certain than they look."""
     for one in script.assigned(_PORT_NAMES):
         if one.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID"):
-            yield Finding("port-from-jobid", one.line, one.text[:60], path=one.source)
+            yield found("port-from-jobid", one, one.text[:60])
             break
     for launch in script.training:
         value = option(launch.launcher, "rdzv_id")
         if value is None:
             continue
         if value.comes_from("RANDOM"):
-            yield Finding("rdzv-id-random", launch.line, "--rdzv-id=$RANDOM", path=launch.command.source)
+            yield found("rdzv-id-random", launch, "--rdzv-id=$RANDOM")
         elif value.fixed and "$" not in value.text:
-            yield Finding("rdzv-id-fixed", launch.line, f"--rdzv-id={value.text}", path=launch.command.source)
+            yield found("rdzv-id-fixed", launch, f"--rdzv-id={value.text}")
 
 
 def world(script: Script) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
     for one in script.assigned("WORLD_SIZE|NUM_PROCESSES|NPROCS_TOTAL"):
         if one.name == "WORLD_SIZE" and one.value.fixed and one.value.text.isdigit() and int(one.value.text[:9]) > 1:
-            yield Finding("world-size-fixed", one.line, f"WORLD_SIZE is always {one.value.text}", path=one.source)
+            yield found("world-size-fixed", one, f"WORLD_SIZE is always {one.value.text}")
 
 
 _RANK = re.compile(
@@ -254,22 +235,13 @@ def ranks(script: Script) -> Iterator[Finding]:
         # srun torchrun --node_rank $SLURM_NODEID; srun bash -c "… RANK=$SLURM_PROCID …"
         if words and _RANK.search(text):
             told = True
-            yield _expanded_early(launch, words[0].value, text)
+            name = next(name for name in _RANK_VARIABLES if words[0].value.comes_from(name))
+            # With a c10d rendezvous torchrun numbers nodes itself.
+            harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
+            lighter = Severity.NOTE if harmless else None
+            yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)
     if not told:
         yield from _exported_ranks(script)
-
-
-def _expanded_early(launch: Launch, value: Value, text: str) -> Finding:
-    name = next(name for name in _RANK_VARIABLES if value.comes_from(name))
-    # With a c10d rendezvous torchrun numbers nodes itself.
-    harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
-    return Finding(
-        "rank-expanded-early",
-        launch.line,
-        f"${name} is 0 here, for every rank",
-        Severity.NOTE if harmless else None,
-        launch.command.source,
-    )
 
 
 def _several(script: Script, launch: Launch) -> bool:
@@ -291,7 +263,5 @@ def _exported_ranks(script: Script) -> Iterator[Finding]:
                 and one.name not in launch.settings
             ):
                 if launch.launcher is None or (one.name == "NODE_RANK" and launch.launcher.name == "composer"):
-                    yield Finding(
-                        "rank-expanded-early", one.line, f"{one.text[:60]}: 0 for every rank", path=one.source
-                    )
+                    yield found("rank-expanded-early", one, f"{one.text[:60]}: 0 for every rank")
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainjob.scripts.finding import Finding
+from trainjob.scripts.codes import Finding, found
 from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.options import number
 from trainjob.scripts.script import Script
@@ -23,26 +23,15 @@ def worlds(script: Script) -> Iterator[Finding]:
         if launcher is None or launch.srun is None:
             continue
         nodes, per_node = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
-        source = launch.command.source
         # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
         meets = option(launcher, "rdzv_endpoint", "master_addr")
         meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
         if launcher.name == "torchrun" and (nodes > 1 if nodes else meets_elsewhere) and _alone(launch):
-            yield Finding(
-                "nnodes-missing",
-                launch.line,
-                f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}",
-                path=source,
-            )
+            yield found("nnodes-missing", launch, f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}")
         local = processes_of(launch)
-        if (
-            launcher.name in ("torchrun", "accelerate", "deepspeed", "composer")
-            and per_node > 1
-            and local is not None
-            and local > 1
-        ):
+        if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
             text = f"{per_node} tasks a node, each of which starts {local} processes"
-            yield Finding("tasks-times-torchrun", launch.line, text, path=source)
+            yield found("tasks-times-torchrun", launch, text)
 
 
 def _alone(launch: Launch) -> str | None:
@@ -73,7 +62,7 @@ def elastic_alone(script: Script) -> Iterator[Finding]:
         value = option(launch.launcher, "nnodes")
         alone = script.request.nodes == 1 or (script.request.nodes is None and launch.srun is None)
         if alone and value is not None and re.fullmatch(r"\d+:\d+", value.text):
-            yield Finding("nnodes-range-on-one-node", launch.line, f"--nnodes={value.text}", path=launch.command.source)
+            yield found("nnodes-range-on-one-node", launch, f"--nnodes={value.text}")
 
 
 def _living(script: Script) -> list[Launch]:
@@ -107,7 +96,6 @@ def gpus(script: Script) -> Iterator[Finding]:
     for launch in living:
         available, local = script.gpus_of(launch), processes_of(launch)
         per_node = script.tasks_per_node_of(launch) or 1
-        source = launch.command.source
         if launch.launcher is None:
             yield from _tasks_and_gpus(script, launch)
         if (
@@ -119,10 +107,10 @@ def gpus(script: Script) -> Iterator[Finding]:
             continue
         if local > available:
             text = f"{local} processes a node, and {available} GPU{'s' * (available != 1)}"
-            yield Finding("more-processes-than-gpus", launch.line, text, path=source)
+            yield found("more-processes-than-gpus", launch, text)
         elif local < available and not at_once and len(living) == 1:
             text = f"{local} process{'es' * (local != 1)} a node, and {available} GPUs"
-            yield Finding("gpus-unused", launch.line, text, path=source)
+            yield found("gpus-unused", launch, text)
 
 
 def _tasks_and_gpus(script: Script, launch: Launch) -> Iterator[Finding]:
@@ -134,7 +122,7 @@ def _tasks_and_gpus(script: Script, launch: Launch) -> Iterator[Finding]:
         own = {"gpus", "gres", "gpus-per-node", "gpus-per-task"} & set(launch.srun.options)
         if not own:
             text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
-            yield Finding("more-processes-than-gpus", launch.line, text, path=launch.command.source)
+            yield found("more-processes-than-gpus", launch, text)
 
 
 def several_nodes(script: Script) -> Iterator[Finding]:
@@ -155,7 +143,7 @@ def several_nodes(script: Script) -> Iterator[Finding]:
     own = option(first.launcher, "hostfile", "H", "host")
     if own is None and not any(command.name == "ray" for command in script.commands):
         text = f"--nodes={script.request.nodes}, and {first.command.name} runs on the first alone"
-        yield Finding("no-srun", first.line, text, path=first.command.source)
+        yield found("no-srun", first, text)
 
 
 def _code(script: Script) -> str:
@@ -172,12 +160,10 @@ def bad_exit(script: Script) -> Iterator[Finding]:
         stated = srun.options.get("kill-on-bad-exit")
         everywhere = launch.command.variables.values.get("SLURM_KILL_BAD_EXIT")
         if (stated is not None and stated.text == "0") or (everywhere is not None and everywhere.text == "0"):
-            yield Finding("kill-on-bad-exit-0", launch.line, "--kill-on-bad-exit=0", path=launch.command.source)
+            yield found("kill-on-bad-exit-0", launch, "--kill-on-bad-exit=0")
         elif stated is None and everywhere is None and not told and _spans_nodes(script, launch):
             told = True
-            yield Finding(
-                "no-kill-on-bad-exit", launch.line, "srun without --kill-on-bad-exit", path=launch.command.source
-            )
+            yield found("no-kill-on-bad-exit", launch, "srun without --kill-on-bad-exit")
 
 
 def _spans_nodes(script: Script, launch: Launch) -> bool:
@@ -215,7 +201,7 @@ def cpus(script: Script) -> Iterator[Finding]:
         if any(one.name == "SRUN_CPUS_PER_TASK" for one in script.assignments):
             continue
         text = f"--cpus-per-task={script.request.cpus_per_task}, and srun does not have it"
-        yield Finding("srun-loses-cpus", launch.line, text, path=launch.command.source)
+        yield found("srun-loses-cpus", launch, text)
         return
 
 
@@ -228,7 +214,7 @@ def threads(script: Script) -> Iterator[Finding]:
             launch.srun is not None and (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1) > 1
         )
         if launch.launcher or several:
-            yield Finding("threads-unset", launch.line, "OMP_NUM_THREADS is not set", path=launch.command.source)
+            yield found("threads-unset", launch, "OMP_NUM_THREADS is not set")
             return
 
 
@@ -265,7 +251,7 @@ def fans_out(script: Script) -> Iterator[Finding]:
             launch.is_python and name == "pip"
         )
         if tasks > 1 and (installs or _PREPARES.fullmatch(name)):
-            yield Finding("srun-may-fan-out", launch.line, f"srun {name}: {tasks} times", path=launch.command.source)
+            yield found("srun-may-fan-out", launch, f"srun {name}: {tasks} times")
 
 
 def binding(script: Script) -> Iterator[Finding]:
@@ -280,7 +266,7 @@ def binding(script: Script) -> Iterator[Finding]:
         # A core may have two CPUs, and Slurm may count cores.
         limit = script.site.cpus or (2 * asked if asked else None)
         if highest is not None and limit is not None and highest >= limit:
-            yield Finding("cpu-bind-beyond", launch.line, f"CPU {highest} of {limit}", path=launch.command.source)
+            yield found("cpu-bind-beyond", launch, f"CPU {highest} of {limit}")
 
 
 def _highest_cpu(text: str) -> int | None:

@@ -5,13 +5,48 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainjob.scripts.codes import Severity
+from trainjob.scripts.codes import Finding, Severity, found
 from trainjob.scripts.commands import Command
-from trainjob.scripts.finding import Finding
-from trainjob.scripts.rules.names import KNOWN_COMMANDS, SLURM_VARIABLES, differs_by_typing_error
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE
 
+# Those that no other command resembles: gunzip is no misspelt unzip.
+_COMMANDS = (
+    "module source export srun sbatch torchrun python python3 conda mkdir scontrol accelerate deepspeed nvidia-smi "
+    "apptainer singularity hostname activate echo"
+)
+_KNOWN_COMMANDS = frozenset(_COMMANDS.split())
+
+_JOB = (
+    "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "
+    "NUM_NODES PARTITION QOS RESERVATION START_TIME UID USER RESTART_COUNT CONSTRAINTS "
+    "STDOUT STDERR STDIN SEGMENT_SIZE OVERSUBSCRIBE"
+)
+_OTHERS = (
+    "ARRAY_JOB_ID ARRAY_TASK_COUNT ARRAY_TASK_ID ARRAY_TASK_MAX ARRAY_TASK_MIN "
+    "ARRAY_TASK_STEP CLUSTER_NAME CONF CONTAINER "
+    "CONTAINER_ID CPUS_ON_NODE CPUS_PER_GPU CPUS_PER_TASK CPU_BIND CPU_BIND_LIST "
+    "CPU_BIND_TYPE CPU_BIND_VERBOSE CPU_FREQ_REQ DIST_PLANESIZE "
+    "DISTRIBUTION EXPORT_ENV GET_USER_ENV GPU_BIND GPU_FREQ GPUS GPUS_ON_NODE GPUS_PER_NODE "
+    "GPUS_PER_SOCKET GPUS_PER_TASK GTIDS "
+    "HET_SIZE HINT JOBID LAUNCH_NODE_IPADDR LOCALID MEM_BIND MEM_BIND_LIST MEM_BIND_TYPE "
+    "MEM_PER_CPU MEM_PER_GPU MEM_PER_NODE "
+    "NETWORK NNODES NODEID NODELIST NODE_ALIASES NPROCS NTASKS NTASKS_PER_CORE "
+    "NTASKS_PER_GPU NTASKS_PER_NODE NTASKS_PER_SOCKET "
+    "OOM_KILL_STEP OVERCOMMIT OVERLAP PRIO_PROCESS PROCID PROFILE RESTART_COUNT "
+    "SCRIPT_CONTEXT SHARDS_ON_NODE SPANK SRUN_COMM_HOST "
+    "SRUN_COMM_PORT STEPID STEP_GPUS STEP_ID STEP_LAUNCHER_PORT STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS "
+    "STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST TASKS_PER_NODE TASK_PID THREADS_PER_CORE "
+    "THREAD_SPEC TMPDIR TOPOLOGY_ADDR "
+    "TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WORKING_CLUSTER WORKDIR KILL_BAD_EXIT EXACT "
+    "DEBUG JOB_NODELIST EXIT_ERROR SLURMD VERSION SCRATCH "
+    "LABELIO UNBUFFEREDIO WAIT MPI_TYPE EXCLUSIVE IMMEDIATE TIMELIMIT OPEN_MODE RESV_PORTS "
+    "RLIMIT_CORE RLIMIT_NOFILE PRIVATE COMPUTE_TYPE "
+    "JOB_RESERVATION JOBNAME NUM_NODES_ALIAS"
+)
+_SLURM_VARIABLES = frozenset(
+    {f"SLURM_{name}" for name in _OTHERS.split()} | {f"SLURM_JOB_{name}" for name in _JOB.split()}
+)
 _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 
@@ -64,10 +99,7 @@ def arrays(script: Script) -> Iterator[Finding]:
         if re.search(
             r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b", value.commands()
         ) and not re.search(r"head|tail -n? ?1|wc", value.commands()):
-            yield Finding("array-quoted", one.line, one.text[:60], path=one.source)
-
-
-_NOT_WORDS = re.compile(r"[^\w./~$%:+@\[\]{}!,-]|^[\d.]+$")
+            yield found("array-quoted", one, one.text[:60])
 
 
 def commands(script: Script) -> Iterator[Finding]:
@@ -75,7 +107,7 @@ def commands(script: Script) -> Iterator[Finding]:
     for command in script.commands:
         why = _no_command(script, command)
         if why is not None:
-            yield Finding("command-not-found", command.line, why, path=command.source)
+            yield found("command-not-found", command, why)
 
 
 def _no_command(script: Script, command: Command) -> str | None:
@@ -89,7 +121,7 @@ def _no_command(script: Script, command: Command) -> str | None:
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
     if following == "=" or (
         re.match(r"=[^=]", following)
-        and name not in KNOWN_COMMANDS
+        and name not in _KNOWN_COMMANDS
         and name.isidentifier()
         and not command.words[1].quoted
     ):
@@ -104,8 +136,8 @@ def _no_command(script: Script, command: Command) -> str | None:
         and len(command.words) > 2
     ):
         return f"{name} {following} …: a comment without its #?"
-    near = next((known for known in KNOWN_COMMANDS if differs_by_typing_error(name, known)), None)
-    if near is not None and name not in KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
+    near = next((known for known in _KNOWN_COMMANDS if _differs_by_typing_error(name, known)), None)
+    if near is not None and name not in _KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
         return f"{name}: {near}?"
     return None
 
@@ -132,7 +164,7 @@ def variables(script: Script) -> Iterator[Finding]:
         for name, why in _missing(command, assigned, unused):
             if name not in told:
                 told.add(name)
-                yield Finding("unset-variable", command.line, f"${name} is {why}", path=command.source)
+                yield found("unset-variable", command, f"${name} is {why}")
     yield from _slurm_names(script, assigned, told)
 
 
@@ -160,9 +192,26 @@ def _missing(command: Command, assigned: set[str], unused: set[str]) -> Iterator
                 yield name, f"never set, and {near} is set and never used"
 
 
+def _differs_by_typing_error(word: str, known: str) -> bool:
+    """Return whether one letter is missing, added or wrong, or two neighbours are swapped."""
+    if word == known or abs(len(word) - len(known)) > 1 or min(len(word), len(known)) < 4:
+        return False
+    at = next(
+        (place for place, (one, other) in enumerate(zip(word, known, strict=False)) if one != other),
+        min(len(word), len(known)),
+    )
+    rest, of_known = word[at:], known[at:]
+    return (
+        rest[1:] == of_known[1:]
+        or rest == of_known[1:]
+        or rest[1:] == of_known
+        or (rest[:2] == of_known[:2][::-1] and rest[2:] == of_known[2:])
+    )
+
+
 def _means(name: str, other: str) -> bool:
     plain, of_other = name.lower().replace("_", ""), other.lower().replace("_", "")
-    return name != other and (plain == of_other or (len(plain) > 5 and differs_by_typing_error(plain, of_other)))
+    return name != other and (plain == of_other or (len(plain) > 5 and _differs_by_typing_error(plain, of_other)))
 
 
 def _slurm_names(script: Script, assigned: set[str], told: set[str]) -> Iterator[Finding]:
@@ -170,9 +219,9 @@ def _slurm_names(script: Script, assigned: set[str], told: set[str]) -> Iterator
         if line.lstrip().startswith("#") or re.match(r"\s*(?:echo|printf)\b", line):
             continue
         for name in re.findall(r"\$\{?(SLURM_\w+)(?=\b(?!:?[-+?]))", line):
-            if name in SLURM_VARIABLES or name in assigned or name in told:
+            if name in _SLURM_VARIABLES or name in assigned or name in told:
                 continue
-            near = next((known for known in sorted(SLURM_VARIABLES) if differs_by_typing_error(name, known)), None)
+            near = next((known for known in sorted(_SLURM_VARIABLES) if _differs_by_typing_error(name, known)), None)
             if near is not None:
                 told.add(name)
                 yield Finding("unset-variable", number, f"Slurm sets no ${name}: ${near}?")
@@ -195,15 +244,11 @@ def empty_programs(script: Script) -> Iterator[Finding]:
         }
         candidates = [name for name in re.findall(r"\$\{?(\w+)", text) if name in missing]
         if launch.program[0].text.strip(HOLE) == "" and candidates:
-            why = f"${candidates[0]} is never set, and {unused[0]} is set and never used"
-            elsewhere = next(iter(script.shell.not_here), None) if launch.command.variables.open_ended else None
-            yield Finding(
-                "unset-variable",
-                launch.line,
-                why if elsewhere is None else f"{why}, unless {elsewhere}, which is not here, sets it",
-                Severity.WARNING if elsewhere is not None else None,
-                path=launch.command.source,
-            )
+            why, lighter = f"${candidates[0]} is never set, and {unused[0]} is set and never used", None
+            if launch.command.variables.open_ended and script.shell.not_here:
+                why += f", unless {next(iter(script.shell.not_here))}, which is not here, sets it"
+                lighter = Severity.WARNING
+            yield found("unset-variable", launch, why, lighter)
 
 
 def empty_arguments(script: Script) -> Iterator[Finding]:
@@ -221,12 +266,7 @@ def empty_arguments(script: Script) -> Iterator[Finding]:
                 and follows_option
                 and not word.value.comes_from("SLURM_PROCID")
             ):
-                yield Finding(
-                    "empty-argument",
-                    launch.line,
-                    f"{words[at - 1].text} {word.source}, which is empty",
-                    path=launch.command.source,
-                )
+                yield found("empty-argument", launch, f"{words[at - 1].text} {word.source}, which is empty")
                 return
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainjob.rehearse.batch.proof import Proof, Saw, requested
+from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
-from trainjob.scripts.site import Site
 
 FIRST = Saw(0, 2, 0, 0, 4, "8", "python train.py", (("A", "1"),))
 

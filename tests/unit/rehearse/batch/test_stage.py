@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainjob.rehearse.batch.stage import stage
+from trainjob.scripts.request import Site
 from trainjob.scripts.script import Script, script_of
-from trainjob.scripts.site import Site
 
 
 def script(text: str) -> Script:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainjob.rehearse.batch import twin
+from trainjob.scripts.request import Site
 from trainjob.scripts.script import Script, script_of
-from trainjob.scripts.site import Site
 
 
 def script(*directives: str, body: str = "srun python train.py") -> Script:

@@ -9,7 +9,7 @@ import pytest
 
 from trainjob.rehearse.batch.recording import Call, Job, Meeting, Process, Recording, World
 from trainjob.rehearse.batch.verdict import BatchVerdict, judge
-from trainjob.scripts.finding import Finding
+from trainjob.scripts.codes import Finding
 
 TRAINED = "after 10 s of training"
 
