@@ -63,7 +63,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     effect, warnings = None, list(learning.about_hosts(cluster, job, topology))
     if task is not None and of_task is not None:
         effect = learning.effect(job, task, of_task)
-        facts = [*learning.scaling(job, task, of_task), *facts]
+        facts = [*learning.facts(job, task, of_task), *facts]
         warnings += [*learning.about_batch(of_task, task), *learning.about_rate(job, task, of_task, effect)]
     return Plan(
         cluster=cluster_name,

@@ -74,8 +74,12 @@ def check_base_batch(job: Job) -> None:
         refuse(BASE_IS_SCALED_FROM, values, otherwise=cure)
 
 
-def scaling(job: Job, task: TaskFacts, batch: Batch) -> Iterator[tuple[str, str]]:
-    """Yield the row that shows how the learning rate is scaled, if it is."""
+def facts(job: Job, task: TaskFacts, batch: Batch) -> Iterator[tuple[str, str]]:
+    """Yield the row of the optimizer, and the one that shows how the learning rate is scaled, if it is."""
+    optimizer, schedule = job.optimizer or task.optimizer, job.schedule or task.schedule
+    momentum = f" with momentum {job.momentum:g}" if optimizer in ("sgd", "lars") else ""
+    warmup = f" after {quantity(job.warmup_updates, 'update')} of warm-up" if job.warmup_updates else ""
+    yield "optimizer", f"{optimizer}{momentum}, learning rate {rate(job, task, batch):g}, {schedule} schedule{warmup}"
     how = {"linear": "", "sqrt": "√"}.get(job.scale_learning_rate or "")
     if how is not None:
         unscaled = job.learning_rate if job.learning_rate is not None else task.learning_rate
@@ -121,8 +125,9 @@ def about_hosts(cluster: Cluster, job: Job, topology: Topology) -> Iterator[Plan
             "some instances will share a node",
             f"use at most {cluster.numa_nodes} instances per host",
         )
-    # IPU replicas reduce over IPU-Links; only GPUs' and CPUs' gradients leave by the host's interface.
-    if topology.host_count > 1 and per_host > 1 and topology.device != "IPU":
+    # IPU replicas reduce over IPU-Links; only GPUs' and CPUs' gradients leave by the host's interface. A command may
+    # reduce nothing.
+    if job.command is None and topology.host_count > 1 and per_host > 1 and topology.device != "IPU":
         yield PlanWarning(
             "replicas-share-an-interface",
             f"the {per_host} replicas of each host reduce over its one interface",

@@ -43,7 +43,7 @@ class Row(NamedTuple):
     """A cause, and what shows it."""
 
     code: str
-    text: str  # "%(who)s" is the rank; other names are groups of the pattern
+    text: str  # "%(who)s" is the rank; other names are groups of the pattern, of which "said" is added at its end
     cure: str
     pattern: Optional[Pattern[str]] = None  # of a line that was printed, or that the kernel wrote
     signals: Tuple[int, ...] = ()
@@ -94,8 +94,9 @@ ROWS: List[Row] = [
     Row(
         "cuda-out-of-memory",
         "%(who)s ran out of GPU memory",
-        "Take a smaller --micro-batch and a larger --accumulation, which keep the global batch, or --precision bf16. "
-        "Other programs on the GPU count as well: nvidia-smi",
+        "Pass fewer samples through the model at once and accumulate more gradients, which keeps the global batch "
+        "(a task: --micro-batch, --accumulation), or compute in 16 bits (--precision bf16). Other programs on the GPU "
+        "count as well: nvidia-smi",
         _line(r"CUDA out of memory", r"OutOfMemoryError", r"CUDA error: out of memory", r"CUBLAS_STATUS_ALLOC_FAILED"),
         resume=False,
     ),
@@ -137,9 +138,15 @@ ROWS: List[Row] = [
             r"Watchdog caught collective operation timeout",
             r"collective operation timeout",
             r"NCCL communicator was aborted",
-            r"ncclRemoteError",
-            r"ncclSystemError",
         ),
+        restart=True,
+    ),
+    Row(
+        "nccl-connection",
+        "%(who)s could not open or keep an NCCL connection to another rank",
+        "Look for a rank that died (trainjob logs), and at the network between the hosts: network.interface in the "
+        "cluster file, NCCL_DEBUG=INFO in the job's environment, which names the call that failed",
+        _line(r"ncclRemoteError", r"ncclSystemError"),
         restart=True,
     ),
     Row(
@@ -155,6 +162,19 @@ ROWS: List[Row] = [
         _line(r"\(on_stall: end\)"),
     ),
     Row(
+        "shared-memory",
+        "%(who)s ran out of shared memory (/dev/shm), which loader processes use",
+        "Take fewer loader processes (a task: --workers), remove what others left in /dev/shm of that host, or give "
+        "the container more (--shm-size)",
+        _line(
+            r"insufficient shared memory",
+            r"[Uu]nexpected bus error",
+            r"unable to \w+( to)? (shared memory|file </torch_)",
+            r"_multiprocessing\.SemLock\(",
+        ),
+        (signal.SIGBUS,),
+    ),
+    Row(
         "disk-quota",
         "the disk quota is used up",
         "Remove files of yours on that file system (trainjob prune removes old runs), or have the quota raised",
@@ -167,20 +187,12 @@ ROWS: List[Row] = [
         _line(r"No space left on device", r"\[Errno 28\]"),
     ),
     Row(
-        "shared-memory",
-        "%(who)s ran out of shared memory (/dev/shm), which loader processes use",
-        "Take fewer --workers, or give the container more (--shm-size)",
-        _line(r"insufficient shared memory", r"[Uu]nexpected bus error"),
-        (signal.SIGBUS,),
-    ),
-    Row(
         "import-error",
         "%(who)s could not import what it needs",
         "Install it into the Python that the cluster file names, or add the file to the project (git add), and submit "
         "again: a run keeps the code it was submitted with",
         _line(
-            r"^(ModuleNotFoundError|ImportError)\b",
-            r"raised (ModuleNotFoundError|ImportError)\b",
+            r"(^|raised )(ModuleNotFoundError|ImportError)\b(: (?P<said>.+))?",
             r"is not installed in this Python",
             r"^trainjob: the task's module \S+ is not found",
             r"error while loading shared libraries",
@@ -246,8 +258,8 @@ _REFUSED_MEMORY = _line(
 )
 _WORKER_KILLED = _line(r"DataLoader worker .* killed by signal")
 _MEMORY_CURE = (
-    "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer --workers, a smaller "
-    "--micro-batch with more --accumulation"
+    "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer loader processes, or fewer "
+    "samples at once with more accumulation (a task: --workers, --micro-batch, --accumulation)"
 )
 # The memory that is held right before the kernel kills somebody is never quite the limit.
 _NEARLY_ALL = 0.95
@@ -289,7 +301,10 @@ def _from_table(seen: Evidence) -> Optional[Cause]:
         matches = (row.pattern.search(line) for line in lines) if row.pattern is not None else ()
         match = next(filter(None, matches), None)
         if match or seen.ended_by in row.signals:
-            text = row.text % {"who": seen.who, **(match.groupdict() if match else {})}
+            named = match.groupdict() if match else {}
+            text = row.text % {"who": seen.who, **named}
+            if named.get("said"):
+                text += ": %s" % named["said"]
             if row.code == "killed" and seen.memory is not None:
                 text += "; memory was %s" % seen.memory
             return Cause(row.code, text, row.cure, row.resume, row.restart, row.blames_node)

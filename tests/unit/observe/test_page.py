@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.report_runs import HOSTILE, described
-from trainjob.observe.report import page
+from trainjob.observe.report import drawings, page
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
+from trainjob.records import events, failure, software, stacks
 from trainjob.records.prediction import Prediction, Range
+from trainjob.records.stacks import ProcessStack, RankStacks
 
 pytestmark = pytest.mark.usefixtures("matplotlib")
 
@@ -38,6 +40,33 @@ def test_what_a_user_typed_is_text(tmp_path: Path) -> None:
     for text in (page.of_run(one), page.of_runs([one, other])):
         assert "<script" not in text
         assert "&lt;script&gt;" in text
+
+
+def test_a_failed_run_shows_the_rank_that_failed_its_last_lines_and_where_the_others_were(tmp_path: Path) -> None:
+    run = described(tmp_path / "run")
+    paths = run.paths
+    failed = failure.Failure(2, 1, "gpu3", 9, ["python", "train.py"], ["Traceback …", "KeyError: <b>"])
+    assert failure.record_first(paths, failed)
+    paths.logs.mkdir(exist_ok=True)
+    frames = "Current thread 0x1:\n" + '  File "train.py", line 7 in step\n'
+    stacks.write(paths, RankStacks("w", 2, 0, "gpu2", 1.0, [ProcessStack(7, "python", "S", frames)]))
+    paths.events.write_text(f"1.000\t2\t{events.BEGAN}\tgpu3\n")
+    software.file_of(paths, 0).write_text(
+        json.dumps({"attempt": 2, "rank": 0, "host": "gpu2", "packages": {"torch": "2.4"}})
+    )
+    again = report(paths)
+    text = page.of_run(page.described(paths, dataclasses.replace(again, exit_code=9), run.curves))
+    for shown in ("Rank 1 on gpu3 failed first, with exit code 9", "KeyError: &lt;b&gt;", "step (train.py:7)"):
+        assert shown in text, shown
+    for shown in ("version of torch", "<strong>gpu3</strong>"):
+        assert shown in text, shown
+
+
+def test_memory_is_drawn_from_zero() -> None:
+    """A hundredth of a gigabyte more is no rise."""
+    drawn = drawings.draw("memory", [drawings.Line("rank 0", [(0.0, 9.85), (1.0, 9.91)])], across="m", from_zero=True)
+    ticks = [float(number) for number in re.findall(r">(\d+(?:\.\d+)?)</text>", drawn)]
+    assert min(ticks) == 0
 
 
 def test_ids_of_drawings_differ(tmp_path: Path) -> None:
@@ -122,7 +151,8 @@ def test_a_page_tells_allocated_time_events_and_predictions(tmp_path: Path) -> N
     run.paths.attempt.write_text("1\n")
     Prediction(2, 60, Range(0.04, 0.03, 0.05), Range(50.0, 40.0, 60.0), basis="tests").write(run.paths)
     text = page.of_run(dataclasses.replace(run, report=report(run.paths)))
-    for shown in ("Allocated time", "unrecorded", "attempt 1 begins on n[1-2]", "ends: COMPLETED, exit code 0"):
+    began = "attempt 1 begins on n[1-2]"
+    for shown in ("Allocated time", "without recorded updates", began, "ends: COMPLETED, exit code 0"):
         assert shown in text, shown
     for shown in ("40.0 s to 60.0 s", "100.0 s", "+100.0 %, outside the interval", "30 ms to 50 ms"):
         assert shown in text, shown

@@ -71,6 +71,7 @@ def test_arithmetic_of_pod64() -> None:
         ("dropped", "157 samples of every epoch"),
         ("updates", "70 = 14 epochs × 5"),
         ("learning rate", "× 1: mean over samples, micro batches and replicas"),
+        ("optimizer", "sgd with momentum 0.9, learning rate 0.01, cosine schedule"),
         ("partition", "64 of 64 IPUs, 1 IPU-Link domain"),
         ("samples per instance", "32 of every global batch of 256"),
         ("loader processes", "8 instances × 1, each at most 180 samples per epoch"),

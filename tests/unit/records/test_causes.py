@@ -28,12 +28,19 @@ PRINTED = {
         "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.",
         "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.",
     ],
+    "nccl-connection": [
+        "ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    ],
     "stalled": ["trainjob: no progress for 600 s (--stall-timeout-s): rank 1 has been computing update 57"],
     "disk-full": ["OSError: [Errno 28] No space left on device: 'out.bin'"],
     "disk-quota": ["OSError: [Errno 122] Disk quota exceeded: 'out.bin'"],
     "shared-memory": [
         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
         "workers are out of shared memory. Please try to raise your shared memory limit. unexpected bus error",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_4980_0>: No space left on device (28)",
+        "RuntimeError: unable to write to file </torch_4980_0>: No space left on device (28)",
+        "    sl = self._semlock = _multiprocessing.SemLock(",
     ],
     "import-error": [
         "ModuleNotFoundError: No module named 'timm'",
@@ -123,6 +130,10 @@ def test_an_exception_is_named_and_resuming_would_meet_it_again() -> None:
     assert (known.code, known.text, known.resume) == ("exception", "rank 1 raised KeyError: 'x'", False)
 
 
+def test_a_failed_import_names_what_was_not_found() -> None:
+    assert cause(["ModuleNotFoundError: No module named 'timm'"]).text.endswith("what it needs: No module named 'timm'")
+
+
 def test_our_own_last_words_are_the_cause() -> None:
     known = cause(["trainjob: data set cifar10 is not prepared: prepare it"])
     assert (known.code, known.text) == ("refused", "rank 1: data set cifar10 is not prepared: prepare it")
@@ -134,6 +145,6 @@ def test_nothing_known_is_no_cause() -> None:
 
 def test_only_what_may_pass_is_restarted_and_what_is_restarted_can_be_resumed() -> None:
     restarted = {row.code for row in causes.ROWS if row.restart}
-    assert restarted == {"lost-device", "nccl-timeout", "node-check"}
+    assert restarted == {"lost-device", "nccl-connection", "nccl-timeout", "node-check"}
     assert all(row.resume for row in causes.ROWS if row.restart)
     assert {"not-finite", "import-error"} <= {row.code for row in causes.ROWS if not row.resume}

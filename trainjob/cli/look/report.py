@@ -85,6 +85,8 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
             show.as_json(report.as_json())
         else:
             print_report(report)
+            if report.cause is not None:
+                click.echo(f"\nwhy: {report.cause}")
         return
     states = {one.id: one.state for one in status(paths).elements}
     reports = [(made(element, states[element.id]), own_settings(element)) for element in elements]

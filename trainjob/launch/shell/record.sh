@@ -85,6 +85,7 @@ begin_attempt() {
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
+  if [[ -t 2 ]]; then echo "trainjob: ranks write to $PWD/logs" >&2; fi
 }
 
 # A newer attempt owns the files: an older one leaves them alone.

@@ -55,8 +55,8 @@ def of_run(series: Series) -> list[Drawing]:
         ("loss", "Loss", [Line("training", training.curve("loss")), Line("held out", held_out.curve("loss"))]),
         (
             "accuracy",
-            "Accuracy",
-            [Line("training", training.curve("accuracy")), Line("held out", held_out.curve("accuracy"))],
+            "Accuracy (%)",
+            [Line("training", _percent(training, "accuracy")), Line("held out", _percent(held_out, "accuracy"))],
         ),
         ("rate", "Learning rate", [Line("learning rate", training.curve("learning_rate"))]),
         ("speed", "Speed (samples/s)", [Line("samples/s", training.curve("samples_per_s"))]),
@@ -78,17 +78,22 @@ def of_run(series: Series) -> list[Drawing]:
     return drawn
 
 
+def _percent(columns: Columns, name: str) -> list[Point]:
+    return [(x, 100 * y) for x, y in columns.curve(name)]
+
+
 def of_runs(runs: Mapping[str, Series]) -> list[Drawing]:
     """Return the drawings that lay the curves of several runs over each other, by the label of each run."""
     parts = (
         ("loss", "Training loss", "training", "loss"),
         ("held-out-loss", "Held-out loss", "held_out", "loss"),
-        ("held-out-accuracy", "Held-out accuracy", "held_out", "accuracy"),
+        ("held-out-accuracy", "Held-out accuracy (%)", "held_out", "accuracy"),
         ("speed", "Speed (samples/s)", "training", "samples_per_s"),
     )
     drawn = []
     for name, title, part, figure in parts:
-        lines = [Line(label, getattr(series, part).curve(figure)) for label, series in runs.items()]
+        curve = _percent if figure == "accuracy" else Columns.curve
+        lines = [Line(label, curve(getattr(series, part), figure)) for label, series in runs.items()]
         if any(line.points for line in lines):
             drawn.append(Drawing(title, draw(name, lines)))
     return drawn
@@ -107,7 +112,7 @@ def of_usage(samples: Mapping[int, Iterable[UsageRecord]]) -> list[Drawing]:
     for name, title in parts:
         lines = [Line(f"rank {rank}", columns.curve(name, MOST_POINTS // 4)) for rank, columns in ranks.items()]
         if any(line.points for line in lines):
-            drawn.append(Drawing(title, draw(f"usage-{name}", lines, across="minutes")))
+            drawn.append(Drawing(title, draw(f"usage-{name}", lines, across="minutes", from_zero=True)))
     return drawn
 
 
@@ -137,8 +142,18 @@ def _usage(records: Iterable[UsageRecord]) -> Columns:
     return columns
 
 
-def draw(name: str, lines: Sequence[Line], starts: Sequence[float] = (), across: str = "weight updates") -> str:
-    """Return curves as SVG, over updates or `across`; a dotted line stands where an attempt began, at `starts`."""
+def draw(
+    name: str,
+    lines: Sequence[Line],
+    starts: Sequence[float] = (),
+    across: str = "weight updates",
+    *,
+    from_zero: bool = False,
+) -> str:
+    """Return curves as SVG, over updates or `across`; a dotted line stands where an attempt began, at `starts`.
+
+    `from_zero`: so that a hundredth of a gigabyte more does not look like much.
+    """
     lines = [line for line in lines if line.points]
 
     def content(axes: Axes) -> None:
@@ -147,6 +162,8 @@ def draw(name: str, lines: Sequence[Line], starts: Sequence[float] = (), across:
             axes.plot(xs, ys, label=line.label, color=color, linewidth=1.4, marker="o" if len(xs) < 40 else None, ms=3)
         for number, start in enumerate(starts):
             axes.axvline(start, color=_INK, linestyle=":", linewidth=1, label=None if number else "attempt begins")
+        if from_zero:
+            axes.set_ylim(bottom=0)
 
     return _svg(name, content, has_legend=len(lines) > 1 or bool(starts), across=across)
 

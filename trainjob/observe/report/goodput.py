@@ -44,7 +44,7 @@ class Goodput:
             ("checkpoints", self.checkpoints_s),
             ("evaluation", self.evaluation_s),
             ("ending", self.ending_s),
-            ("unrecorded", self.unrecorded_s),
+            ("without recorded updates", self.unrecorded_s),
         )
         return [(name, seconds) for name, seconds in named if seconds >= _LEAST_SHOWN_S]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from trainjob.backends import registry
 from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
@@ -14,7 +15,7 @@ from trainjob.observe.report import drawings, placement, rows, timeline
 from trainjob.observe.report.ranks import ranks
 from trainjob.observe.report.report import Report, measure
 from trainjob.observe.report.series import Series
-from trainjob.records import checkpoints, events, usage
+from trainjob.records import checkpoints, events, failure, software, stacks, usage
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.measures import PHASES
@@ -42,11 +43,15 @@ def described(paths: RunPaths, report: Report, curves: Series) -> Described:
     submission = submissions.read(paths)
     facts = [("cluster", jobs.read(paths.job).plan.cluster)]
     if submission is not None:
+        facts += registry.identify(submission.backend, submission.native).items()
         facts.append(("submitted", submission.submitted_at))
         facts.append(("commit", submission.project.get("commit") or "none: the project is not under git, or has none"))
         image = events.image(paths) or submission.image_digest
         if image:
             facts.append(("image", image))
+    # Hosts that differ from the first are named among the figures.
+    versions = next((host.packages for host in software.recorded(paths)), {})
+    facts += [(f"version of {name}", version) for name, version in versions.items()]
     facts += [("attempts", str(report.attempts)), ("run directory", report.folder)]
     return Described(paths, report, list(rows.figures(report)), facts, curves)
 
@@ -64,11 +69,13 @@ def of_run(run: Described) -> str:
         run=run,
         topology=record.plan.topology,
         batch=record.plan.batch,
-        hosts=placement.hosts(record.plan),
+        hosts=placement.hosts(record.plan, events.attempts(list(run.report.events))),
         drawings=drawings.of_run(curves),
         usage=drawings.of_usage(
             {rank: usage.lines(run.paths, rank).new() for rank in range(min(_MOST_RANKS, run.report.instances))}
         ),
+        failed=failure.read(run.paths) if run.report.cause is not None or run.report.exit_code else None,
+        stacks=stacks.groups([one for rank in range(run.report.instances) if (one := stacks.read(run.paths, rank))]),
         ranks=sorted(listed, key=lambda rank: -rank.own_s)[:_MOST_ROWS],
         phases=PHASES,
         of_ranks=drawings.of_ranks(listed, _MOST_RANKS),

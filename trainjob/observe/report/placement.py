@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from trainjob.cluster import slurm_text
 from trainjob.contract.batch import share
+from trainjob.records.events import Attempt
 from trainjob.records.job import Plan
 
 # A drawing of more than these would be longer than anybody reads.
@@ -34,10 +35,11 @@ class Host:
     further: int
 
 
-def hosts(plan: Plan) -> list[Host]:
-    """Return the first hosts of a plan."""
-    names = slurm_text.expand(plan.topology.hosts)[:MOST_HOSTS]
+def hosts(plan: Plan, attempts: Sequence[Attempt] = ()) -> list[Host]:
+    """Return the first hosts of a plan, under the names of the nodes that the newest attempt got, if it noted them."""
     each = plan.topology.instances_of_hosts
+    used = slurm_text.expand(attempts[-1].nodes) if attempts and attempts[-1].nodes else []
+    names = (used if len(used) == len(each) else slurm_text.expand(plan.topology.hosts))[:MOST_HOSTS]
     drawn = []
     for name, first, count in zip(names, accumulate(each, initial=0), each, strict=False):
         shown = range(min(count, MOST_INSTANCES))

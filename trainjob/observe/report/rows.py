@@ -32,8 +32,6 @@ def figures(report: Report) -> Iterator[Row]:
         yield from _goodput(report.goodput)
     for one in report.profiles:
         yield from _profile(one)
-    if report.cause is not None:
-        yield "cause", str(report.cause)
     if report.damaged_lines:
         yield "metrics", f"{report.damaged_lines} damaged lines of metrics.jsonl are left out"
     if report.packages_differ is not None:
