@@ -106,7 +106,7 @@ def request(place: Cluster | None = None, origins: Mapping[str, str] | None = No
 
 
 def rendered(asked: Request, *site: Path) -> Rendered:
-    return render(asked, KINDS[asked.cluster.kind].job_page(), OURS, site)
+    return render(asked, KINDS[asked.cluster.kind], OURS, site)
 
 
 def script(asked: Request, *site: Path) -> str:
@@ -115,7 +115,7 @@ def script(asked: Request, *site: Path) -> str:
 
 
 def explained_script(asked: Request, *site: Path) -> str:
-    return explained(asked, KINDS[asked.cluster.kind].job_page(), OURS, site)
+    return explained(asked, KINDS[asked.cluster.kind], OURS, site)
 
 
 def site_template(folder: Path, text: str, name: str = "jobs/local.sh.j2") -> Path:

@@ -1,9 +1,9 @@
-"""The table of kinds: a new kind is a folder and a row. And the cluster and the job of a run, from its job.json."""
+"""The table of kinds: a new kind is a module and a row. And the cluster and the job of a run, from its job.json."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.job import Job
@@ -13,20 +13,22 @@ from trainjob.records.job import ContractError
 if TYPE_CHECKING:
     from trainjob.cluster.base import Cluster
     from trainjob.records.job import JobRecord
-    from trainjob.render.rendered import Page
+    from trainjob.render.request import Request
 
 
 class Kind(Protocol):
-    """One kind of cluster. The packages in the table fit this Protocol."""
+    """One kind of cluster. The modules in the table fit this Protocol, and load `render` with the first rendering."""
 
     MODEL: type[Cluster]  # the keys of its cluster file, and its facts
     DRAFT: str  # the catalog's file from which `cluster init --kind` drafts
+    TEMPLATE: str
+    SCRIPT: str  # the name of the rendered file
 
-    def job_page(self) -> Page:
-        """Return what renders the job script; it loads with the first rendering."""
+    def context(self, request: Request) -> dict[str, Any]:
+        """Return the names that the template may use. Raises UserError for what the kind does not support."""
 
 
-# The type checker proves that every package fits the Protocol.
+# The type checker proves that every module fits the Protocol.
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
 
 

@@ -18,7 +18,7 @@ from trainjob.cluster.base import Cluster, IpuCluster
 from trainjob.contract import package, states
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
-from trainjob.kinds.pod.model import PodCluster
+from trainjob.kinds.pod import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.records import attempts, failure

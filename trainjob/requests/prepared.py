@@ -80,13 +80,13 @@ class Prepared:
 
     def refuse_conflicts(self) -> None:
         """Raise UserError for settings that a job script can't have together; `render` refuses the same."""
-        KINDS[self.request.cluster.kind].job_page().context(self.request)
+        KINDS[self.request.cluster.kind].context(self.request)
 
     def explained(self) -> str:
         """Return the job script with notes about origins and reasons."""
         from trainjob.render import rendered as rendering
 
-        page = KINDS[self.request.cluster.kind].job_page()
+        page = KINDS[self.request.cluster.kind]
         return rendering.explained(self.request, page, package.companion("templates"), site_templates())
 
     def changed(self, **settings: Any) -> Prepared:
@@ -127,7 +127,7 @@ def rendered(request: Request) -> Rendered:
     """Return the files of a planned request, rendered from our templates and the site's."""
     from trainjob.render.rendered import render
 
-    return render(request, KINDS[request.cluster.kind].job_page(), package.companion("templates"), site_templates())
+    return render(request, KINDS[request.cluster.kind], package.companion("templates"), site_templates())
 
 
 def _with_absolute_paths(named_cluster: NamedCluster, job: Job) -> Job:

@@ -56,7 +56,7 @@ def request(job: dict[str, Any], **values: Any) -> Request:
 
 def rendered(job: dict[str, Any], **values: Any) -> Rendered:
     asked = request(job, **values)
-    return render(asked, KINDS[asked.cluster.kind].job_page(), package.companion("templates"))
+    return render(asked, KINDS[asked.cluster.kind], package.companion("templates"))
 
 
 def run_folder(target: Path, files: Rendered) -> RunPaths:

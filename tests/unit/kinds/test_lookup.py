@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.errors import ClusterError
-from trainjob.kinds.local.model import LocalCluster
+from trainjob.kinds.local import LocalCluster
 from trainjob.kinds.lookup import candidates, catalog, find, sites, user_folder
 
 MINE = "kind: local\nmax_instances: 3\n"

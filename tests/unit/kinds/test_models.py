@@ -8,9 +8,9 @@ from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.cluster.strict import Strict, keys_of
 from trainjob.contract.environment import RANK_NAMES, REDIRECTS
-from trainjob.kinds.hosts.model import HostsCluster
+from trainjob.kinds.hosts import HostsCluster
 from trainjob.kinds.lookup import cluster_from_text
-from trainjob.kinds.pod.model import PodCluster
+from trainjob.kinds.pod import PodCluster
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import KINDS, cluster_of
 

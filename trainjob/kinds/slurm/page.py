@@ -18,7 +18,6 @@ from trainjob.render.record import environment
 from trainjob.render.request import Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
-TEMPLATE, SCRIPT = "jobs/sbatch.sh.j2", "job.sbatch"
 # The update that a task begins with. A user's own command need not count updates.
 _BEGINNING = "update-00000000"
 # These need a daemon or the user's own storage on each host, and can't start containers on other hosts.
@@ -31,7 +30,7 @@ _OWN_PARTITION = "trainjob_%j"
 
 
 def context(request: Request) -> dict[str, Any]:
-    """Return the names that CONTRIBUTING.md lists for kind slurm. Raises UserError for what Slurm does not support."""
+    """Return the names of the template. Raises UserError for what Slurm does not support."""
     cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
     port = cluster.network.port
     return {

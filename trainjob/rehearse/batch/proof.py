@@ -156,7 +156,7 @@ def _with_prologue(prepared: Prepared, templates: Path) -> Rendered:
     page.write_text(_PAGE)
     # What nodes are like here proves nothing, and looking takes longer than the ranks.
     request = replace(prepared.request, cluster=prepared.request.cluster.changed(node_check=False))
-    return render(request, KINDS[request.cluster.kind].job_page(), package.companion("templates"), [templates])
+    return render(request, KINDS[request.cluster.kind], package.companion("templates"), [templates])
 
 
 def requested(script: Script) -> frozenset[str]:

@@ -1,13 +1,20 @@
-"""The cluster file of this machine."""
+"""Kind local: this machine."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.common import Count, Line, Number
 from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.strict import BreachError, key, required
+
+if TYPE_CHECKING:
+    from trainjob.render.request import Request
+
+DRAFT = "local"
+TEMPLATE, SCRIPT = "jobs/local.sh.j2", "job.sh"
+_INSIDE = ("--working-folder", "--secrets-file")
 
 
 class LocalCluster(Cluster):
@@ -58,3 +65,22 @@ class LocalCluster(Cluster):
     def interpreter(self) -> str | None:
         """The interpreter that the file names for tasks."""
         return self.python
+
+
+MODEL: type[Cluster] = LocalCluster
+
+
+def context(request: Request) -> dict[str, Any]:
+    """Return the names that CONTRIBUTING.md lists for kind local. Raises ContainerError."""
+    from trainjob.render.container import container
+    from trainjob.render.context import common
+
+    names, secrets_file = common(request, "local", "bash job.sh"), request.cluster.secrets_file
+    return {
+        **names,
+        "container": container(request),
+        "secrets_file": None if secrets_file is None else request.path("secrets_file", secrets_file),
+        # The launcher outside decides where ranks meet. Secrets stay inside, where `docker inspect` can't show them.
+        "options_outside": [pair for pair in names["launch_options"] if pair[0] not in _INSIDE],
+        "options_inside": [pair for pair in names["launch_options"] if pair[0] in (*_INSIDE, "--accelerator")],
+    }

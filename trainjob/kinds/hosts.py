@@ -1,14 +1,22 @@
-"""The cluster file of machines without a scheduler."""
+"""Kind hosts: machines without a scheduler that share a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trainjob.cluster.base import NamedHosts
+from trainjob.cluster import slurm_text
+from trainjob.cluster.base import Cluster, NamedHosts
 from trainjob.cluster.common import Line
 from trainjob.cluster.nodes import Capacity, Node
 from trainjob.cluster.strict import BreachError, key, required
+from trainjob.contract.quoting import Shell
+
+if TYPE_CHECKING:
+    from trainjob.render.request import Request
+
+DRAFT = "hosts-gpu"
+TEMPLATE, SCRIPT = "jobs/hosts.sh.j2", "job.sh"
 
 
 class HostsCluster(NamedHosts):
@@ -65,3 +73,39 @@ class HostsCluster(NamedHosts):
     def interpreter(self) -> str | None:
         """The interpreter that the file names for tasks."""
         return self.python
+
+
+MODEL: type[Cluster] = HostsCluster
+
+
+def context(request: Request) -> dict[str, Any]:
+    """Return the names that CONTRIBUTING.md lists for kind hosts. Raises UserError for what mpirun does not support."""
+    from trainjob.render.container import ContainerError
+    from trainjob.render.context import common, one_interface
+    from trainjob.render.record import environment
+    from trainjob.render.sourced import Sourced
+
+    cluster = request.cluster
+    if cluster.container.runtime != "none":
+        raise ContainerError(
+            f"container.runtime is {cluster.container.runtime}, and on a cluster of kind hosts mpirun starts the "
+            "ranks and can't start each in its own container",
+            "take runtime: none",
+        )
+    topology, origin = request.plan.topology, request.cluster_origin
+    names = slurm_text.expand(topology.hosts)
+    slots = ",".join(f"{name}:{topology.instances_per_host}" for name in names)
+    port = cluster.network.port
+    return {
+        **common(request, "hosts", "on the host that starts jobs, bash job.sh", has_token=True),
+        "container": None,
+        "mpirun": [
+            (Shell("-np"), Sourced(topology.instances, request.origin("instances"))),
+            (Shell("--map-by"), Sourced(f"ppr:{topology.instances_per_host}:node", request.hosts_origin)),
+            (Shell("--host"), Sourced(slots, origin)),
+        ],
+        "first_host": Sourced(names[0], origin) if len(names) > 1 else None,
+        "fixed_port": None if port is None else Sourced(port, origin),
+        "mpi_interface": one_interface(request, "ranks", "host", "eno1"),
+        "forwarded": [Shell(name) for name in environment(request)],
+    }
