@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,11 +9,10 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.slurm_text import seconds
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
-from trainjob.machines.slurm import allowed, commands, partitions
+from trainjob.machines.slurm import partitions
 from trainjob.machines.slurm.partitions import Nodes, Partition
 
 _MB_PER_GB = 1024
-_PAIR = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def changes(named: Cluster, machine: Machine) -> list[Change]:
     if found is None:
         names = ", ".join(one.name for one in listed)
         return [Change("directives.partition", name or "the default one", f"there is none; it has {names}")]
-    settings = dict(_PAIR.findall(commands.call(machine, ["scontrol", "show", "config"]).text))
+    settings = partitions.configuration(machine)
     compared = [*_of_limits(cluster, found), *_of_slurm(cluster, settings, machine)]
     if not cluster.has_groups:
         compared += _of_nodes(cluster, found, machine, settings)
@@ -58,7 +56,7 @@ def _of_slurm(cluster: SlurmCluster, settings: dict[str, str], machine: Machine)
     version = settings.get("SLURM_VERSION", "")
     if cluster.slurm.version is not None and not version.startswith(cluster.slurm.version):
         yield Change("slurm.version", cluster.slurm.version, version)
-    account = allowed.account(machine, settings)
+    account = partitions.account(machine, settings)
     is_named = "account" in (*cluster.required_directives, *cluster.directives)
     if account.is_demanded and not account.default and not is_named:
         enforced = settings["AccountingStorageEnforce"]
@@ -72,7 +70,7 @@ def _of_nodes(cluster: SlurmCluster, found: Partition, machine: Machine, setting
         return nodes.accelerators(kind) == ours.accelerators, nodes.cpus == ours.cpus, nodes.count
 
     whole = max(found.nodes, key=likeness)
-    theirs = allowed.nodes(machine, found.name, whole, settings, allowed.partition(machine, found.name))
+    theirs = partitions.allowed_nodes(machine, found.name, whole, settings, partitions.settings_of(machine, found.name))
     alike = sum(one.count for one in found.nodes if one.accelerators(kind) == theirs.accelerators(kind))
     yield Change("nodes.count", str(ours.count), str(alike))
     yield Change("nodes.accelerators", str(ours.accelerators), str(theirs.accelerators(kind)))

@@ -20,7 +20,6 @@ from trainjob.render.request import Request
 _UNITS_MB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
 _MEMORY = re.compile(r"([0-9]+)([KMGT]?)B?", re.IGNORECASE)
 _ACCELERATORS = ("gres", "gpus-per-node")
-_ARRAY_SIZE = re.compile(r"^MaxArraySize\s*=\s*([0-9]+)", re.MULTILINE)
 _START = re.compile(r"to start at (\S+)")
 
 
@@ -72,8 +71,8 @@ def live(context: Context) -> Iterator[Problem]:
     machine, request = context.machine, context.request
     by_name = {partition.name: partition for partition in partitions.partitions(machine)}
     if request.elements:
-        size = _ARRAY_SIZE.search(commands.call(machine, ["scontrol", "show", "config"]).text)
-        last, most = max(request.elements), int(size[1]) - 1 if size else None
+        size = partitions.configuration(machine).get("MaxArraySize", "")
+        last, most = max(request.elements), int(size) - 1 if size.isdigit() else None
         if most is not None and last > most:
             text = f"--array {request.job.array} has element {last}"
             text += f", and {machine.name}'s Slurm takes elements up to {most}"

@@ -15,11 +15,13 @@ from trainjob.cluster.common import (
     Network,
     Number,
     PlainText,
+    Poprun,
     Price,
+    Sdk,
     Ssh,
+    Vipu,
 )
-from trainjob.cluster.errors import ClusterError, JobError
-from trainjob.cluster.ipus import Poprun, Sdk, Vipu
+from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.provisioning import Hosts, Provision

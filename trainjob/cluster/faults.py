@@ -1,4 +1,4 @@
-"""The reasons why values are refused, in words: what was read, what is expected, and the cure."""
+"""The errors in cluster files, job files and flags, in words: what was read, what is expected, and the cure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
 from trainjob.cluster.strict import Checking, KeyPath, Refused, Strict, keys_of
-from trainjob.contract.errors import joined, nearest
+from trainjob.contract.errors import UserError, joined, nearest
 
 Value = TypeVar("Value", bound=Strict)
 Written = Callable[[KeyPath], str | None]
@@ -41,6 +41,18 @@ class InvalidError(ValueError):
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__("; ".join(str(fault) for fault in faults))
         self.faults = faults
+
+
+class ClusterError(UserError):
+    """A cluster that can't be found, read or used."""
+
+    code = "cluster"
+
+
+class JobError(UserError):
+    """A job file or a flag that can't be read."""
+
+    code = "job"
 
 
 def validated(kind: type[Value], values: Mapping[str, object], written: Written = lambda _path: None) -> Value:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import InvalidError
+from trainjob.cluster.faults import InvalidError, JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.reading import read_job
 from trainjob.contract import settings

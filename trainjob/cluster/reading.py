@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainjob.cluster.document import Document, Mistake, load, load_list
-from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import Fault, InvalidError, dotted, validated
+from trainjob.cluster.faults import Fault, InvalidError, JobError, dotted, validated
 from trainjob.cluster.job import Job
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict

@@ -11,7 +11,7 @@ import platformdirs
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.document import Mistake, load
-from trainjob.cluster.errors import ClusterError
+from trainjob.cluster.faults import ClusterError
 from trainjob.cluster.reading import checked, problems_of, text_of
 from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS

@@ -1,4 +1,4 @@
-"""Exports a run: its weights to a file, its metrics to a tracker."""
+"""Exports the weights of a run to a file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from pathlib import Path
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle import to_mlflow, to_tensorboard
-from trainjob.lifecycle.history import Tracker
 from trainjob.records import checkpoints
 from trainjob.records.safetensors import header, pieces, whole_shape
-
-# Name of a tracker for `export` → the function that exports a run to it.
-TRACKERS: dict[str, Tracker] = {
-    "tensorboard": to_tensorboard.export,
-    "mlflow": to_mlflow.export,
-}
 
 
 def _join(parts: list[Path], target: Path, update: int) -> None:

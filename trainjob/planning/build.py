@@ -13,15 +13,14 @@ from trainjob.contract.batch import Batch
 from trainjob.contract.tasks import TaskFacts
 from trainjob.planning import (
     batch,
-    checkpoints,
     counts,
     engines,
     learning,
+    limits,
     node_starts,
     pod,
     poprun,
     rows,
-    slurm,
     work,
 )
 from trainjob.planning.rules import Broken, counts_are_positive, refusal
@@ -40,9 +39,9 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     capacity = cluster.capacity
     try:
         poprun.check_poprun(cluster, job)
-        slurm.check_slurm(cluster, job)
+        limits.check_slurm(cluster, job)
         counts.check_groups(capacity.groups, job)
-        checkpoints.check_interval(cluster, job)
+        limits.check_interval(cluster, job)
         numbers = _numbers(capacity, job)
     except Broken as broken:
         raise refusal(broken, job, lambda changed: _numbers(capacity, changed)) from None
@@ -56,8 +55,8 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
             topology, cluster.cpus_of_instances(per_host, topology.devices_per_instance), {**cluster.env, **job.env}
         ),
         *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
-        *checkpoints.facts(cluster, job, count),
-        *slurm.facts(job),
+        *limits.checkpoint_rows(cluster, job, count),
+        *limits.array_rows(job),
         *counts.range_rows(job, topology, of_task),
     ]
     effect, warnings = None, list(learning.about_hosts(cluster, job, topology))

@@ -44,17 +44,19 @@ def _picture(plan: Plan, topology: Topology) -> Iterator[str]:
                 continue
             begin, end = share(size, topology.instances, index)
             samples = f"{f'D[{begin}:{end}]':<{len(f'D[{size}:{size}]')}}  " if plan.batch else ""
-            yield f"  instance {index:<{number_width}}  {samples}{replicas_of(topology, index, index - first)}"
+            replicas = ", ".join(replicas_of(topology, index, index - first))
+            yield f"  instance {index:<{number_width}}  {samples}{replicas}"
 
 
-def replicas_of(topology: Topology, index: int, local_index: int) -> str:
-    """Return the replicas of an instance with their devices; many replicas are described at once."""
+def replicas_of(topology: Topology, index: int, local_index: int) -> list[str]:
+    """Return each replica of an instance with its devices; many replicas are described at once."""
     count, each = topology.replicas_per_instance, topology.devices_per_replica
     first, device = index * count, topology.first_device(index, local_index)
     if count > MOST_REPLICAS:
-        return f"replicas {span(first, first + count - 1)} → {_devices(topology, device, count * each)}, {each} each"
-    places = (_devices(topology, device + replica * each, each) for replica in range(count))
-    return ", ".join(f"replica {replica} → {place}" for replica, place in enumerate(places, first))
+        places = f"{_devices(topology, device, count * each)}, {each} each" if each else topology.device
+        return [f"replicas {span(first, first + count - 1)} → {places}"]
+    each_place = (_devices(topology, device + replica * each, each) for replica in range(count))
+    return [f"replica {replica} → {place}" for replica, place in enumerate(each_place, first)]
 
 
 def _devices(topology: Topology, first: int, count: int) -> str:

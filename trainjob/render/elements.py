@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from trainjob.cluster import reading, slurm_text
 from trainjob.cluster.common import WrittenText
-from trainjob.cluster.errors import JobError
-from trainjob.cluster.faults import InvalidError
+from trainjob.cluster.faults import InvalidError, JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.merging import by_setting, overridden
 from trainjob.cluster.strict import BreachError, key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainjob.contract import tasks
 from trainjob.contract.batch import Batch
 from trainjob.contract.settings import RuntimeSettings, names
-from trainjob.planning import checkpoints, learning
+from trainjob.planning import learning, limits
 from trainjob.records.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
 from trainjob.render import library
 from trainjob.render.request import Request
@@ -49,8 +49,8 @@ def _settings(request: Request, batch: Batch) -> TrainSettings:
         engine=plan.engine,
         instances=topology.instances,
         ipus_per_replica=topology.devices_per_replica if topology.device == "IPU" else 0,
-        failure_every_s=checkpoints.failure_every_s(request.cluster, topology.host_count),
-        limit_margin_s=checkpoints.limit_margin_s(request.cluster, job),
+        failure_every_s=limits.failure_every_s(request.cluster, topology.host_count),
+        limit_margin_s=limits.limit_margin_s(request.cluster, job),
         replicas=batch.replicas,
         micro_batch=batch.micro_batch,
         accumulation=batch.accumulation,

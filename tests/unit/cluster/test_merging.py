@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.merging import merge_job
 from trainjob.contract.settings import EXCLUSIVE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.cluster.errors import ClusterError, JobError
+from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.reading import job_from_text, read_job
 from trainjob.contract.errors import UserError
 from trainjob.contract.secrets import SecretsError

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from trainjob.cli import failures
-from trainjob.cluster.errors import ClusterError, JobError
+from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
 from trainjob.contract.errors import Problem, ProblemsError, UserError, did_you_mean, joined, nearest, of_error
 from trainjob.kinds.lookup import cluster_from_text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainjob.cluster.base import refuse_missing_facts
-from trainjob.cluster.errors import ClusterError
+from trainjob.cluster.faults import ClusterError
 from trainjob.kinds.lookup import catalog, cluster_from_text, draft, places_to_fill_in, source_of_kind, write_draft
 from trainjob.kinds.pod import PodCluster
 from trainjob.kinds.slurm.model import SlurmCluster

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster.errors import ClusterError
+from trainjob.cluster.faults import ClusterError
 from trainjob.kinds.local import LocalCluster
 from trainjob.kinds.lookup import candidates, catalog, find, sites, user_folder
 

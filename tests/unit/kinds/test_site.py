@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainjob.cluster.base import with_directives
-from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.merging import merge_job
 from trainjob.kinds.slurm.model import SlurmCluster

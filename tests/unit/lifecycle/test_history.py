@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle.history import history
+from trainjob.lifecycle.trackers import history
 
 
 def test_exports_name_the_newest_of_several_checkpoints(tmp_path: Path) -> None:

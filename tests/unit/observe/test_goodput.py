@@ -12,7 +12,7 @@ import pytest
 from tests.support.records import record
 from tests.support.run_folders import submission
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report import timeline
+from trainjob.observe.report import page
 from trainjob.observe.report.goodput import Goodput
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
@@ -181,7 +181,7 @@ def test_events_are_told_in_order_and_in_words(run: Folder) -> None:
     run.event(681, 2, "signal", "USR1")
     run.paths.excluded_nodes.write_text("n1\t2\tit did not answer\n")
     run.paths.progress.write_text(json.dumps({"attempt": 2, "began_at": 15, "passed_over": ["update-20 is torn"]}))
-    told = [(one.time[-8:], one.attempt, one.text) for one in timeline.events(run.paths)]
+    told = [(one.time[-8:], one.attempt, one.text) for one in page.happenings(run.paths)]
     assert told == [
         ("22:14:20", 1, "attempt 1 begins on n[1-2]"),
         ("22:19:44", 1, "killed without a word: this is its last sign of life"),
@@ -205,7 +205,7 @@ def test_events_say_when_ranks_began_and_stopped_to_train(run: Folder) -> None:
     run.paths.progress.write_text(json.dumps({"attempt": 2, "began_at": 15}))
     curves = Series()
     assert report(run.paths, curves).damaged_lines == 1
-    assert [(one.time[-5:], one.text) for one in timeline.events(run.paths, curves.marks)] == [
+    assert [(one.time[-5:], one.text) for one in page.happenings(run.paths, curves.marks)] == [
         ("13:20", "attempt 1 begins on n1"),
         ("13:24", "training begins"),
         ("13:32", "stops on request after update 15; its checkpoint is written"),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.usage import RankUsage, of_run
+from trainjob.observe.ranks import RankUsage, usage_of
 from trainjob.records import typed, usage
 from trainjob.records.usage import DeviceUse, UsageRecord
 
@@ -23,7 +23,7 @@ def used(folder: Path, *ranks: list[UsageRecord]) -> list[RankUsage]:
     for rank, samples in enumerate(ranks):
         for one in samples:
             usage.append(paths, replace(one, rank=rank))
-    return of_run(paths)
+    return usage_of(paths)
 
 
 def sample(time: float, cpu_cores: float | None = None, attempt: int = 1, **more: object) -> UsageRecord:

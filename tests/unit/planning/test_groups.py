@@ -9,7 +9,7 @@ import pytest
 from tests.support.plan_cases import planned, refused
 from trainjob.cluster.base import Cluster
 from trainjob.kinds.table import cluster_of
-from trainjob.observe.report import placement
+from trainjob.observe.report import page
 from trainjob.planning.picture import picture
 from trainjob.planning.rows import arithmetic
 from trainjob.records import typed
@@ -71,7 +71,7 @@ def test_job_json_says_which_ranks_are_in_which_group() -> None:
     assert read == record.topology
     assert (read.instances_of_hosts, read.instances_per_host) == ([2, 1, 1], 2)
     assert [read.group_of_rank(rank) for rank in range(4)] == [0, 0, 1, 1]
-    drawn = placement.hosts(record)
+    drawn = page.hosts_of(record)
     assert [[one.name for one in host.instances] for host in drawn] == [
         ["instance 0", "instance 1"],
         ["instance 2"],

@@ -70,7 +70,7 @@ def test_two_hosts_of_four_instances_of_two_ipus_take_sixteen_ipus_in_order() ->
 def test_the_lessons_eight_replicas_on_four_instances_start_at_replicas_0_2_4_6() -> None:
     # POPDIST_REPLICA_INDEX_OFFSET of the lessons' poprun line: 8 replicas, 4 instances, 2 IPUs each.
     topology = planned(pod(16), task=OWN, replicas=8, instances=4, ipus_per_replica=2).topology
-    assert replicas_of(topology, 3, 3) == "replica 6 → IPUs 12-13, replica 7 → IPUs 14-15"
+    assert replicas_of(topology, 3, 3) == ["replica 6 → IPUs 12-13", "replica 7 → IPUs 14-15"]
 
 
 def test_gpus_are_numbered_anew_on_every_node_and_nodes_are_filled_in_order() -> None:
@@ -172,7 +172,7 @@ def test_name(job: dict[str, Any], name: str) -> None:
 def test_four_thousand_hosts() -> None:
     topology = planned(slurm(count=4096, accelerators=8), task=OWN, hosts=4096).topology
     assert (topology.host_count, topology.devices) == (4096, 32768)
-    assert replicas_of(topology, 32767, 7) == "replica 32767 → GPU 7"
+    assert replicas_of(topology, 32767, 7) == ["replica 32767 → GPU 7"]
 
 
 def test_a_range_of_hosts_keeps_the_global_batch() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.render_cases import HOSTILE, cluster, rendered, request
-from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
 from trainjob.contract.settings import names
 from trainjob.render import elements

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.cluster import slurm_text
-from trainjob.cluster.errors import JobError
+from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.reading import items_from_text, text_of
 from trainjob.render.elements import SHARED, Variation, job_of_element

@@ -13,7 +13,7 @@ from trainjob.cli.command import FiniteRange, command, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.observe.usage import RankUsage
+    from trainjob.observe.ranks import RankUsage
 
 _NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
 
@@ -27,13 +27,13 @@ def usage(run: str, as_json: bool) -> None:
     Samples are taken every usage_every_s seconds (cluster file), the first ones sooner.
     """
     from trainjob.observe import arrays, index
-    from trainjob.observe.usage import of_run
+    from trainjob.observe.ranks import usage_of
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "usage")
-    ranks = of_run(paths)
+    ranks = usage_of(paths)
     if as_json:
-        show.as_json([one.as_json() for one in ranks])
+        show.as_json([asdict(one) for one in ranks])
         return
     first = ranks[0]
     click.echo(f"{paths.id} · attempt {first.attempt} · {first.samples} samples in {show.seconds(first.seconds)}")
@@ -78,12 +78,12 @@ def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
     has ended, the stacks that were kept last are shown: for one that hung, those at that time.
     """
     from trainjob.observe import arrays, index
-    from trainjob.observe.stacks import of_run
+    from trainjob.observe.ranks import stacks_of
     from trainjob.records.stacks import groups
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "stacks")
-    answers = of_run(paths, limit_s)
+    answers = stacks_of(paths, limit_s)
     shown = [one for one in answers.stacks if rank in (None, one.rank)]
     if as_json:
         show.as_json([asdict(one) for one in shown])
@@ -117,8 +117,8 @@ def shell(run: str, words: tuple[str, ...], rank: int) -> None:
     """
     from trainjob.machines import process
     from trainjob.observe import arrays, index
-    from trainjob.observe.shell import command as next_to_rank
+    from trainjob.observe.ranks import command_next_to
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "shell")
-    raise click.exceptions.Exit(process.show(next_to_rank(paths, rank, words, terminal=sys.stdin.isatty())))
+    raise click.exceptions.Exit(process.show(command_next_to(paths, rank, words, terminal=sys.stdin.isatty())))

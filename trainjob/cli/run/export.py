@@ -76,8 +76,7 @@ def _weights(paths: RunPaths, output: Path, *, averaged: bool, quiet: bool) -> d
 
 def _to_trackers(paths: RunPaths, targets: Mapping[str, str], *, quiet: bool) -> list[dict[str, Any]]:
     """Export a run, or each element of an array, to every tool that was named."""
-    from trainjob.lifecycle.export import TRACKERS
-    from trainjob.lifecycle.history import history
+    from trainjob.lifecycle.trackers import TRACKERS, history
     from trainjob.observe import arrays
 
     rows = []

@@ -11,13 +11,11 @@ import yaml
 from trainjob.contract import package
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.machines.machine import Machine
-from trainjob.machines.slurm import allowed, commands, partitions
-from trainjob.machines.slurm.allowed import Account
-from trainjob.machines.slurm.partitions import Nodes, Partition
+from trainjob.machines.slurm import partitions
+from trainjob.machines.slurm.partitions import Account, Nodes, Partition
 
 _MB_PER_GB = 1024
 _ACCELERATORS = ("gpu", "ipu")
-_PAIR = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _RELEASE = re.compile(r"\d+\.\d+")
 _PREEMPTION = {"REQUEUE": "requeue", "CANCEL": "cancel", "SUSPEND": "cancel"}
 _UNKNOWN = (
@@ -36,11 +34,11 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
     Raises UserError: an unknown partition, no Slurm, a machine that can't be reached.
     """
     partition = _chosen(partitions.partitions(machine), partition_name, machine.name)
-    settings = dict(_PAIR.findall(commands.call(machine, ["scontrol", "show", "config"]).text))
-    words = allowed.partition(machine, partition.name)
+    settings = partitions.configuration(machine)
+    words = partitions.settings_of(machine, partition.name)
     most_common = max(partition.nodes, key=lambda one: one.count)
-    nodes = allowed.nodes(machine, partition.name, most_common, settings, words)
-    account, shared = allowed.account(machine, settings), _shared_folder(machine)
+    nodes = partitions.allowed_nodes(machine, partition.name, most_common, settings, words)
+    account, shared = partitions.account(machine, settings), _shared_folder(machine)
     site = Site(name, ssh, partition, nodes, settings, words, account, shared)
     return "".join(f"{line}\n" for line in _lines(site))
 

@@ -1,16 +1,18 @@
-"""Reads sinfo and scontrol: a cluster's partitions and the resources of their nodes."""
+"""Reads sinfo, scontrol and sacctmgr: a cluster's partitions, and what a job may have of their nodes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from trainjob.contract.errors import UserError
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands
 
 _SINFO = ["sinfo", "--noheader", "--exact", "--format=%P|%a|%l|%D|%c|%m|%G|%s|%Z"]
 _FIELDS = 9
+_SETTING = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 # gpu:a100:4(S:0-1), gpu:4, or several of them, separated by commas outside of brackets.
 _GRES = re.compile(r"(?P<name>[^:(,]+):(?:(?P<type>[^:(,]+):)?(?P<count>[0-9]+)")
 
@@ -85,3 +87,67 @@ def gres(text: str) -> Iterator[tuple[str, str | None, int]]:
     if text != "(null)":
         for match in _GRES.finditer(re.sub(r"\([^)]*\)", "", text)):
             yield match["name"], match["type"], int(match["count"])
+
+
+def configuration(machine: Machine) -> dict[str, str]:
+    """Return the settings of slurm.conf. Raises as commands.call does."""
+    return dict(_SETTING.findall(commands.call(machine, ["scontrol", "show", "config"]).text))
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whether each job is charged to an account, and the one that is charged unless the job names another, or ""."""
+
+    is_demanded: bool
+    default: str
+
+
+def settings_of(machine: Machine, name: str) -> dict[str, str]:
+    """Return the settings of a partition. Raises as commands.call does."""
+    return _pairs(commands.call(machine, ["scontrol", "show", "partition", name]).text)
+
+
+def _pairs(shown: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in shown.split() if "=" in pair)
+
+
+def allowed_nodes(
+    machine: Machine, name: str, alike: Nodes, settings: Mapping[str, str], of_partition: Mapping[str, str]
+) -> Nodes:
+    """Return nodes of partition `name` that are `alike`, with the CPUs and memory that a job may have of each.
+
+    `settings` are those of slurm.conf. Raises as commands.call does.
+    """
+    cpus, memory_mb = alike.cpus, alike.memory_mb
+    for line in commands.call(machine, ["scontrol", "show", "node", "-o"]).text.splitlines():
+        shown = _pairs(line)
+        is_like = (shown.get("CPUTot"), shown.get("RealMemory")) == (str(alike.cpus), str(alike.memory_mb))
+        if is_like and name in shown.get("Partitions", "").split(","):
+            kept = int(shown.get("CoreSpecCount", 0)) * alike.threads_per_core
+            cpus = min(cpus, int(shown.get("CPUEfctv", alike.cpus - kept)))
+            memory_mb = min(memory_mb, alike.memory_mb - int(shown.get("MemSpecLimit", 0)))
+    limits = {**settings, **{key: value for key, value in of_partition.items() if value != "UNLIMITED"}}
+    cpus = min(cpus, _number(limits, "MaxCPUsPerNode") or cpus)
+    cpus -= cpus % alike.threads_per_core
+    for most_mb in (_number(limits, "MaxMemPerNode"), _number(limits, "MaxMemPerCPU") * cpus):
+        memory_mb = min(memory_mb, most_mb or memory_mb)
+    return replace(alike, cpus=cpus, memory_mb=memory_mb)
+
+
+def _number(limits: Mapping[str, str], name: str) -> int:
+    """Return a limit; 0 where there is none."""
+    text = limits.get(name, "")
+    return int(text) if text.isdigit() else 0
+
+
+def account(machine: Machine, settings: Mapping[str, str]) -> Account:
+    """Return the account of this user's jobs, as far as sacctmgr says it: some sites keep it to administrators."""
+    enforced = settings.get("AccountingStorageEnforce", "none")
+    if "associations" not in enforced and "limits" not in enforced:
+        return Account(is_demanded=False, default="")
+    words = ["sh", "-c", 'exec sacctmgr -n -P show user "$(id -un)" format=DefaultAccount']
+    try:
+        answer = commands.call(machine, words, program="sacctmgr").text
+    except UserError:
+        answer = ""
+    return Account(is_demanded=True, default=answer.strip().partition("\n")[0])

@@ -15,7 +15,7 @@ from trainjob.observe import index
 from trainjob.observe.predictions import model
 from trainjob.observe.predictions.model import Observation
 from trainjob.observe.report.report import report
-from trainjob.planning.checkpoints import limit_margin_s
+from trainjob.planning.limits import limit_margin_s
 from trainjob.records import attempts, checkpoints
 from trainjob.records import job as jobs
 from trainjob.records.job import JobRecord

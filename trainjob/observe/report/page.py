@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from operator import itemgetter
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from trainjob.backends import registry
+from trainjob.cluster import slurm_text
 from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
+from trainjob.contract.batch import share
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report import drawings, placement, rows, timeline
+from trainjob.observe.report import drawings, rows
 from trainjob.observe.report.ranks import ranks
 from trainjob.observe.report.report import Report, measure
-from trainjob.observe.report.series import Series
+from trainjob.observe.report.series import Mark, Series
+from trainjob.planning.picture import replicas_of
 from trainjob.records import checkpoints, events, failure, software, stacks, usage
 from trainjob.records import job as jobs
+from trainjob.records import progress as progress_record
 from trainjob.records import submission as submissions
+from trainjob.records.events import Attempt, Event
+from trainjob.records.files import DamagedError
+from trainjob.records.job import Plan
 from trainjob.records.measures import PHASES
 
 Rows = Sequence[tuple[str, str]]
@@ -69,7 +80,7 @@ def of_run(run: Described) -> str:
         run=run,
         topology=record.plan.topology,
         batch=record.plan.batch,
-        hosts=placement.hosts(record.plan, events.attempts(list(run.report.events))),
+        hosts=hosts_of(record.plan, events.attempts(list(run.report.events))),
         drawings=drawings.of_run(curves),
         usage=drawings.of_usage(
             {rank: usage.lines(run.paths, rank).new() for rank in range(min(_MOST_RANKS, run.report.instances))}
@@ -83,7 +94,7 @@ def of_run(run: Described) -> str:
         goodput=run.report.goodput,
         colors=drawings.COLORS,
         predictions=run.report.predictions,
-        events=timeline.events(run.paths, curves.marks),
+        events=happenings(run.paths, curves.marks),
         checkpoints=_checkpoints(run.paths),
         settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
         warnings=record.plan.warnings,
@@ -159,3 +170,113 @@ def _differing(requests: Mapping[str, Mapping[str, object]]) -> list[tuple[str, 
 
 def _text(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# -- the plan: hosts, their instances, each with its samples, replicas and devices -----------------------------------
+
+# A drawing of more than these would be longer than anybody reads.
+MOST_HOSTS, MOST_INSTANCES = 16, 16
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance. `first` and `size` are percentages of the global batch; None for a command of the user's own."""
+
+    name: str
+    samples: str
+    first: float | None
+    size: float | None
+    replicas: list[str]
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host with the instances that are drawn, and the number of those that are not."""
+
+    name: str
+    instances: list[Instance]
+    further: int
+
+
+def hosts_of(plan: Plan, attempts: Sequence[Attempt] = ()) -> list[Host]:
+    """Return the first hosts of a plan, under the names of the nodes that the newest attempt got, if it noted them."""
+    each = plan.topology.instances_of_hosts
+    used = slurm_text.expand(attempts[-1].nodes) if attempts and attempts[-1].nodes else []
+    names = (used if len(used) == len(each) else slurm_text.expand(plan.topology.hosts))[:MOST_HOSTS]
+    drawn = []
+    for name, first, count in zip(names, accumulate(each, initial=0), each, strict=False):
+        shown = range(min(count, MOST_INSTANCES))
+        instances = [_instance(plan, first + local, local) for local in shown]
+        drawn.append(Host(name, instances, count - len(shown)))
+    return drawn
+
+
+def _instance(plan: Plan, index: int, local: int) -> Instance:
+    name, replicas = f"instance {index}", replicas_of(plan.topology, index, local)
+    if plan.batch is None:
+        return Instance(name, "", None, None, replicas)
+    whole, count = plan.batch.global_batch, plan.topology.instances
+    first, end = share(whole, count, index)
+    return Instance(name, f"D[{first}:{end}]", 100 * first / whole, 100 * (end - first) / whole, replicas)
+
+
+# -- the events of a run, in order and in words: attempts, signals, nodes avoided, checkpoints passed over ------------
+
+_SIGNALS = {"TERM": "told to end (TERM)", "USR1": "told to write a checkpoint and stop (USR1)"}
+
+_CONTINUED = "continued from the checkpoint of update {}"
+_FORMAT = "%Y-%m-%d %H:%M:%S"  # UTC
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One row. `time` is empty if no file gives a time."""
+
+    time: str
+    attempt: int | None
+    text: str
+
+
+def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
+    """Return what has happened, oldest first; of each attempt, what is undated follows what is dated.
+
+    Job scripts note when attempts begin and end, `marks` when their ranks began and stopped to train.
+    """
+    dated = [(event.attempt, event.at, _told(event)) for event in events.read(paths)]
+    for mark in marks:
+        begins = _CONTINUED.format(mark.update) if mark.update else "training begins"
+        stops = f"stops on request after update {mark.update}; its checkpoint is written"
+        dated.append((mark.attempt, mark.at, stops if mark.kind == "stop" else begins))
+    rows = [
+        Happening(datetime.fromtimestamp(at, UTC).strftime(_FORMAT), attempt, text)
+        for attempt, at, text in sorted(dated, key=itemgetter(0, 1))
+    ]
+    for node in events.excluded_nodes(paths):
+        number = int(node["attempt"]) if node["attempt"].isdecimal() else None
+        rows.append(Happening("", number, f"avoids node {node['node']}: {node['why']}"))
+    # Each attempt overwrites these files, so that they tell of the newest alone.
+    with contextlib.suppress(DamagedError):
+        progress, failed = progress_record.load(paths), failure.load(paths)
+        if progress is not None:
+            texts = [f"checkpoint passed over: {line}" for line in progress.passed_over]
+            if progress.began_at and progress.attempt not in {mark.attempt for mark in marks}:
+                texts.insert(0, _CONTINUED.format(progress.began_at))
+            if progress.checkpoints_not_written:
+                texts.append(f"{progress.checkpoints_not_written} checkpoints could not be written")
+            if failed is not None:
+                texts.append(f"rank {failed.rank} on {failed.host} failed first, with exit code {failed.exit_code}")
+            rows += [Happening("", progress.attempt, text) for text in texts]
+    return sorted(rows, key=lambda row: row.attempt or 0)
+
+
+def _told(event: Event) -> str:
+    if event.what == events.BEGAN:
+        return f"attempt {event.attempt} begins" + (f" on {event.detail}" if event.detail else "")
+    if event.what == events.SIGNAL:
+        return _SIGNALS.get(event.detail, f"signal {event.detail}")
+    if event.what == events.IMAGE:
+        return f"runs in image {event.detail}"
+    if event.what == events.LOST:
+        return "killed without a word: this is its last sign of life"
+    state, _, code = event.detail.partition(" ")
+    return f"ends: {state}" + (f", exit code {code}" if code else "")

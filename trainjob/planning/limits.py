@@ -1,4 +1,4 @@
-"""Rules and rows that only Slurm jobs have: arrays, ranges of hosts, CPUs of a rank, and the time limit."""
+"""Limits of a job: who starts arrays and ranges of hosts, its time limit, and how often it writes checkpoints."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_slurm(cluster: Cluster, job: Job) -> None:
         _check_times(cluster, job)
 
 
-def facts(job: Job) -> Iterator[tuple[str, str]]:
+def array_rows(job: Job) -> Iterator[tuple[str, str]]:
     """Yield the plan's row about the array."""
     if job.array is not None:
         elements = slurm_text.parse_array(job.array)
@@ -69,3 +69,35 @@ def _check_times(cluster: Cluster, job: Job) -> None:
             f"time_min is {shortest}, time_limit is {limit}, and time_limit_signal.margin_s is {margin_s}",
             otherwise=f"Take --time-min {duration(max(limit_s // 2, min(limit_s, 2 * margin_s)))}.",
         )
+
+
+RATE_OF_FAILURES = "checkpoint_every: auto follows how often hosts fail"
+
+
+def check_interval(cluster: Cluster, job: Job) -> None:
+    """Raise Broken if the interval is `auto` and the cluster file does not say how often hosts fail."""
+    if job.checkpoint_every == "auto" and job.command is None and cluster.mean_hours_between_failures is None:
+        refuse(
+            RATE_OF_FAILURES,
+            "checkpoint_every is auto, and the cluster file has no mean_hours_between_failures",
+            otherwise="State mean_hours_between_failures in the cluster file, or give --checkpoint-every a number.",
+        )
+
+
+def failure_every_s(cluster: Cluster, hosts: int) -> float | None:
+    """Return the mean seconds between two failures among `hosts` hosts; None if the cluster file does not say."""
+    hours = cluster.mean_hours_between_failures
+    return None if hours is None else 3600 * hours / hosts
+
+
+def limit_margin_s(cluster: Cluster, job: Job) -> float | None:
+    """Return the seconds between the request to stop and the time limit; None without a time limit."""
+    return None if cluster.time_limit_of(job) is None else float(cluster.stop_margin_s)
+
+
+def checkpoint_rows(cluster: Cluster, job: Job, hosts: int) -> Iterator[tuple[str, str]]:
+    """Yield the plan's row about checkpoints."""
+    hours = cluster.mean_hours_between_failures
+    if job.checkpoint_every == "auto" and job.command is None and hours is not None:
+        failures = f"{hours:g} h between failures ÷ {quantity(hosts, 'host')}"
+        yield "checkpoints", f"every √(2 × time of one × {failures}); the time of one is measured"

@@ -1,0 +1,370 @@
+"""Exports a run's settings and metrics, from its folder, to the trackers that people use: TensorBoard and MLflow."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import math
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from trainjob.backends import mirror
+from trainjob.cluster.merging import by_setting
+from trainjob.contract import package, states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.contract.secret_names import is_secret_variable
+from trainjob.observe.status import status
+from trainjob.records import checkpoints, metrics
+from trainjob.records import job as jobs
+from trainjob.records.files import read_json, write_json
+from trainjob.records.metrics import TRAINING, Line
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+# No tracker draws a larger figure.
+_LARGEST = 1e300
+Setting = str | int | float | bool
+
+
+class Point(NamedTuple):
+    """The figures of one line of metrics.jsonl, by name: train/loss, evaluation/accuracy."""
+
+    line: int  # of metrics.jsonl, counted from 1 over those that can be read
+    attempt: int
+    update: int
+    elapsed_s: float  # that training and evaluation had taken, over all attempts
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class History:
+    """One run, as a tracker takes it."""
+
+    paths: RunPaths
+    name: str
+    group: str  # the job's name: what compares with this run
+    state: str
+    began_at_s: float  # when it was submitted, in seconds since 1970
+    settings: Mapping[str, Setting]
+    places: Mapping[str, str]
+
+    def points(self, after_line: int = 0) -> Iterator[Point]:
+        """Yield the figures of the lines after `after_line`, without those that a later attempt has trained again.
+
+        Raises UserError where the file has fewer lines than that: it is not the one that was exported.
+        """
+        first: dict[int, int] = {}  # the first update that each attempt has logged
+        for line in metrics.read(self.paths):
+            if line.kind == "train":
+                first.setdefault(line.attempt, line.update)
+        redone = {
+            attempt: min((update for other, update in first.items() if other > attempt), default=math.inf)
+            for attempt in first
+        }
+        lines, elapsed_s = metrics.Reader(self.paths), 0.0
+        for line in lines.new():
+            elapsed_s += line.seconds if 0 < line.seconds < _LARGEST else 0.0
+            if line.number > after_line and line.update < redone.get(line.attempt, math.inf):
+                figures = _figures(line)
+                if figures:
+                    yield Point(line.number, line.attempt, line.update, elapsed_s, figures)
+        if lines.count < after_line:
+            raise UserError(
+                f"{self.paths.metrics} has {lines.count} lines, and {after_line} of this run were exported before",
+                "Export to another place",
+            )
+
+
+class Exported(NamedTuple):
+    """The result of one export: where it is, and how many lines of metrics.jsonl were new there."""
+
+    place: str
+    lines: int
+
+
+def history(paths: RunPaths) -> History:
+    """Return the run as it is now, with its newest metrics fetched. Raises UserError."""
+    mirror.refresh_output(paths)
+    record, now = jobs.read(paths.job), status(paths)
+    submission, newest = now.submission, checkpoints.newest(paths)
+    began = datetime.fromisoformat(submission.submitted_at).timestamp() if submission else paths.job.stat().st_mtime
+    places = {
+        "run directory": paths.folder,
+        "metrics": paths.metrics,
+        "logs": paths.logs,
+        "newest checkpoint": newest,
+        "commit": submission.project.get("commit") if submission else None,
+    }
+    return History(
+        paths,
+        paths.id,
+        record.name,
+        now.state,
+        began,
+        dict(sorted(_settings(record).items())),
+        {name: str(place) for name, place in places.items() if place},
+    )
+
+
+def plain_id(run_id: str, kept: str) -> str:
+    """Return the id with a hyphen for every character that is neither a letter nor a digit nor in `kept`."""
+    return "".join(one if one.isascii() and (one.isalnum() or one in kept) else "-" for one in run_id)
+
+
+def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
+    """Return what the job states and what was worked out from it; never the value of a secret."""
+    plan = record.plan
+    worked_out: dict[str, Any] = {
+        "cluster": plan.cluster,
+        "engine": plan.engine,
+        "device": plan.topology.device,
+        "hosts": plan.topology.host_count,
+        "instances": plan.topology.instances,
+        "replicas": plan.topology.replicas,
+        "global_batch": plan.batch.global_batch if plan.batch else None,
+        "command": shlex.join(record.command) if record.command else None,
+    }
+    if record.train is not None:
+        worked_out |= dataclasses.asdict(record.train)
+        options = worked_out.pop("task_options")
+        worked_out |= {f"set.{name}": value for name, value in options.items()}
+    stated = {
+        name: value
+        for name, value in by_setting(record.request.job).items()
+        if not (name.startswith("env.") and is_secret_variable(name.removeprefix("env.")))
+    }
+    every = {**stated, **{name: value for name, value in worked_out.items() if value is not None}}
+    lists = {name: " ".join(map(str, value)) for name, value in every.items() if isinstance(value, list | tuple)}
+    return {name: value if isinstance(value, Setting) else str(value) for name, value in {**every, **lists}.items()}
+
+
+def _figures(line: Line) -> dict[str, float]:
+    """Return every number of a line of training or evaluation under a name that begins with its kind."""
+    if line.kind not in ("train", "evaluation"):
+        return {}
+    figures: dict[str, float | None] = {
+        **{name: getattr(line, name) for name in ("epoch", *TRAINING, "samples")},
+        **({"seconds": line.seconds} if line.kind == "evaluation" else {}),
+        **{f"seconds_{phase}": seconds for phase, seconds in line.phases.items()},
+        **line.metrics,
+    }
+    known = {name: float(value) for name, value in figures.items() if value is not None}
+    return {f"{line.kind}/{name}": value for name, value in known.items() if abs(value) < _LARGEST}
+
+
+# What was exported already. TensorBoard reads files whose names contain "tfevents" alone.
+_RECORD = "trainjob-export.json"
+
+
+# -- TensorBoard: one folder a run, and in it one more event file for each export that has something new -------------
+
+
+def to_tensorboard(history: History, target: str) -> Exported:
+    """Add what is new of a run to TARGET/RUN, a log directory for TensorBoard. Raises UserError."""
+    folder = Path(target, *plain_id(history.name, "-_.:").split(":"))
+    record = read_json(folder / _RECORD)
+    record = record if isinstance(record, dict) else {}
+    now = {
+        "lines": record.get("lines", 0),
+        "attempt": record.get("attempt", 0),
+        "began_at_s": record.get("began_at_s", history.began_at_s),
+        "facts": [history.settings, history.places, history.state],
+    }
+    lines = 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        events = _Events(folder, now["began_at_s"])
+        for point in history.points(now["lines"]):
+            events.add(point, begins_attempt=point.attempt != now["attempt"])
+            now |= {"lines": point.line, "attempt": point.attempt}
+            lines += 1
+        if record.get("facts") != json.loads(json.dumps(now["facts"])):
+            events.describe(history)
+        events.close()
+        write_json(folder / _RECORD, now)
+    except OSError as error:
+        raise UserError(
+            f"--tensorboard {target}: {folder} can't be written: {error.strerror}", "choose a folder that you may write"
+        ) from None
+    return Exported(str(folder), lines)
+
+
+class _Events:
+    """One event file, which is there once something was written to it."""
+
+    def __init__(self, folder: Path, began_at_s: float) -> None:
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
+            raise UserError(
+                "--tensorboard needs the package tensorboard", package.install_command("tensorboard"), "missing-package"
+            ) from None
+        self._events, self._summaries, self._open = event_pb2, summary_pb2, EventFileWriter
+        self._folder, self._began_at_s = folder, began_at_s
+        self._writer: Any = None
+        self._update = 0
+
+    def add(self, point: Point, *, begins_attempt: bool) -> None:
+        """Write the figures of one line; the first of an attempt takes back what others had from its update on."""
+        at_s = self._began_at_s + point.elapsed_s
+        if begins_attempt:
+            start = self._events.SessionLog(status=self._events.SessionLog.START)
+            self._write(self._events.Event(wall_time=at_s, step=point.update, session_log=start))
+        values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in point.figures.items()]
+        summary = self._summaries.Summary(value=values)
+        self._write(self._events.Event(wall_time=at_s, step=point.update, summary=summary))
+        self._update = point.update
+
+    def describe(self, history: History) -> None:
+        """Write settings and places: as a text, and as hyperparameters by which TensorBoard compares runs."""
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+
+        rows = {"state": history.state, **history.places, **history.settings}
+        table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items())
+        metadata = create_summary_metadata(display_name="run", description="")
+        text = self._summaries.Summary()
+        value = text.value.add(tag="run", metadata=metadata)
+        value.tensor.dtype = 7  # DT_STRING
+        value.tensor.string_val.append(f"| | |\n|---|---|\n{table}".encode())
+        value.tensor.tensor_shape.dim.add(size=1)
+        at_s = time.time()
+        self._write(self._events.Event(wall_time=at_s, step=self._update, summary=text))
+        self._write(self._events.Event(wall_time=at_s, summary=hparams_pb(dict(history.settings))))
+
+    def _write(self, event: Any) -> None:
+        if self._writer is None:
+            self._writer = self._open(str(self._folder))
+        self._writer.add_event(event)
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _cell(value: object) -> str:
+    """Return a value for a Markdown table: nothing in it is a mark, and TensorBoard shows no HTML."""
+    return "".join(f"&#{ord(one)};" if one in "|\\`*_<>&[]\n\r" else one for one in str(value))
+
+
+T = TypeVar("T")
+
+_RUN, _LINES = "trainjob.run", "trainjob.lines"
+# The most that one request to a tracking server takes.
+_METRICS_A_REQUEST, _PARAMETERS_A_REQUEST, _LONGEST_VALUE = 1000, 100, 500
+_STATUS = {
+    **dict.fromkeys(states.ACTIVE, "RUNNING"),
+    states.PENDING: "SCHEDULED",
+    states.COMPLETED: "FINISHED",
+    states.STOPPED: "FINISHED",
+    states.CANCELLED: "KILLED",
+}
+
+
+# -- MLflow: a run of its own for each of ours, known again by a tag -------------------------------------------------
+
+
+def to_mlflow(history: History, target: str) -> Exported:
+    """Add what is new of a run to the tracking server or store with the address `target`. Raises UserError."""
+    # A user waits: by default MLflow asks a server that does not answer for minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    try:
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+    except ImportError:
+        raise UserError(
+            "--mlflow needs the package mlflow", package.install_command("mlflow"), "missing-package"
+        ) from None
+    # A new store tells about each of its tables.
+    for name in ("alembic", "mlflow"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        return _exported(MlflowClient(tracking_uri=target), history)
+    except MlflowException as error:
+        # The whole address may contain a password, and so may the error.
+        why = (str(error).splitlines() or [""])[0].replace(target, _without_password(target))
+        raise UserError(
+            f"--mlflow: {_without_password(target)} refuses the run: {why}",
+            "correct the address, or what you may write there",
+        ) from None
+    except ImportError as error:
+        raise UserError(
+            f"--mlflow {_without_password(target)} needs the package {error.name}",
+            package.install_command("mlflow"),
+            "missing-package",
+        ) from None
+
+
+def _exported(client: MlflowClient, history: History) -> Exported:
+    from mlflow.entities import Metric, Param
+
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or history.group
+    run = _run(client, experiment, history)
+    run_id, began_ms = run.info.run_id, run.info.start_time
+    known = run.data.params  # MLflow keeps the first value of a parameter for good
+    settings = ((plain_id(name, "-_./ "), str(value)[:_LONGEST_VALUE]) for name, value in history.settings.items())
+    missing = (Param(name, value) for name, value in settings if name not in known)
+    for some in _batches(missing, _PARAMETERS_A_REQUEST):
+        client.log_batch(run_id, params=some)
+    lines = last = int(run.data.tags.get(_LINES, "0"))
+    written = 0
+    metrics = (
+        (point.line, Metric(plain_id(name, "-_./ "), value, began_ms + round(1000 * point.elapsed_s), point.update))
+        for point in history.points(lines)
+        for name, value in point.figures.items()
+    )
+    for some in _batches(metrics, _METRICS_A_REQUEST):
+        client.log_batch(run_id, metrics=[metric for _, metric in some])
+        written += len({line for line, _ in some} - {last})
+        last = some[-1][0]
+        # The last line may continue in the next request: logging a metric twice changes nothing.
+        client.set_tag(run_id, _LINES, str(last - 1))
+    client.set_tag(run_id, _LINES, str(last))
+    for name, place in history.places.items():
+        client.set_tag(run_id, f"trainjob.{name.replace(' ', '_')}", place)
+    client.set_tag(run_id, "trainjob.state", history.state)
+    status = _STATUS.get(history.state, "FAILED")
+    if history.state in states.ACTIVE:
+        client.update_run(run_id, status=status)
+    else:
+        client.set_terminated(run_id, status=status)
+    return Exported(f"experiment {experiment}, run {run_id}", written)
+
+
+def _run(client: MlflowClient, experiment: str, history: History) -> Run:
+    """Return MLflow's run of ours; it is made by the first export."""
+    known = client.get_experiment_by_name(experiment)
+    experiment_id = client.create_experiment(experiment) if known is None else known.experiment_id
+    name = plain_id(history.name, "-_.:")
+    runs = client.search_runs([experiment_id], filter_string=f"tags.`{_RUN}` = '{name}'", max_results=1)
+    if runs:
+        return runs[0]
+    began_ms = round(1000 * history.began_at_s)
+    return client.create_run(experiment_id, start_time=began_ms, run_name=history.name, tags={_RUN: name})
+
+
+def _batches(values: Iterator[T], most: int) -> Iterator[list[T]]:
+    return iter(lambda: list(itertools.islice(values, most)), [])
+
+
+def _without_password(address: str) -> str:
+    parts = urlsplit(address)
+    return address if "@" not in parts.netloc else parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+# Name of a tracker for `export` → the function that exports a run to it.
+TRACKERS = {"tensorboard": to_tensorboard, "mlflow": to_mlflow}
