@@ -20,6 +20,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
+from trainjob.observe.status import Snapshot
 from trainjob.records.files import write_atomically, write_json
 from trainjob.requests import interface
 from trainjob.requests.interface import PlannedJob, Run
@@ -70,10 +71,9 @@ def steps(named: NamedCluster, project: Path, hosts: int | None, skip: Sequence[
     """
     shutil.copy(PROBE, project / PROBE.name)
     cluster = named.cluster
-    one = _planned(named, project, RUNGS[0], cluster)
-    listed = [Step(SITE, "login, storage, interpreter and directives, without a job", one.jobs)]
-    listed += [_planned(named, project, rung, cluster) for rung in RUNGS]
-    listed.append(_same_training(named, cluster))
+    first, *others = [_planned(named, project, rung, cluster) for rung in RUNGS]
+    site = Step(SITE, "login, storage, interpreter and directives, without a job", first.jobs)
+    listed = [site, first, *others, _same_training(named, cluster)]
     if hosts is not None and hosts > 2:
         listed.append(_planned(named, project, over_hosts(hosts), cluster))
     names = [step.name for step in listed]
@@ -87,7 +87,7 @@ def _planned(named: NamedCluster, project: Path, rung: Rung, cluster: Cluster) -
     settings = rung.settings(cluster)
     if settings is None:
         return Step(rung.name, rung.shows, absent=rung.absent)
-    environ = {"ACCEPT_DEVICE": cluster.accelerator}
+    environ = {"ACCEPT_DEVICE": cluster.accelerator, "ACCEPT_MARK": MARK}
     if rung.action == "reduce" and cluster.accelerator == "gpu":
         environ["NCCL_DEBUG"] = "INFO"  # names the transport
     job = interface.plan(
@@ -178,8 +178,7 @@ def _climbed(step: Step, say: Callable[[str], None]) -> Outcome:
             return _outcome(step, None, found)
         if step.rung is None:
             return _compared(step, say)
-        result, run = _run(step.rung, step.jobs[0], say)
-        return _outcome(step, run.id, problems(step.rung, result), step.rung.figures(result))
+        return _judged(step, step.rung, say)
     except UserError as error:
         return _outcome(step, None, [Found(error.text, error.problem.cure)])
 
@@ -188,21 +187,36 @@ def _outcome(step: Step, run: str | None, found: list[Found], figures: dict[str,
     return Outcome(step.name, step.shows, FAILED if found else PASSED, run, 0.0, figures or {}, found)
 
 
-def _run(rung: Rung, job: PlannedJob, say: Callable[[str], None]) -> tuple[Result, Run]:
+def _to_its_end(
+    job: PlannedJob, say: Callable[[str], None], meanwhile: Callable[[Run], None] = lambda _run: None
+) -> tuple[Run, Snapshot]:
+    """Return the run of a job once it has ended; nothing of it is left behind, however this ends."""
     run = job.submit(again=True, check=False)
     say(f"  run {run.id}")
     try:
-        began = _until_at_work(run, rung)
-        if rung.is_cancelled:
-            run.cancel(grace_s=5.0)
-        now = run.wait()
-    except BaseException:  # Ctrl-C as well: nothing of the ladder stays behind
+        meanwhile(run)
+        return run, run.wait()
+    except BaseException:  # Ctrl-C as well
         run.cancel(grace_s=5.0)
         raise
-    ended_s = time.monotonic() - began
-    log = run.logs()
-    request = job.prepared.request
-    return Result(request.cluster, job.plan.topology.instances, now, _ranks(log), log, ended_s), run
+
+
+def _judged(step: Step, rung: Rung, say: Callable[[str], None]) -> Outcome:
+    """Return what the rung's one job shows."""
+    since = 0.0
+
+    def meanwhile(run: Run) -> None:
+        nonlocal since
+        since = _until_at_work(run, rung)
+        if rung.is_cancelled:
+            since = time.monotonic()
+            run.cancel(grace_s=5.0)
+
+    job = step.jobs[0]
+    run, now = _to_its_end(job, say, meanwhile)
+    ended_s, log = time.monotonic() - since, run.logs()
+    result = Result(job.prepared.request.cluster, job.plan.topology.instances, now, _ranks(log), log, ended_s)
+    return _outcome(step, run.id, problems(rung, result), rung.figures(result))
 
 
 def _until_at_work(run: Run, rung: Rung) -> float:
@@ -237,13 +251,7 @@ def _compared(step: Step, say: Callable[[str], None]) -> Outcome:
     """Train on one rank and on two hosts, and compare the losses of the updates."""
     losses: list[dict[int, float]] = []
     for job in step.jobs:
-        run = job.submit(again=True, check=False)
-        say(f"  run {run.id}")
-        try:
-            now = run.wait()
-        except BaseException:
-            run.cancel(grace_s=5.0)
-            raise
+        run, now = _to_its_end(job, say)
         if now.state != states.COMPLETED:
             return _outcome(step, run.id, [unexpected(now)])
         losses.append({line["update"]: line["loss"] for line in run.metrics() if line.get("kind") == "train"})

@@ -81,38 +81,30 @@ def devices_per_host(cluster: Cluster) -> int:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _ranks(count: int, limit: str = _LIMIT) -> Callable[[Cluster], dict[str, Any]]:
-    return lambda _cluster: {"instances": count, "hosts": 1, "time_limit": limit}
+def _job(instances: int, hosts: int = 1, limit: str = _LIMIT) -> dict[str, Any]:
+    return {"instances": instances, "hosts": hosts, "time_limit": limit}
 
 
-def _if_gpus(cluster: Cluster) -> dict[str, Any] | None:
-    return _ranks(1)(cluster) if cluster.accelerator == "gpu" else None
+def _full_hosts(count: int) -> Callable[[Cluster], dict[str, Any] | None]:
+    """Return the job that fills `count` hosts, where the cluster has them and more than one rank runs."""
 
-
-def _one_host(cluster: Cluster) -> dict[str, Any] | None:
-    count = devices_per_host(cluster)
-    return _ranks(count)(cluster) if count > 1 else None
-
-
-def _hosts(count: int) -> Callable[[Cluster], dict[str, Any] | None]:
     def settings(cluster: Cluster) -> dict[str, Any] | None:
-        if cluster.capacity.most_hosts < count:
-            return None
-        return {"instances": count * devices_per_host(cluster), "hosts": count, "time_limit": _LIMIT}
+        instances = count * devices_per_host(cluster)
+        return _job(instances, count) if cluster.capacity.most_hosts >= count and instances > 1 else None
 
     return settings
 
 
 def _two_ranks(cluster: Cluster) -> dict[str, Any] | None:
     hosts = 1 if devices_per_host(cluster) > 1 else 2
-    return None if cluster.capacity.most_hosts < hosts else {"instances": 2, "hosts": hosts, "time_limit": _LIMIT}
+    return _job(2, hosts) if cluster.capacity.most_hosts >= hosts else None
 
 
 def _with_limit(cluster: Cluster) -> dict[str, Any] | None:
     # The request to stop comes a margin before the limit, and Slurm may send it a minute early.
     minutes = cluster.stop_margin_s // 60 + 2
     limit = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-    return _ranks(1, limit)(cluster) if cluster.has_scheduler else None
+    return _job(1, limit=limit) if cluster.has_scheduler else None
 
 
 # -- judgement -----------------------------------------------------------------------------------
@@ -208,7 +200,8 @@ def _together(result: Result) -> Iterator[Found]:
                 "Let nodes.cpus be what the scheduler gives, and pass --cpus-per-task to srun (Slurm 22.05 and newer "
                 "don't inherit it)",
             )
-        if len(here) > 1 and len(union) > len(here[0]["cpus"]) and _is_shared(here):
+        sets = [frozenset(rank["cpus"]) for rank in here]
+        if len(set(sets)) < len(sets) and len(union) > len(sets[0]):
             yield Found(
                 f"ranks of {node} are bound to the same CPUs, though others are free",
                 "Look at TaskPlugin in slurm.conf and at --cpu-bind; with binding: none in the cluster file trainjob "
@@ -225,11 +218,6 @@ def _together(result: Result) -> Iterator[Found]:
                 f"median GPU {typical:.0f}",
                 f"Look at nvidia-smi -q on {rank['node']}; exclude the node until it is mended: directives: exclude",
             )
-
-
-def _is_shared(ranks: Sequence[Rank]) -> bool:
-    sets = [frozenset(rank["cpus"]) for rank in ranks]
-    return len(set(sets)) < len(sets)
 
 
 def _network(ranks: Sequence[Rank], log: str, cluster: Cluster) -> Iterator[Found]:
@@ -291,19 +279,19 @@ def _of_ranks(result: Result) -> dict[str, Figure]:
     return figures
 
 
-_NO_SECOND = "the cluster has one host, or its limits allow no more"
-
 # In the order in which a job would fail, the cheapest first.
 RUNGS = (
-    Rung("rank", "one rank starts and has what the cluster file says", "look", _ranks(1), _host, _of_ranks),
-    Rung("device", "one rank's GPU is there and computes as it should", "look", _if_gpus, _device, _of_ranks,
+    Rung("rank", "one rank starts and has what the cluster file says", "look", lambda _: _job(1), _host, _of_ranks),
+    Rung("device", "one rank's GPU is there and computes as it should", "look",
+         lambda cluster: _job(1) if cluster.accelerator == "gpu" else None, _device, _of_ranks,
          absent="ranks train on CPUs"),
-    Rung("host", "all devices of one host: sums, CPUs, bandwidth", "reduce", _one_host, _together, _of_ranks,
+    Rung("host", "all devices of one host: sums, CPUs, bandwidth", "reduce", _full_hosts(1), _together, _of_ranks,
          absent="a host has one device"),
-    Rung("two-hosts", "the network between two hosts", "reduce", _hosts(2), _together, _of_ranks, absent=_NO_SECOND),
+    Rung("two-hosts", "the network between two hosts", "reduce", _full_hosts(2), _together, _of_ranks,
+         absent="the cluster has one host, or its limits allow no more"),
     Rung("time-limit", "a job stops before its time limit and starts again", "hold", _with_limit, _came_back,
          absent="nothing starts a job again without a scheduler"),
-    Rung("cancel", "a cancelled job ends, and nothing of it is left", "hold", _ranks(1),
+    Rung("cancel", "a cancelled job ends, and nothing of it is left", "hold", lambda _: _job(1),
          expects=states.CANCELLED, is_cancelled=True),
     Rung("killed-rank", "a killed rank ends the others, and the run names it", "die", _two_ranks, _named_the_dead,
          expects=states.FAILED),
@@ -314,7 +302,7 @@ def over_hosts(count: int) -> Rung:
     """Return the rung of the network between `count` hosts."""
     absent = f"the cluster does not allow {count} hosts"
     shows = f"the network between {count} hosts"
-    return Rung(f"{count}-hosts", shows, "reduce", _hosts(count), _together, _of_ranks, absent=absent)
+    return Rung(f"{count}-hosts", shows, "reduce", _full_hosts(count), _together, _of_ranks, absent=absent)
 
 
 def problems(rung: Rung, result: Result) -> list[Found]:

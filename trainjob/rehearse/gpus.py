@@ -41,11 +41,7 @@ _TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
 }
 
 
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
-
-
-def make_ready(python: str, say: Callable[[str], None] = _to_stderr) -> Path | None:
+def make_ready(python: str, say: Callable[[str], object] = lambda line: sys.stderr.write(line + "\n")) -> Path | None:
     """Compile what the torch of `python` needs, where that was never done; `say` is told what and how far it is.
 
     Return the folder with a CPU build of torch that must come before a CUDA build; None if torch is a CPU build.
@@ -66,7 +62,7 @@ def make_ready(python: str, say: Callable[[str], None] = _to_stderr) -> Path | N
     return folder
 
 
-def _compile(python: str, torch: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+def _compile(python: str, torch: Path | None, say: Callable[[str], object]) -> dict[str, Any]:
     """Return nothing once stand-in GPUs are ready, otherwise the last that `python -m trainjob_gpu` told."""
     environ = {**os.environ, "PYTHONPATH": _python_path(torch)}
     lines = process.lines_of([python, "-m", "trainjob_gpu"], folder=Path.cwd(), environment=environ)
@@ -82,7 +78,7 @@ def _compile(python: str, torch: Path | None, say: Callable[[str], None]) -> dic
                 say(told["say"])
 
 
-def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], None]) -> Path:
+def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], object]) -> Path:
     """Return the folder in the user's cache with CPU builds of `packages` (torch==2.6.0+cpu), installed once."""
     tag = hashlib.sha256(" ".join([os.path.realpath(python), *packages]).encode()).hexdigest()[:12]
     folder = platformdirs.user_cache_path("trainjob") / "gpu-standin" / f"{packages[0].replace('==', '-')}-{tag}"
@@ -91,8 +87,11 @@ def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], None])
     say(f"stand-in GPUs need a CPU build of torch beside {python}'s CUDA build: pip installs {packages[0]}, once")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".installing-") as staging:
+        # Our pip can install for another interpreter.
+        has_pip = process.run([python, "-m", "pip", "--version"], check=False).code == 0
+        pip = [python, "-m", "pip"] if has_pip else [sys.executable, "-m", "pip", "--python", python]
         words = ["install", "--quiet", "--no-deps", "--target", f"{staging}/new"]
-        ended = process.run([*_pip(python), *words, *packages], timeout_s=_INSTALLING_S, check=False)
+        ended = process.run([*pip, *words, *packages], timeout_s=_INSTALLING_S, check=False)
         if ended.code != 0:
             raise UserError(
                 f"{python} has a CUDA build of torch, stand-in GPUs need a CPU build of the same version, and pip "
@@ -104,13 +103,6 @@ def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], None])
         with contextlib.suppress(OSError):  # another rehearsal has just installed them
             Path(staging, "new").rename(folder)
     return folder
-
-
-def _pip(python: str) -> list[str]:
-    """Return pip for `python`: its own, or ours, which can install for another interpreter."""
-    if process.run([python, "-m", "pip", "--version"], check=False).code == 0:
-        return [python, "-m", "pip"]
-    return [sys.executable, "-m", "pip", "--python", python]
 
 
 def environment(
@@ -140,8 +132,13 @@ def environment(
 def of_path(python: str) -> str:
     """Return the interpreter that a shell's `python` is (an activated virtualenv's), if it has torch; else `python`."""
     named = shutil.which("python") or shutil.which("python3")
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    return named if named and process.run([named, "-c", look], check=False).code == 0 else python
+    return named if named and has_package(named, "torch") else python
+
+
+def has_package(python: str, name: str) -> bool:
+    """Return whether an interpreter finds a package. It is looked up, not imported, which may take seconds."""
+    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return process.run([python, "-c", look], check=False).code == 0
 
 
 @contextlib.contextmanager
@@ -200,10 +197,10 @@ class Usage:
         return noted + self._written_by_many()
 
     def _gpus(self) -> list[str]:
-        used = [f"rank {rank['rank']}: {_named(rank['gpus'])} of {rank['host']}" for rank in self.ranks]
         most = max((size for rank in self.ranks for size in rank["gpus"].values()), default=0)
+        named = [", ".join(f"GPU {number}" for number in rank["gpus"]) or "no GPU" for rank in self.ranks]
         return [
-            *used,
+            *(f"rank {rank['rank']}: {gpus} of {rank['host']}" for rank, gpus in zip(self.ranks, named, strict=True)),
             f"largest amount of tensor memory on one GPU: {most / 2**20:.3g} MiB, "
             "without what CUDA and its libraries take",
         ]
@@ -234,10 +231,6 @@ class Usage:
             for path, ranks in writers.items()
             if len(ranks) > 1
         ]
-
-
-def _named(numbers: Sequence[str]) -> str:
-    return ", ".join(f"GPU {number}" for number in numbers) or "no GPU"
 
 
 def _of_ranks(numbers: Sequence[int]) -> str:

@@ -98,9 +98,8 @@ def environment(place: Path, cluster: IpuCluster, ipus: int, redirects: Mapping[
     (place / "vipu").mkdir(parents=True, exist_ok=True)
     (place / "vipu" / "site.json").write_text(json.dumps(site))
     python = redirects["TRAINJOB_PYTHON"]
-    # Without mpirun the real Horovod can't connect its ranks. It is looked up, not imported, which takes seconds.
-    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is None)"
-    has_horovod = shutil.which("mpirun") is not None and process.run([python, "-c", look], check=False).code == 0
+    # Without mpirun the real Horovod can't connect its ranks.
+    has_horovod = shutil.which("mpirun") is not None and gpus.has_package(python, "horovod")
     folders = [str(folder) for folder in python_folders(has_horovod=has_horovod)]
     theirs = os.environ.get("PYTHONPATH")
     return {

@@ -168,7 +168,7 @@ def test_a_job_that_asks_to_come_back_does(user: Site) -> None:
 
 def test_a_job_requeued_by_hand_comes_back(user: Site) -> None:
     run, job = user.at_work()
-    faults.requeue(user.slurm, job)
+    user.slurm.run(["scontrol", "requeue", job])
     user.ended(run, "COMPLETED", "2")
 
 

@@ -244,7 +244,7 @@ def test_row_5_cancelled_stays_cancelled_with_a_checkpoint(jobs: dict[str, Watch
 def test_row_6_requeued_by_hand(jobs: dict[str, Watched], alone: Run) -> None:
     watched = jobs["requeued"]
     watched.wait_until_at_work()
-    faults.requeue(watched.login.slurm, watched.job)
+    watched.login.slurm.run(["scontrol", "requeue", watched.job])
     watched.wait_until_over()
     watched.check_equal_to(alone)
 

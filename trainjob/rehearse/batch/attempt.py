@@ -21,7 +21,7 @@ _NOT_HERE = re.compile(
 
 @dataclass(frozen=True)
 class Attempt:
-    """What the ranks of one attempt did. `stopped` is why the rehearsal ended it; None if it ended by itself."""
+    """What the ranks of one attempt did."""
 
     recording: Recording
     job: Job
@@ -63,6 +63,12 @@ class Attempt:
             sorted(rank or 0 for rank, _ in told) == list(range(told[0][1] or 0))
             and len({size for _, size in told}) == 1
         )
+
+    @property
+    def came_back(self) -> bool:
+        """Whether Slurm has started the job again, or the file has submitted one of its own."""
+        again = self.job.restarts and self.recording.ranks(self.job.id, self.job.restarts + 1)
+        return bool(again) or any(call.name == "sbatch" for call in self.recording.calls)
 
     # -- worlds
 

@@ -13,6 +13,9 @@ from trainjob.records.files import read_json
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK")
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID")
+# Programs that a rehearsal stands in for: what sets up an environment, and containers.
+ENVIRONMENTS = ("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3")
+CONTAINERS = ("apptainer", "singularity", "shifter")
 # Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
 _NO_RANKS = ("torch.distributed.run", "torch.distributed.launch", "pip", "venv", "multiprocessing.resource_tracker")
 
@@ -127,6 +130,11 @@ class Call:
     def name(self) -> str:
         """The program."""
         return self.words[0]
+
+    @property
+    def is_stood_in_for(self) -> bool:
+        """Whether it did here what the program would have done, as far as that is possible."""
+        return self.name in (*ENVIRONMENTS, *CONTAINERS, "source", "cd")
 
 
 @dataclass(frozen=True)

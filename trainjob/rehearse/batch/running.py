@@ -15,9 +15,8 @@ from trainjob.machines import process
 from trainjob.planning.words import quantity
 from trainjob.rehearse import gpus
 from trainjob.rehearse.batch import twin
-from trainjob.rehearse.batch.faults import FAULTS, BatchFault
 from trainjob.rehearse.batch.job import BatchJob
-from trainjob.rehearse.batch.recording import Recording, calls_in, processes_in
+from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Recording, calls_in, processes_in
 from trainjob.rehearse.slurm import accepted_options, configuration, faults, ipus, root
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
@@ -25,11 +24,9 @@ from trainjob.scripts.script import Script
 
 _STANDINS = package.companion("standins") / "batch"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
-_STOOD_IN_FOR = (
-    *("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3"),
-    *("apptainer", "singularity", "shifter"),
-)
-_PASSED_ON = (
+_PROGRAMS = (
+    *ENVIRONMENTS,
+    *CONTAINERS,
     *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun"),
     *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
 )
@@ -44,6 +41,9 @@ _USING_S = 3.0  # from the meeting of ranks to their first work
 _ELEMENTS = 2  # of an array
 _RANKS = 64  # that two cores start in some minutes
 _GB_PER_RANK = 0.3  # with torch
+_SOON_S = 90.0
+# Slurm counts limits in minutes, and looks at them every half of one.
+_A_TIME_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class BatchRun:
     python: str = "python3"  # what stand-in GPUs are made for
     has_gpus: bool = True
     stop_after_s: float = 10.0  # of training
-    inject: str | None = None  # of faults.FAULTS
+    inject: str | None = None  # of base.INJECTIONS
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
     keep: Path | None = None  # a folder that gets what the job wrote
@@ -112,7 +112,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         found = gpus.environment(place, node.accelerators_per_host, node.accelerator_type, run.python, torch)
     programs = place / "programs"
     programs.mkdir()
-    for name in (*_STOOD_IN_FOR, *_PASSED_ON):
+    for name in _PROGRAMS:
         shutil.copyfile(_STANDINS / "program.sh", programs / name)
         (programs / name).chmod(0o755)
     python_path = ":".join(path for path in (str(_STANDINS), found["PYTHONPATH"]) if path)
@@ -251,7 +251,7 @@ class _Watch:
 
 def _followed(run: BatchRun, job: BatchJob) -> str | None:
     """Wait until the job ends, has trained enough, or waits in vain. Return why it is to be ended; None if it has."""
-    fault, watch = FAULTS[run.inject] if run.inject else None, _Watch(job)
+    fault, watch = _FAULTS[run.inject] if run.inject else None, _Watch(job)
     began = told = time.monotonic()
     while True:
         watch.look()
@@ -276,7 +276,38 @@ def _followed(run: BatchRun, job: BatchJob) -> str | None:
         time.sleep(_POLL_S)
 
 
-def _followed_through(run: BatchRun, fault: BatchFault, watch: _Watch) -> str | None:
+@dataclass(frozen=True)
+class _Fault:
+    """A fault: how it is injected, and how long its effect may take."""
+
+    inject: Callable[[BatchJob], object]
+    within_s: float
+
+
+def _kill(job: BatchJob, pids: list[int]) -> None:
+    job.slurm.run_as_root(["kill", "-KILL", *map(str, pids)], check=False)
+
+
+def _fail_a_node(job: BatchJob) -> None:
+    # The last node: the batch shell is on the first, and sees the loss of another.
+    nodes = [rank.node for rank in job.ranks()]
+    lost = max(nodes, key=lambda name: (len(name), name))
+    faults.kill_daemon(job.slurm, lost)
+    _kill(job, [one.pid for one in job.processes if one.node == lost])
+    faults.give_up(job.slurm, lost)
+
+
+# The words of --inject.
+_FAULTS = {
+    "timeout": _Fault(lambda job: faults.let_time_run_out(job.slurm, job.id), _A_TIME_LIMIT_S),
+    "preempt": _Fault(lambda job: faults.preempt(job.slurm), _SOON_S * 2),
+    "node-failure": _Fault(_fail_a_node, _SOON_S),
+    "rank-death": _Fault(lambda job: _kill(job, [job.ranks()[-1].pid]), _SOON_S / 2),
+    "cancel": _Fault(lambda job: job.slurm.run(["scancel", job.id]), _SOON_S),
+}
+
+
+def _followed_through(run: BatchRun, fault: _Fault, watch: _Watch) -> str | None:
     """Inject the fault, and wait for its effect. Return why the job is to be ended; None if it has ended."""
     job = watch.job
     run.say(f"{quantity(len(job.ranks()), 'rank')} at work. Injected: {run.inject}")

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainjob.planning.words import quantity
 from trainjob.rehearse.batch.attempt import Attempt
-from trainjob.rehearse.batch.recording import Process, Recording
+from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Process, Recording
 from trainjob.scripts.codes import Finding
-
-_STOOD_IN_FOR = ("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3")
-_CONTAINERS = ("apptainer", "singularity", "shifter")
-_NO_COMMAND = re.compile(r"command not found")
-_UNBOUND = re.compile(r"unbound variable")
 
 
 @dataclass(frozen=True)
@@ -67,8 +61,8 @@ class BatchVerdict:
                 for job in self.recording.jobs
             ],
             "steps": [{**vars(step), "nodes": list(step.nodes)} for step in self.recording.steps],
-            "launches": [list(call.words) for call in self.recording.calls if not _is_stood_in_for(call.name)],
-            "stood_in_for": [list(call.words) for call in self.recording.calls if _is_stood_in_for(call.name)],
+            "launches": [list(call.words) for call in self.recording.calls if not call.is_stood_in_for],
+            "stood_in_for": [list(call.words) for call in self.recording.calls if call.is_stood_in_for],
         }
 
 
@@ -92,28 +86,30 @@ def _rank(rank: Process) -> dict[str, Any]:
     }
 
 
-def _is_stood_in_for(name: str) -> bool:
-    return name in (*_STOOD_IN_FOR, *_CONTAINERS, "source", "cd")
-
-
 def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:
     """Return the verdict on a record; `findings` are doctor's."""
-    attempts = [Attempt(recording, job) for job in recording.jobs]
-    problems, facts = list(_problems(recording, attempts, inject)), list(_facts(recording, attempts, inject))
-    confirmations = [Confirmation(one, _is_confirmed(one.code, recording, attempts, inject)) for one in findings]
-    return BatchVerdict(problems, facts, confirmations, recording)
+    seen = _Seen(recording, [Attempt(recording, job) for job in recording.jobs], inject)
+    confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
+    return BatchVerdict(list(_problems(seen)), list(_facts(seen)), confirmations, recording)
 
 
-def _problems(recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> Iterator[str]:
+class _Seen(NamedTuple):
+    recording: Recording
+    attempts: Sequence[Attempt]  # the first of each job
+    inject: str | None
+
+
+def _problems(seen: _Seen) -> Iterator[str]:
+    recording, attempts, inject = seen
     if recording.refused is not None:
         yield f"sbatch refuses the file: {recording.refused}"
     elif not attempts:
         yield f"the controller knows nothing of the job: {recording.stopped or 'it is gone'}"
     for attempt in attempts:
         of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
-        found = [*_of_attempt(attempt), *(_of_end(recording, attempt) if inject is None else ())]
+        found = [*_of_attempt(attempt), *(_of_end(attempt) if inject is None else ())]
         yield from (of + problem for problem in found)
-        if inject is not None and not found and (problem := _of_fault(recording, attempt, inject)):
+        if inject is not None and not found and (problem := _of_fault(attempt, inject)):
             yield problem
 
 
@@ -138,12 +134,12 @@ def _of_no_ranks(attempt: Attempt) -> Iterator[str]:
         yield f"no training started: {attempt.recording.stopped or ended}"
 
 
-def _of_end(recording: Recording, attempt: Attempt) -> Iterator[str]:
-    job, not_here = attempt.job, attempt.not_here
+def _of_end(attempt: Attempt) -> Iterator[str]:
+    job, not_here, stopped = attempt.job, attempt.not_here, attempt.recording.stopped
     failed = next((rank for rank in attempt.ranks if rank.error), None)
-    if recording.stopped and "training" not in recording.stopped and not attempt.waiting and attempt.ranks:
-        yield f"the rehearsal ended it: {recording.stopped}"
-    if recording.stopped is None and not_here is None:
+    if stopped and "training" not in stopped and not attempt.waiting and attempt.ranks:
+        yield f"the rehearsal ended it: {stopped}"
+    if stopped is None and not_here is None:
         if failed is not None:
             where = f" at {failed.line}" if failed.line else ""
             who = "a process" if failed.rank is None else f"rank {failed.rank}"
@@ -154,34 +150,27 @@ def _of_end(recording: Recording, attempt: Attempt) -> Iterator[str]:
             yield f"the job is {job.state}, with exit code {job.exit_code}"
 
 
-def _of_fault(recording: Recording, attempt: Attempt, inject: str) -> str | None:
+def _of_fault(attempt: Attempt, inject: str) -> str | None:
     """Return what is wrong with the effect of an injected fault; None if nothing is."""
-    job, came_back = attempt.job, _came_back(recording, attempt)
+    job, stopped = attempt.job, attempt.recording.stopped
     if inject == "rank-death":
-        if recording.stopped:
-            return (
-                f"a rank was killed, and the job did not end: {recording.stopped}. It would wait until its time limit"
-            )
-        return None
+        hangs = f"a rank was killed, and the job did not end: {stopped}. It would wait until its time limit"
+        return hangs if stopped else None
     if inject == "cancel":
         return None if job.state == "CANCELLED" and not job.restarts else f"the job was cancelled, and is {job.state}"
-    if came_back:
+    if attempt.came_back:
         return None
-    return f"the job did not start again: it is {job.state}" + (f", {recording.stopped}" if recording.stopped else "")
+    return f"the job did not start again: it is {job.state}" + (f", {stopped}" if stopped else "")
 
 
-def _came_back(recording: Recording, attempt: Attempt) -> bool:
-    again = any(call.name == "sbatch" for call in recording.calls)
-    return again or bool(attempt.job.restarts and recording.ranks(attempt.job.id, attempt.job.restarts + 1))
-
-
-def _facts(recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> Iterator[str]:
+def _facts(seen: _Seen) -> Iterator[str]:
+    recording, attempts, inject = seen
     for attempt in attempts:
         of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
         found = [attempt.worlds_in_words(), attempt.gpus_in_words(), *_told(attempt)]
         yield from (of + fact for fact in found if fact)
         if inject is not None:
-            yield of + _effect(recording, attempt, inject)
+            yield f"{of}{inject}: {_effect(attempt)}"
         elif recording.stopped and "training" in recording.stopped:
             yield f"{of}stopped {recording.stopped}"
     yield from _stood_in_for(recording)
@@ -211,109 +200,100 @@ def _told(attempt: Attempt) -> Iterator[str]:
         yield f"training stopped at what is not here: {what}{where}. What comes after it was not rehearsed"
 
 
-def _effect(recording: Recording, attempt: Attempt, inject: str) -> str:
-    job = attempt.job
-    came = sorted({signal for rank in recording.ranks(job.id) for signal in rank.signals})
+def _effect(attempt: Attempt) -> str:
+    job, recording = attempt.job, attempt.recording
+    came = sorted({signal for rank in attempt.ranks for signal in rank.signals})
     signals = f"; to the ranks' handlers came {', '.join(came)}" if came else ""
     if job.restarts:
         ranks = recording.ranks(job.id, job.restarts + 1)
         nodes = quantity(len({rank.node for rank in ranks}), "node")
         back = f"attempt {job.restarts + 1} has {quantity(len(ranks), 'rank')} on {nodes}"
-        return f"{inject}: Slurm started the job again, and {back}{signals}"
-    if any(call.name == "sbatch" for call in recording.calls):
-        return f"{inject}: the file submitted a job of its own{signals}"
-    return (
-        f"{inject}: the job "
-        + (f"did not end: {recording.stopped}" if recording.stopped else f"is {job.state}")
-        + signals
-    )
+        return f"Slurm started the job again, and {back}{signals}"
+    if attempt.came_back:
+        return f"the file submitted a job of its own{signals}"
+    return "the job " + (f"did not end: {recording.stopped}" if recording.stopped else f"is {job.state}") + signals
 
 
 def _stood_in_for(recording: Recording) -> Iterator[str]:
     calls = dict.fromkeys((call.name, call.words) for call in recording.calls if not call.in_step)
-    environment = [" ".join(words) for name, words in calls if name in _STOOD_IN_FOR or name == "source"]
+    environment = [" ".join(words) for name, words in calls if name in ENVIRONMENTS or name == "source"]
     if environment:
         yield f"stood in for, with what PATH has here: {'; '.join(environment)}"
     if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
         yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
-    if containers := dict.fromkeys(call.name for call in recording.calls if call.name in _CONTAINERS):
+    if containers := dict.fromkeys(call.name for call in recording.calls if call.name in CONTAINERS):
         yield f"no container: what {', '.join(containers)} would start ran on this machine"
 
 
 # -- what became of doctor's findings -----------------------------------------------------------
 
-_Look = Callable[[Recording, Sequence[Attempt], str | None], bool | None]
+_Look = Callable[[_Seen], bool | None]
 
 
-def _is_confirmed(code: str, recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> bool | None:
-    if recording.refused is not None:
+def _is_confirmed(code: str, seen: _Seen) -> bool | None:
+    if seen.recording.refused is not None:
         return True if code in ("shebang-not-first", "crlf") else None
     look = _LOOKS.get(code)
-    return look(recording, attempts, inject) if look is not None else None
+    return look(seen) if look is not None else None
 
 
-def _worlds(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-    started = [attempt for attempt in attempts if attempt.ranks]
+def _worlds(seen: _Seen) -> bool | None:
+    started = [attempt for attempt in seen.attempts if attempt.ranks]
     if any(attempt.idle_nodes or any(attempt.world_problems()) for attempt in started):
         return True
     return False if started and all(attempt.is_one_world for attempt in started) else None
 
 
-def _gpus_shared(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-    if any(attempt.shared_gpus for attempt in attempts):
+def _gpus_shared(seen: _Seen) -> bool | None:
+    is_blind = any(rank.visible_gpus == () for attempt in seen.attempts for rank in attempt.ranks)
+    if is_blind or any(attempt.shared_gpus for attempt in seen.attempts):
         return True
-    if any(rank.visible_gpus == () for attempt in attempts for rank in attempt.ranks):
-        return True
-    return False if any(attempt.users for attempt in attempts) else None
+    return False if any(attempt.users for attempt in seen.attempts) else None
 
 
-def _gpus_idle(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-    if not any(attempt.users for attempt in attempts):
+def _gpus_idle(seen: _Seen) -> bool | None:
+    if not any(attempt.users for attempt in seen.attempts):
         return None
-    return any(attempt.idle_gpus or attempt.idle_nodes for attempt in attempts)
+    return any(attempt.idle_gpus or attempt.idle_nodes for attempt in seen.attempts)
 
 
-def _nodes_idle(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-    started = [attempt for attempt in attempts if attempt.ranks or attempt.launchers]
+def _nodes_idle(seen: _Seen) -> bool | None:
+    started = [attempt for attempt in seen.attempts if attempt.ranks or attempt.launchers]
     return any(attempt.idle_nodes for attempt in started) if started else None
 
 
-def _printed(pattern: re.Pattern[str]) -> _Look:
-    def look(recording: Recording, _attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-        # Only the last lines are known: that it is not there says nothing.
-        return True if any(pattern.search(job.output) for job in recording.jobs) else None
-
-    return look
+def _printed(text: str) -> _Look:
+    # Only the last lines are known: that it is not there says nothing.
+    return lambda seen: True if any(text in job.output for job in seen.recording.jobs) else None
 
 
-def _not_back(recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> bool | None:
-    if inject != "timeout" or not attempts:
+def _not_back(seen: _Seen) -> bool | None:
+    if seen.inject != "timeout" or not seen.attempts:
         return None
-    return not all(_came_back(recording, attempt) for attempt in attempts)
+    return not all(attempt.came_back for attempt in seen.attempts)
 
 
-def _hangs(recording: Recording, _attempts: Sequence[Attempt], inject: str | None) -> bool | None:
-    return recording.stopped is not None if inject == "rank-death" else None
+def _hangs(seen: _Seen) -> bool | None:
+    return seen.recording.stopped is not None if seen.inject == "rank-death" else None
 
 
-def _exit_code_lost(_recording: Recording, attempts: Sequence[Attempt], inject: str | None) -> bool | None:
-    failed = [attempt for attempt in attempts if any(rank.error for rank in attempt.ranks)]
-    if not failed or inject is not None or failed[0].recording.stopped:
+def _exit_code_lost(seen: _Seen) -> bool | None:
+    failed = [attempt for attempt in seen.attempts if any(rank.error for rank in attempt.ranks)]
+    if not failed or seen.inject is not None or seen.recording.stopped:
         return None
     return any(attempt.job.state == "COMPLETED" for attempt in failed)
 
 
-def _threads(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-    seen = [rank.environment.get("OMP_NUM_THREADS") for attempt in attempts for rank in attempt.ranks]
+def _threads(seen: _Seen) -> bool | None:
+    told = [rank.environment.get("OMP_NUM_THREADS") for attempt in seen.attempts for rank in attempt.ranks]
     # torchrun sets 1 where nobody has set anything.
-    return None if not seen else all(value in (None, "1") for value in seen)
+    return all(value in (None, "1") for value in told) if told else None
 
 
-def _log_folder(_recording: Recording, attempts: Sequence[Attempt], _inject: str | None) -> bool | None:
-    if any(attempt.ranks for attempt in attempts):
+def _log_folder(seen: _Seen) -> bool | None:
+    if any(attempt.ranks for attempt in seen.attempts):
         return False
-    failed = [attempt.job for attempt in attempts if attempt.job.state == "FAILED" and not attempt.job.output]
-    return True if failed else None
+    return True if any(job.state == "FAILED" and not job.output for job in seen.recording.jobs) else None
 
 
 # The fault that shows it.
@@ -329,18 +309,10 @@ _LOOKS: Mapping[str, _Look] = {
     "more-processes-than-gpus": _gpus_shared,
     "gpus-unused": _gpus_idle,
     "no-srun": _nodes_idle,
-    "command-not-found": _printed(_NO_COMMAND),
-    "unset-variable": _printed(_UNBOUND),
-    **dict.fromkeys(
-        (
-            "time-limit-unhandled",
-            "trap-deferred",
-            "signal-kills-batch",
-            "signal-never-arrives",
-            "signal-without-requeue",
-        ),
-        _not_back,
-    ),
+    "command-not-found": _printed("command not found"),
+    "unset-variable": _printed("unbound variable"),
+    **dict.fromkeys(("time-limit-unhandled", "signal-without-requeue"), _not_back),
+    **dict.fromkeys(("trap-deferred", "signal-kills-batch", "signal-never-arrives"), _not_back),
     "no-kill-on-bad-exit": _hangs,
     "kill-on-bad-exit-0": _hangs,
     "exit-code-lost": _exit_code_lost,

@@ -20,7 +20,6 @@ from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm
 
-_NODE = Path(__file__).with_name("node.sh")
 # Slurm checks time limits every 30 s, less often on a busy machine.
 _SIGNAL_WITHIN_S = 300.0
 
@@ -34,13 +33,6 @@ def kill_daemon(slurm: PrivateSlurm, node: str) -> None:
 def give_up(slurm: PrivateSlurm, node: str) -> None:
     """Make the controller notice a dead node now, not after SlurmdTimeout."""
     slurm.run_as_root(["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=rehearsal"])
-
-
-def start_daemon(slurm: PrivateSlurm, node: str) -> None:
-    """Bring a node back whose slurmd was killed."""
-    slurm.run_as_root(
-        ["unshare", "--uts", "--mount", "--propagation", "slave", "sh", str(_NODE), str(slurm.folder), node]
-    )
 
 
 def let_time_run_out(slurm: PrivateSlurm, job: str) -> None:
@@ -62,11 +54,6 @@ def preempt(slurm: PrivateSlurm, seconds: int = 5) -> str:
     size = [f"--nodes={len(slurm.description.nodes_at_work)}", "--exclusive", "--output=/dev/null", "--time=1"]
     job = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", f"--wrap=sleep {seconds}"]
     return slurm.run_as_root(["sbatch", "--parsable", *size, *job]).text.strip()
-
-
-def requeue(slurm: PrivateSlurm, job: str) -> None:
-    """Requeue a job as a user does by hand."""
-    slurm.run(["scontrol", "requeue", job])
 
 
 def start_soon(slurm: PrivateSlurm, job: str) -> None:

@@ -5,11 +5,12 @@
     python probe.py hold      wait; on USR1 ask to be started again, and end at once when that has happened
     python probe.py die       the last rank kills itself, the others wait
 
-Each rank prints one line of JSON after MARK for each of these.
+Each rank prints one line of JSON after $ACCEPT_MARK for each of these.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -17,9 +18,8 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
-MARK = "trainjob-accept "
 _HOLD_S = 1800.0
 _MATRIX, _REPEATS = 4096, 20
 _SMALL_MATRIX = 512  # where a CPU computes
@@ -33,7 +33,7 @@ def main(action: str) -> int:
 
 
 def _print(values: Dict[str, Any]) -> None:
-    sys.stdout.write(MARK + json.dumps(values) + "\n")
+    sys.stdout.write(os.environ.get("ACCEPT_MARK", "") + json.dumps(values) + "\n")
     sys.stdout.flush()
 
 
@@ -56,11 +56,13 @@ def _facts() -> Dict[str, Any]:
         "node_cpus": os.cpu_count(),
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")),
         "memory_gb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30),
-        "address": _own_address(),
+        "address": None,
         "python": sys.version.split()[0],
         "in_container": _in_container(),
         "links_gb_per_s": _links(),
     }
+    with contextlib.suppress(OSError):
+        facts["address"] = socket.gethostbyname(socket.gethostname())
     try:
         import torch
     except ImportError as error:
@@ -72,13 +74,6 @@ def _facts() -> Dict[str, Any]:
     else:
         facts["tflop_per_s"] = _speed(torch, torch.float32, "cpu")
     return facts
-
-
-def _own_address() -> Optional[str]:
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return None
 
 
 def _in_container() -> bool:
