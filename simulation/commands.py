@@ -14,8 +14,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -279,25 +279,17 @@ def _copy_shell_library(target: Path) -> None:
         (target / "launch/shell" / file.name).write_bytes(file.read_bytes())
 
 
-class _OneAfterTheOther:
+class _OneAfterTheOther(Executor):
     """A ThreadPoolExecutor whose work is done when it is submitted: threads of a command's own have no turn."""
 
     def __init__(self, max_workers: int | None = None) -> None:
-        pass
+        """Take what a pool of threads is made with."""
 
-    def __enter__(self) -> _OneAfterTheOther:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        pass
-
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Return what `fn` has returned."""
         done: Future[Any] = Future()
-        done.set_result(work(*arguments))
+        done.set_result(fn(*args, **kwargs))
         return done
-
-    def map(self, work: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
-        return iter([work(*one) for one in zip(*items, strict=False)])
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:

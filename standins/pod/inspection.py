@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from standins.pod import tables
-from standins.pod.refusal import Refused
+from standins.pod import Refused, tables
 from standins.pod.server import FOLDER, Server, user
 
 _PARTITION = "IPUOF_VIPU_API_PARTITION_ID"

@@ -8,9 +8,8 @@ import shlex
 import socket
 from typing import Dict, List, Optional
 
-from standins.pod import log
+from standins.pod import Refused, log
 from standins.pod.options import Options
-from standins.pod.refusal import Refused
 from standins.pod.topology import Instance, Topology
 
 # "real": hosts are reached by mpirun. Otherwise they are names, and every instance runs on this machine.

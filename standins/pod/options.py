@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from standins.pod.refusal import Refused
+from standins.pod import Refused
 
 TRUE, FALSE = ("1", "yes", "on", "true"), ("0", "no", "off", "false")
 
@@ -146,3 +147,44 @@ def _value(name: str, value: Optional[str], rest: List[str]) -> str:
     if not rest:
         raise Refused("the required argument for option '--%s' is missing" % name)
     return rest.pop(0)
+
+
+# -- options in a file: --import-config and --export-config, as lines of `name = value`
+
+_ABOUT_FILES = ("import-config", "export-config", "overwrite-config")
+
+
+def imported(options: Options) -> Options:
+    """Return what was asked over what its configuration file says. Raises Refused."""
+    path = options.text("import-config")
+    return options if path is None else Options({**_read(path), **options.values}, options.program)
+
+
+def _read(path: str) -> Dict[str, List[str]]:
+    found: Dict[str, List[str]] = {}
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except OSError as error:
+        raise Refused("--import-config %s can't be read: %s" % (path, error.strerror)) from None
+    for number, line in enumerate(lines, 1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or name.startswith("#"):
+            continue
+        if name not in OPTIONS or not equals:
+            raise Refused("%s:%d: unrecognised option '%s'" % (path, number, name))
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def export(options: Options) -> None:
+    """Write the options in force to the file that was asked for. Raises Refused if there is one already."""
+    path = options.text("export-config")
+    if path is None:
+        return
+    if os.path.exists(path) and not options.is_on("overwrite-config"):
+        raise Refused("--export-config %s is there already: give --overwrite-config yes, or another name" % path)
+    with open(path, "w", encoding="utf-8") as stream:
+        for name, values in sorted(options.values.items()):
+            if name not in _ABOUT_FILES:
+                stream.writelines("%s = %s\n" % (name, value) for value in values)

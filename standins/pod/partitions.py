@@ -6,9 +6,8 @@ import os
 import time
 from typing import Any, Dict, NamedTuple, Optional
 
-from standins.pod import log
+from standins.pod import Refused, log
 from standins.pod.options import Options
-from standins.pod.refusal import Refused
 from standins.pod.server import ACTIVE, Server
 from standins.pod.topology import Topology
 

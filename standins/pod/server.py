@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any, Dict, Iterator, Optional
 
-from standins.pod.refusal import Refused
+from standins.pod import Refused
 
 FOLDER = "TRAINJOB_STANDIN_VIPU"
 USER = "TRAINJOB_STANDIN_USER"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Iterable, Iterator, List, NamedTuple
 
+from standins.pod import Refused
 from standins.pod.options import Options
-from standins.pod.refusal import Refused
 
 IPUS_PER_REPLICA = (1, 2, 4, 8, 16)
 _IPUS_PER_ILD = 64

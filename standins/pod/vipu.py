@@ -10,8 +10,7 @@ import os
 import sys
 from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Tuple
 
-from standins.pod import tables
-from standins.pod.refusal import Refused
+from standins.pod import Refused, tables
 from standins.pod.server import Server
 
 VERSION = "1.18.0"

@@ -7,7 +7,7 @@ finds the device's, too.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -26,7 +26,6 @@ from poptorch.arithmetic import (
     to_half,
 )
 from poptorch.blocks import traced
-from poptorch.constants import Constants
 from poptorch.enums import OutputMode
 from poptorch.errors import Error
 from poptorch.grouping import GroupedWeight, held_by
@@ -59,7 +58,7 @@ class Program:
         ]
         self._owners = [(owner, name) for owner in model.modules() for name in owner._buffers]
         self._buffers = [self._copies() for _ in range(self.shape.replicas)]
-        self._constants: Optional[Constants] = None  # once traced
+        self._constants: Optional[_Constants] = None  # once traced
         self._watched: Dict[str, List[Any]] = {}  # anchored tensors by name, one for each device iteration
         self._random_state = _first_random_state(options)
         self.grouped: List[GroupedWeight] = []
@@ -141,7 +140,7 @@ class Program:
         """
         first = self._rows(values.convert(as_input, call), 0, 0, 0)
         stages = traced(self.host, self.options.execution_strategy)
-        self._constants = Constants(self.host)
+        self._constants = _Constants(self.host)
         with self._surroundings(keep=True), held_by(0, self.grouped), stages as placement:
             outputs, marked = self._forward(values.convert(torch.clone, first))
             self._refuse_shared_buffers()
@@ -280,3 +279,41 @@ def _first_random_state(options: Options) -> Any:
     seed = torch.initial_seed() if options.random_seed is None else options.random_seed
     generator.manual_seed((seed + 7919 * options.Distributed.processId) % (1 << 63))
     return generator.get_state()
+
+
+class _Held(NamedTuple):
+    attributes: Dict[str, Any]
+    name: str
+    values: Any
+    version: int
+
+
+class _Constants:
+    """The attributes of a model's modules that are neither weights nor buffers, as they are before it runs.
+
+    A graph is traced once: they are constants of it.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._attributes = {module: _plain_attributes(module) for module in model.modules()}
+        self._held: List[_Held] = [
+            _Held(attributes, name, value.detach().clone(), value._version)
+            for attributes in self._attributes.values()
+            for name, value in attributes.items()
+            if isinstance(value, torch.Tensor)
+        ]
+
+    def restore(self) -> None:
+        """Undo what forward has set, and what it has done in place: it never counts on from call to call."""
+        for number, (attributes, name, before, version) in enumerate(self._held):
+            if attributes[name]._version != version:
+                # Another tensor: the one that was changed may be among the outputs.
+                attributes[name] = before.clone()
+                self._held[number] = _Held(attributes, name, before, attributes[name]._version)
+        for module, attributes in self._attributes.items():
+            module.__dict__.update(attributes)
+
+
+def _plain_attributes(module: nn.Module) -> Dict[str, Any]:
+    """Return the attributes of a module that hold neither weights, buffers nor modules."""
+    return {name: value for name, value in module.__dict__.items() if not name.startswith("_") and name != "training"}

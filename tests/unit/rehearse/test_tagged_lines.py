@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from standins.pod.tagged_lines import TaggedLines
+from standins.pod.running import TaggedLines
 
 
 def delivered(*blocks: bytes) -> list[bytes]:
