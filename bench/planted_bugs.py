@@ -108,8 +108,8 @@ BUGS = [
         "backends/slurm/backend.py": [
             (
                 "* no job of an earlier try is looked for",
-                '                if job_id is not None:\n                    return job_id, ""\n                if lost',
-                "                if lost",
+                '                    return job_id, ""\n                if lost',
+                "                    pass\n                if lost",
             ),
             (
                 "* a lost answer is a refusal",
