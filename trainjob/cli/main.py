@@ -37,6 +37,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Look": {
         "list": "List the runs.",
         "status": "Show the state of a run.",
+        "wait": "Wait until runs have ended.",
         "logs": "Print the output of the ranks.",
         "watch": "Show the newest runs on all clusters, or one run, until you leave.",
         "usage": "Show how much CPU, memory and devices the ranks of a run use.",
@@ -59,7 +60,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "completion": "Print what makes a shell complete run ids, names, clusters, tasks and settings.",
     },
 }
-_SHARED = {"list": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+_SHARED = {"list": "status", "wait": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
 COMMANDS = {
     command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
     for heading, commands in HEADINGS.items()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from trainjob.backends import mirror
 from trainjob.contract.paths import RunPaths
@@ -30,6 +32,7 @@ class Tail:
     prefix: bytes = b""
     end: bytes = b"\n"  # what a last line without a line end gets
     is_scripts: bool = False  # the job script's own log, where mpirun tags what instances print
+    last_lines: int | None = None  # begin so many lines before the end; None: at the beginning
     is_mid_line: bool = field(default=False, init=False)
     _offset: int = field(default=0, init=False)
     _rest: bytes = field(default=b"", init=False, repr=False)
@@ -85,10 +88,30 @@ class Tail:
                 yield f"trainjob: {self.path.name} can't be read: {why}\n".encode()
             return
         with stream:
+            if self.last_lines is not None and not self._offset:
+                self._offset = _start_of_last(stream, self.last_lines)
             stream.seek(max(0, self._offset))
             while block := stream.read(_BLOCK_BYTES):
                 self._offset = stream.tell()
                 yield block
+
+
+def _start_of_last(stream: BinaryIO, lines: int) -> int:
+    """Return where the last `lines` lines of a file begin."""
+    start = stream.seek(0, os.SEEK_END)
+    # A line feed at the very end is that of the last line.
+    left, is_end = lines, True
+    while start > 0 and lines:
+        size = min(_BLOCK_BYTES, start)
+        start = stream.seek(start - size)
+        block = stream.read(size)
+        end = len(block) - (is_end and block.endswith(b"\n"))
+        is_end = False
+        while (end := block.rfind(b"\n", 0, end)) >= 0:
+            left -= 1
+            if left <= 0:
+                return start + end + 1
+    return start
 
 
 def ranks(paths: RunPaths) -> list[int]:
@@ -97,35 +120,41 @@ def ranks(paths: RunPaths) -> list[int]:
     return sorted(int(match.group(1)) for match in matches if match)
 
 
-def tails(paths: RunPaths, rank: int | None) -> list[Tail]:
-    """Return the logs to read: one rank's, or every rank's and the job script's own.
+def tails(paths: RunPaths, rank: int | None, last_lines: int | None = None) -> list[Tail]:
+    """Return the logs to read: one rank's, or every rank's and the job script's own, or their `last_lines`.
 
     Raises UserError for a rank that has no log.
     """
     if rank is not None:
         # By the plan, not by the logs: a rank that has not begun yet has none, and is waited for.
         jobs.read(paths.job).plan.topology.refuse_unknown_rank(paths.id, rank)
-        return [Tail(paths.rank_log(rank), end=b"")]
-    every = (Tail(paths.rank_log(number), b"[%d] " % number) for number in ranks(paths))
-    return [Tail(paths.scheduler_log, is_scripts=True), *every]
+        return [Tail(paths.rank_log(rank), end=b"", last_lines=last_lines)]
+    every = (Tail(paths.rank_log(number), b"[%d] " % number, last_lines=last_lines) for number in ranks(paths))
+    return [Tail(paths.scheduler_log, is_scripts=True, last_lines=last_lines), *every]
 
 
-def read(paths: RunPaths, rank: int | None) -> Iterator[bytes]:
-    """Yield everything printed so far, log after log, in pieces of any length."""
+def read(paths: RunPaths, rank: int | None, last_lines: int | None = None) -> Iterator[bytes]:
+    """Yield what was printed so far, or the last lines of each log, log after log, in pieces of any length."""
     mirror.refresh_output(paths)
-    for tail in tails(paths, rank):
+    for tail in tails(paths, rank, last_lines):
         yield from tail.new()
         yield from tail.finish()
 
 
-def follow(paths: RunPaths, rank: int | None, ended: Callable[[], bool], wait: Callable[[], object]) -> Iterator[bytes]:
-    """Yield what is printed until the run has ended, and all that it printed last."""
+def follow(
+    paths: RunPaths,
+    rank: int | None,
+    ended: Callable[[], bool],
+    wait: Callable[[], object],
+    last_lines: int | None = None,
+) -> Iterator[bytes]:
+    """Yield what is printed until the run has ended, from the beginning or the last lines of each log on."""
     together = Together()
     while True:
         # Before reading: once a run has ended, all that it printed is there.
         is_last = ended()
         mirror.refresh_output(paths)
-        yield from together.new(tails(paths, rank))
+        yield from together.new(tails(paths, rank, last_lines))
         if is_last:
             break
         wait()

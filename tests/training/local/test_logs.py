@@ -50,6 +50,24 @@ def test_a_bar_stays_one_line_of_json(here: Here, ended: Run) -> None:
     assert lines[1:] == ["first of 0", "bar 1\rbar 2", "last of 0, torn"]
 
 
+def test_only_some_lines(here: Here, ended: Run) -> None:
+    assert here.run("logs", ended.id, "--grep", "first|bar 2").stdout.splitlines(keepends=True) == [
+        f"[{rank}] {text}\n" for rank in (0, 1) for text in (f"first of {rank}", "bar 1\rbar 2")
+    ]
+    assert here.run("logs", ended.id, "--rank", "1", "--tail", "1").stdout == "last of 1, torn"
+    assert "--grep ( is no regular expression" in here.run("logs", ended.id, "--grep", "(", code=2).stderr
+
+
+def test_waiting_ends_with_the_runs_or_in_time(here: Here) -> None:
+    stays, ends, fails = here.staying(), here.submit("sleep", "1"), here.submit("false")
+    assert here.run("wait", ends.id).stdout == f"{ends.id} · COMPLETED\n"
+    assert [one["state"] for one in json.loads(here.run("wait", "--json", ends.id, fails.id, code=1).stdout)] == [
+        "COMPLETED",
+        "FAILED",
+    ]
+    assert f"{stays.id} · RUNNING" in here.run("wait", stays.id, "--timeout-s", "0.5", code=1).stdout
+
+
 def test_a_rank_that_the_run_does_not_have_is_refused(here: Here, ended: Run) -> None:
     assert (
         f"run {ended.id} has no rank 7: it has ranks 0 to 1" in here.run("logs", ended.id, "--rank", "7", code=1).stderr

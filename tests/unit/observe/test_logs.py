@@ -12,6 +12,18 @@ from trainjob.observe import logs
 from trainjob.observe.logs import Tail
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("length", [3, 70_000])  # of a line: in one block of reading, and over several
+def test_the_last_lines_of_each_log_are_read_alone(tmp_path: Path, length: int, end: str) -> None:
+    log = tmp_path / "rank-0000.log"
+    lines = [f"{number}{'x' * length}" for number in range(6)]
+    log.write_text("\n".join(lines) + end)
+    for count in (0, 1, 2, 6, 9):
+        tail = logs.Tail(log, last_lines=count)
+        text = b"".join([*tail.new(), *tail.finish()]).decode()
+        assert text.split() == lines[6 - min(count, 6) :], count
+
+
 def test_only_whole_lines_are_handed_on_until_the_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"one\ntw")

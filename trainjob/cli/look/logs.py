@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import itertools
+import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -15,17 +16,25 @@ from trainjob.contract import states
 from trainjob.watch import show
 
 
-@command("trainjob logs last --follow", "trainjob logs k3xq --rank 3")
+@command(
+    "trainjob logs last --follow", "trainjob logs k3xq --rank 3", "trainjob logs last --grep 'loss|Error' --tail 1000"
+)
 @run_argument
 @click.option("--rank", type=int, help="Only this rank, its bytes as they are.")
 @click.option("--follow", "-f", is_flag=True, help="Continue until the run ends.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end of each log.")
+@click.option("--grep", metavar="PATTERN", help="Only lines in which this regular expression is found.")
 @json_option
-def logs(run: str, rank: int | None, follow: bool, as_json: bool) -> None:
+def logs(run: str, rank: int | None, follow: bool, tail: int | None, grep: str | None, as_json: bool) -> None:
     """Print the output of the ranks; without --rank each line starts with its rank."""
     from trainjob.observe import arrays, index
     from trainjob.observe import logs as found
     from trainjob.observe.status import between_looks_s, status
 
+    try:
+        pattern = None if grep is None else re.compile(grep.encode())
+    except re.error as error:
+        raise click.BadParameter(f"--grep {grep} is no regular expression: {error}") from None
     paths = index.find(run)
     arrays.refuse_whole(paths, "logs")
     if follow:
@@ -34,9 +43,12 @@ def logs(run: str, rank: int | None, follow: bool, as_json: bool) -> None:
             rank,
             lambda: status(paths).state not in states.ACTIVE,
             lambda: time.sleep(between_looks_s(paths)),
+            tail,
         )
     else:
-        lines = found.read(paths, rank)
+        lines = found.read(paths, rank, tail)
+    if pattern is not None:
+        lines = (line for line in _whole_lines(lines) if pattern.search(line))
     if as_json:
         _write_json({"id": paths.id, "rank": rank}, lines)
     elif rank is None:
@@ -45,6 +57,15 @@ def logs(run: str, rank: int | None, follow: bool, as_json: bool) -> None:
         for line in lines:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
+
+
+def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from (line + b"\n" for line in whole)
+    if rest:
+        yield rest
 
 
 def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:

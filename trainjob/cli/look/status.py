@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import cluster_option, command, json_option, run_argument
+from trainjob.cli import complete
+from trainjob.cli.command import FiniteRange, cluster_option, command, fail_unless, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -82,6 +84,42 @@ def status(run: str, as_json: bool) -> None:
         )
         show.table(("ELEMENT", "STATE", "ATTEMPT", "UPDATE", ""), body)
     print_failure(now)
+
+
+@command("trainjob wait last && trainjob export last -o model.safetensors", name="wait")
+@click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN…",
+    help="Run id, a unique prefix of one, last, or a path.",
+    shell_complete=complete.runs,
+)
+@click.option("--timeout-s", type=FiniteRange(min=0), help="Give up after so many seconds; the runs continue.")
+@json_option
+def wait(runs: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
+    """Wait until runs have ended; the exit code is 0 if all of them are COMPLETED."""
+    from trainjob.contract import states
+    from trainjob.observe import index
+    from trainjob.observe.status import between_looks_s, poll
+
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+
+    def has_ended(now: Snapshot) -> bool:
+        return now.state not in states.ACTIVE or time.monotonic() >= deadline
+
+    def pause() -> None:
+        time.sleep(min(between_s, max(0.0, deadline - time.monotonic())))
+
+    found = [index.find(run) for run in runs]
+    between_s = max(map(between_looks_s, found))
+    ended = [poll(paths, has_ended, pause) for paths in found]
+    if as_json:
+        show.as_json([one.as_json() for one in ended])
+    else:
+        for one in ended:
+            click.echo(f"{one.id} · {one.state}{f' ({one.note})' if one.note else ''}")
+    fail_unless(all(one.state == states.COMPLETED for one in ended))
 
 
 def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
