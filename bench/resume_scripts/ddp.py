@@ -1,6 +1,7 @@
 """A training script for several ranks, right or with the mistake that `--fault` names: see `trainjob verify`."""
 
 import argparse
+import datetime
 import os
 
 import torch
@@ -15,7 +16,11 @@ parser.add_argument("--accumulate", type=int, default=1)
 options = parser.parse_args()
 fault = options.fault
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-dist.init_process_group("gloo")
+local_rank = int(os.environ["LOCAL_RANK"])
+if fault == "init-rank":
+    dist.init_process_group("gloo", rank=local_rank, world_size=size, timeout=datetime.timedelta(seconds=5))
+else:
+    dist.init_process_group("gloo")
 torch.manual_seed(rank if fault == "weights-apart" else 1)
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
 trained = model if fault in ("weights-apart", "not-synchronised") else nn.parallel.DistributedDataParallel(model)
@@ -25,11 +30,12 @@ data = TensorDataset(torch.randn(64, 16, generator=generator), torch.randint(0, 
 if fault == "same-samples":
     loader = DataLoader(data, options.batch_size, shuffle=True, generator=torch.Generator().manual_seed(5))
 else:
-    sampler = DistributedSampler(data, size, rank, seed=rank if fault == "order-per-rank" else 0)
+    place = local_rank if fault == "sampler-rank" else rank
+    sampler = DistributedSampler(data, size, place, seed=rank if fault == "order-per-rank" else 0)
     loader = DataLoader(data, options.batch_size, sampler=sampler)
 for number, (x, y) in enumerate(loader, start=1):
     loss = nn.functional.cross_entropy(trained(x), y)
-    if fault != "accumulation":
+    if fault != "accumulation-not-divided":
         loss = loss / options.accumulate
     loss.backward()
     if number % options.accumulate == 0:

@@ -7,9 +7,11 @@ waits to be interrupted.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import JsonLines, write_json
 
@@ -17,11 +19,17 @@ from trainjob.records.files import JsonLines, write_json
 RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
 
 STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
-SAVES, SAVED, EVALUATES = "saves", "saved", "evaluates"
+MEETS, SAVES, SAVED, EVALUATES = "meets", "saves", "saved", "evaluates"
 WAITS, GOES_ON, BLIND = "waits", "goes-on", "blind"
 
 # Moments at which an attempt can wait.
 AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION = "start", "update", "save", "evaluation"
+
+
+def hooked(folder: Path, python_path: Optional[str]) -> Dict[str, str]:
+    """Return the variables that have Python record, and wait where the files in `folder` say; `python_path` holds."""
+    folders = [str(package.folder() / "launch" / "updates"), *([python_path] if python_path else [])]
+    return {"PYTHONPATH": os.pathsep.join(folders), RECORD_UPDATES: str(folder)}
 
 
 class UpdatePaths:

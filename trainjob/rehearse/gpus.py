@@ -194,7 +194,7 @@ class Usage:
             for note in rank["notes"]:
                 ranks.setdefault(note, []).append(rank["rank"])
         noted = [f"note: {note} ({_of_ranks(numbers)})" for note, numbers in ranks.items()]
-        return noted + self._written_by_many()
+        return noted + self._shared() + self._written_by_many()
 
     def _gpus(self) -> list[str]:
         most = max((size for rank in self.ranks for size in rank["gpus"].values()), default=0)
@@ -216,6 +216,18 @@ class Usage:
             f"{kind} of {dtype or 'nothing'}: {quantity(count, 'call')} over all ranks, "
             f"{sizes[kind, dtype] / count:.0f} bytes each on average"
             for (kind, dtype), count in sorted(calls.items())
+        ]
+
+    def _shared(self) -> list[str]:
+        users: dict[tuple[str, str], list[int]] = {}
+        for rank in self.ranks:
+            for number in rank["gpus"]:
+                users.setdefault((rank["host"], number), []).append(rank["rank"])
+        return [
+            f"note: {_of_ranks(ranks)} put tensors on GPU {number} of {host}, where each takes the memory of a CUDA "
+            "context: call torch.cuda.set_device(LOCAL_RANK) before anything is put on a GPU"
+            for (host, number), ranks in users.items()
+            if len(ranks) > 1
         ]
 
     def _written_by_many(self) -> list[str]:

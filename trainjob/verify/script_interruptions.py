@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainjob.backends import registry
-from trainjob.contract import package, states
+from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
@@ -22,7 +22,7 @@ from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, status
 from trainjob.records import submission as submissions
 from trainjob.records import updates
-from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, RECORD_UPDATES, UpdatePaths
+from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench, wait
 from trainjob.verify.update_log import AttemptLog
@@ -69,8 +69,7 @@ def recorded(workbench: Workbench, **settings: Any) -> Request:
     """Return the request with the hook in its ranks, and one thread per rank, so that sums have one order."""
     environment = workbench.request.job.env
     theirs = environment.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-    folders = [str(package.folder() / "launch" / "updates"), *([theirs] if theirs else [])]
-    hook = {"PYTHONPATH": os.pathsep.join(folders), RECORD_UPDATES: str(workbench.folder)}
+    hook = updates.hooked(workbench.folder, theirs)
     return workbench.vary(**settings, env={"OMP_NUM_THREADS": "1", **environment, **hook})
 
 

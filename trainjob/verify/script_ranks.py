@@ -1,4 +1,4 @@
-"""Whether the ranks of a script of the user's own train as one: N ranks compared with one, and with each other."""
+"""Whether the ranks of a script of the user's own train as one: compared with each other, and with one rank."""
 
 from __future__ import annotations
 
@@ -20,17 +20,25 @@ from trainjob.verify.update_log import AttemptLog, ScriptUpdate
 _TOLERANCE = 1e-4
 # Ranks that shuffle each for itself meet about 1/N of each other's samples; padding repeats less than one batch.
 _OVERLAP = 0.2
+# Of one rank's samples of its first epoch: with fewer, the data repeats itself, and samples tell nothing apart.
+_DISTINCT = 0.8
 _UNSEEN, _OTHER_WORK = "unseen", "different-work"
 
 # code: the text, and the cure
 _CAUSES = {
     "same-samples": (
         "all ranks train on the same samples",
-        "Give the loader DistributedSampler(data, num_replicas=world_size, rank=rank), and call its set_epoch",
+        "Give the loader DistributedSampler(data, num_replicas=world_size, rank=rank), and call its set_epoch; only "
+        "ranks that share one replica of the model, as in tensor parallelism, take the same samples",
     ),
     "sampler-rank": (
         "a sampler's rank is not the rank of its process: ranks of different nodes train on the same samples",
         "Give the sampler RANK, which counts over all nodes, and not LOCAL_RANK",
+    ),
+    "init-rank": (
+        "a process joins the group under another rank than its own: ranks of different nodes claim the same",
+        "Leave rank and world_size out of init_process_group, which reads RANK and WORLD_SIZE, or give it these; "
+        "LOCAL_RANK counts within one node, and is for the choice of a GPU",
     ),
     "order-per-rank": (
         "each rank shuffles for itself, so ranks train on samples of each other and miss others",
@@ -134,17 +142,34 @@ def _finding(code: str, evidence: str) -> LikelyCause:
     return LikelyCause(code, text, evidence, cure)
 
 
+def of_run(paths: RunPaths) -> list[LikelyCause]:
+    """Return what the recorded ranks of one run show by themselves; nothing where nothing was recorded."""
+    return list(among_ranks([attempts[0] for attempts in update_log.read(paths) if attempts]))
+
+
 def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
     """Yield what the ranks of one run show by themselves."""
-    steps = list(zip(*(log.updates for log in ranks), strict=False))
-    yield from _samplers(ranks, steps)
-    first = steps[0]
-    if not any(one.sharded for one in first):
-        if len({one.weights_before for one in first}) > 1:
-            yield _finding("weights-apart", f"{len({one.weights_before for one in first})} different weights")
-        elif len({one.gradients for one in first}) > 1:
-            different = len({one.gradients for one in first})
-            yield _finding("not-synchronised", f"update 1: {different} different gradients on {len(ranks)} ranks")
+    for event in (event for log in ranks for event in log.named(updates.MEETS)):
+        rank, own = event.fields["rank"], event.fields["rank_at_start"]
+        if str(rank) != own:
+            yield _finding("init-rank", f"init_process_group gets rank {rank} in the process of rank {own}")
+            return
+    # Only ranks that compute losses are replicas: stages of a pipeline have weights and samples of their own.
+    steps = [step for step in zip(*(log.updates for log in ranks), strict=False) if all(one.losses for one in step)]
+    if not steps:
+        return
+    first, weights = steps[0], {one.weights_before for one in steps[0]}
+    has_same_samples = len(ranks) > 1 and _has_same_samples(steps)
+    is_sharded = any(one.sharded for one in first)
+    # With other weights for the same samples, ranks are parts of one model.
+    if len(weights) == 1 or is_sharded or not has_same_samples:
+        yield from _samplers(ranks, same=f"in each of {len(steps)} updates" if has_same_samples else None)
+        if not is_sharded:
+            yield from _replicas(first)
+    added = [step[0] for step in steps[1:] if len(step[0].losses) > 1]
+    if added and all(len(one.batches) == len(one.losses) and not one.divided for one in added):
+        count = len(added[0].losses)
+        yield _finding("accumulation-not-divided", f"{count} batches an update, and no loss or gradient is divided")
     savers: dict[str, set[int]] = {}
     for rank, log in enumerate(ranks):
         for event in log.named(updates.SAVED):
@@ -155,26 +180,46 @@ def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
             return
 
 
-def _samplers(ranks: Sequence[AttemptLog], steps: Sequence[Sequence[ScriptUpdate]]) -> Iterator[LikelyCause]:
-    """Look at who takes which samples."""
-    for rank, log in enumerate(ranks):
-        for event in log.named(updates.PASS):
-            own = event.fields["sampler_rank"]
-            if own is not None and own != rank:
-                yield _finding("sampler-rank", f"the sampler of rank {rank} has rank {own}")
-                return
-    with_samples = [step for step in steps if all(one.batches for one in step)]
-    if not with_samples:
+def _has_same_samples(steps: Sequence[Sequence[ScriptUpdate]]) -> bool:
+    """Return whether all ranks take the same samples; by their losses where no loader delivers any."""
+    taken = [[one.samples or one.losses for one in step] for step in steps]
+    return all(len(set(step)) == 1 for step in taken) and len({step[0] for step in taken}) > len(taken) / 2
+
+
+def _replicas(first: Sequence[ScriptUpdate]) -> Iterator[LikelyCause]:
+    """Look at the first update of ranks that each have the whole model."""
+    weights, gradients = ({getattr(one, name) for one in first} for name in ("weights_before", "gradients"))
+    if len(weights) > 1:
+        yield _finding("weights-apart", f"{len(weights)} different weights on {len(first)} ranks")
+    elif len(gradients) > 1:
+        yield _finding("not-synchronised", f"update 1: {len(gradients)} different gradients on {len(first)} ranks")
+
+
+def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[LikelyCause]:
+    """Look at who takes which samples; `same` says when all ranks took the same."""
+    passes = [(rank, event.fields) for rank, log in enumerate(ranks) for event in log.named(updates.PASS)]
+    for rank, sampler in passes:
+        # A sampler of fewer replicas serves ranks that share one, unless it counts those of a node alone.
+        own, replicas, local = sampler["sampler_rank"], sampler["replicas"], sampler["local_rank"]
+        is_of_all = replicas == len(ranks) and own != rank
+        if own is not None and (is_of_all or (replicas not in (None, len(ranks)) and own == local != rank)):
+            yield _finding("sampler-rank", f"the sampler of rank {rank} has rank {own} of {replicas}")
+            return
+    if same is not None:
+        yield _finding("same-samples", same)
         return
-    if all(len({one.samples for one in step}) == 1 for step in with_samples):
-        yield _finding("same-samples", f"in each of {len(with_samples)} updates")
+    seeds = {sampler["seed"] for _rank, sampler in passes if sampler["replicas"] == len(ranks)}
+    if len(seeds) > 1:
+        yield _finding("order-per-rank", f"the seeds of their samplers are {', '.join(map(str, sorted(seeds)))}")
         return
     # Over the first pass: a sample that two ranks take in it was not divided among them.
-    seen: list[set[str]] = [
-        {sample for one in log.updates for batch in one.batches if batch.loader_pass == 1 for sample in batch.samples}
+    taken = [
+        [sample for one in log.updates for batch in one.batches if batch.loader_pass == 1 for sample in batch.samples]
         for log in ranks
     ]
-    counted = Counter(sample for of_rank in seen for sample in of_rank)
+    if any(len(set(of_rank)) < _DISTINCT * len(of_rank) for of_rank in taken):
+        return
+    counted = Counter(sample for of_rank in taken for sample in set(of_rank))
     again = sum(count > 1 for count in counted.values())
     if again > _OVERLAP * len(counted):
         yield _finding("order-per-rank", f"{again} of {len(counted)} samples of the first epoch were taken twice")

@@ -37,6 +37,7 @@ class ScriptUpdate:
     weights: str
     state: str
     sharded: bool = False  # other ranks have other parts of the weights
+    divided: bool = True  # a loss, or the sum of several losses' gradients
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> ScriptUpdate:
@@ -51,6 +52,7 @@ class ScriptUpdate:
             "weights",
             "state",
             "sharded",
+            "divided",
         )
         batches = tuple(Batch(number, place, tuple(samples)) for number, place, samples in line["samples"])
         losses, rates = tuple(line["losses"]), tuple(line["rates"])

@@ -28,6 +28,11 @@ CURES = [
         "let every rank call it, or none; if the others only take long, set TRAINJOB_STANDIN_HANG_S to more seconds",
     ),
     (
+        r"(No backend type associated with device type cpu|Tensors must be CUDA and dense).* in "
+        r"_verify_param_shape_across_processes",
+        "move the model to this rank's GPU before DistributedDataParallel wraps it: DDP(model.to(device))",
+    ),
+    (
         r"No backend type associated with device type cpu|Tensors must be CUDA and dense",
         "NCCL takes tensors of GPUs alone: move the tensor to this rank's GPU, or call "
         'init_process_group("cpu:gloo,cuda:nccl")',
@@ -58,7 +63,7 @@ CURES = [
 
 
 def cure(text: str) -> Optional[str]:
-    """Return what to do about an error that says `text`; None if that is not known."""
+    """Return what to do about an error that says `text`, with the functions that it left; None if not known."""
     return next((words for pattern, words in CURES if re.search(pattern, text, re.S)), None)
 
 
@@ -78,7 +83,8 @@ def explain_at_exit() -> None:
 
 def explanation(error: BaseException, trace: Optional[TracebackType]) -> Optional[str]:
     """Return the last line of a rank that has failed; None for an error that is not about GPUs."""
-    words = cure(str(error))
+    calls = [one.name for one in traceback.extract_tb(trace)]
+    words = cure("%s in %s" % (error, " in ".join(reversed(calls))))
     if words is None:
         return None
     rank = whereabouts.rank()

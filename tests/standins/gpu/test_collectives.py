@@ -192,6 +192,10 @@ MISTAKES = {
             "rank 0 stopped at script.py:10 in <module>: let every rank call it, or none",
         ],
     ),
+    "a model that is wrapped before it is on its GPU": (
+        BEGIN + "model = DDP(torch.nn.Linear(4, 4)).cuda()",
+        ["device type cpu", "rank 0 stopped at script.py:5", "before DistributedDataParallel wraps it"],
+    ),
     "a device_id that is another rank's": (
         BEGIN.replace('"nccl")', '"nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))')
         + "dist.all_reduce(torch.ones(2, device=torch.device('cuda', 3)))",
@@ -241,12 +245,13 @@ dist.destroy_process_group()
     )
     assert [ended.code for ended in ranks(tmp_path, script)] == [0, 0]
     notes = Usage.read(tmp_path).notes()
-    assert len(notes) == 3
+    assert len(notes) == 4
     assert (
         "torch.load at script.py:10 in <module> puts tensors on cuda:0, and this is local rank 1" in notes[0] + notes[1]
     )
     assert "without set_epoch (script.py:13 in <module>)" in notes[0] + notes[1]
-    assert "model.pt was written by ranks 0, 1 (script.py:14 in <module>)" in notes[2]
+    assert "ranks 0, 1 put tensors on GPU 0 of" in notes[2]
+    assert "model.pt was written by ranks 0, 1 (script.py:14 in <module>)" in notes[3]
     told = "\n".join(Usage.read(tmp_path).lines())
     assert "rank 1: GPU 0, GPU 1 of" in told
     assert "barrier of nothing: 2 calls over all ranks" in told

@@ -59,7 +59,9 @@ def test_the_hook_changes_nothing_that_the_script_prints(here: Here) -> None:
     assert (here.folder / "run" / "updates" / "rank-0000.jsonl").read_text().count('"event":"update"') == 12
 
 
-@pytest.mark.parametrize(("words", "codes"), [((), []), (("--fault", "accumulation"), ["accumulation-not-divided"])])
+@pytest.mark.parametrize(
+    ("words", "codes"), [((), []), (("--fault", "accumulation-not-divided"), ["accumulation-not-divided"])]
+)
 def test_ranks_are_compared_with_one(here: Here, words: tuple[str, ...], codes: list[str]) -> None:
     here.write("ddp.py", PLAIN.with_name("ddp.py").read_text())
     verdict = verify(here, "--alone", "--accumulate 2", "--", PYTHON, "ddp.py", *words, code=1 if codes else 0)

@@ -34,8 +34,13 @@ def codes(*ranks: AttemptLog) -> list[str]:
     return [one.code for one in among_ranks(ranks)]
 
 
-def passing(sampler_rank: int) -> Event:
-    return Event(updates.PASS, 0, {"sampler_rank": sampler_rank})
+def passing(sampler_rank: int | None, *, replicas: int = RANKS, local_rank: int = 0, seed: int = 0) -> Event:
+    fields = {"sampler_rank": sampler_rank, "replicas": replicas, "local_rank": local_rank, "seed": seed}
+    return Event(updates.PASS, 0, fields)
+
+
+def meeting(rank: int, at_start: int) -> Event:
+    return Event(updates.MEETS, 0, {"rank": str(rank), "rank_at_start": str(at_start)})
 
 
 def saving(path: str) -> Event:
@@ -53,6 +58,9 @@ def test_ranks_that_share_the_work_are_right() -> None:
     [
         (rank(0), "same-samples"),
         (rank(1, events=[passing(0)]), "sampler-rank"),
+        (rank(1, events=[passing(0, replicas=1)]), "sampler-rank"),
+        (rank(1, events=[passing(1, seed=7)]), "order-per-rank"),
+        (rank(1, events=[meeting(0, at_start=1)]), "init-rank"),
         (rank(1, weights_before="others"), "weights-apart"),
         (rank(1, gradients="others"), "not-synchronised"),
         (rank(1, events=[saving("last.pt")]), "all-save"),
@@ -61,6 +69,39 @@ def test_ranks_that_share_the_work_are_right() -> None:
 )
 def test_what_two_ranks_show_is_named(second: AttemptLog, code: str) -> None:
     assert codes(rank(0, events=[passing(0), saving("last.pt")]), second) == [code]
+
+
+def test_ranks_without_loaders_are_told_apart_by_their_losses() -> None:
+    def with_losses(*losses: float) -> AttemptLog:
+        made = (dataclasses.replace(update(one), batches=(), losses=(loss,)) for one, loss in enumerate(losses))
+        return AttemptLog(1, tuple(made))
+
+    assert codes(with_losses(3.0, 2.0, 1.0), with_losses(3.0, 2.0, 1.0)) == ["same-samples"]
+    assert codes(with_losses(3.0, 2.0, 1.0), with_losses(3.0, 2.5, 1.5)) == []
+    assert codes(with_losses(1.0, 1.0, 1.0), with_losses(1.0, 1.0, 1.0)) == []  # whatever the samples are
+
+
+@pytest.mark.parametrize("change", [{}, {"divided": True}, {"batches": ()}])
+def test_micro_batches_are_divided_or_are_none(change: dict[str, Any]) -> None:
+    first, second = (rank(number, losses=(1.0, 1.0), divided=False) for number in range(RANKS))
+    two_batches = [
+        AttemptLog(1, tuple(dataclasses.replace(one, **{"batches": one.batches * 2, **change}) for one in log.updates))
+        for log in (first, second)
+    ]
+    assert codes(*two_batches) == ([] if change else ["accumulation-not-divided"])
+
+
+def test_ranks_that_share_a_replica_are_right() -> None:
+    tensor_parallel = [rank(0, events=[passing(0, replicas=1, local_rank=number)]) for number in range(RANKS)]
+    apart = dataclasses.replace(tensor_parallel[1], updates=rank(0, weights_before="another part").updates)
+    assert codes(tensor_parallel[0], apart) == []
+    stages = [rank(0, losses=()), rank(0, weights_before="another stage")]
+    assert codes(*stages) == []
+
+
+def test_data_that_repeats_itself_tells_nothing() -> None:
+    alike = AttemptLog(1, tuple(taking(one, [1, 2]) for one in range(4)))
+    assert codes(alike, alike) == []
 
 
 def test_sharded_weights_may_differ() -> None:

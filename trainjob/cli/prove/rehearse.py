@@ -17,7 +17,10 @@ from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
+    from trainjob.verify.diagnosis import LikelyCause
 
 _UPDATES = 5
 _TELL_EVERY_S = 10.0
@@ -92,7 +95,9 @@ def rehearse(
         raise click.BadParameter("--stop-after and --map are for batch files: trainjob rehearse train.sbatch")
     if shell or flags.words[:1] == ("poprun",):
         raise click.exceptions.Exit(_by_hand(flags, python, shell=shell))
+    from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
+    from trainjob.verify.script_ranks import of_run
 
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = time.monotonic()
@@ -103,6 +108,8 @@ def rehearse(
     try:
         with show.every(_TELL_EVERY_S, tell):
             verdict = kinds.rehearse(asked)
+        # Stand-in GPUs note the files themselves, with the line that writes them.
+        findings = [one for one in of_run(RunPaths(asked.folder)) if not (asked.has_gpus and one.code == "all-save")]
     except KeyboardInterrupt:
         shutil.rmtree(asked.folder, ignore_errors=True)
         raise
@@ -110,9 +117,10 @@ def rehearse(
     if not kept:
         shutil.rmtree(asked.folder, ignore_errors=True)
     if as_json:
-        show.as_json({**verdict.as_json(), "kept": kept, "redirects": dict(asked.redirects)})
+        found = {"findings": [one.as_json() for one in findings]}
+        show.as_json({**verdict.as_json(), **found, "kept": kept, "redirects": dict(asked.redirects)})
     else:
-        _print(verdict, kept=kept)
+        _print(verdict, findings, kept=kept)
     fail_unless(verdict.passed)
 
 
@@ -177,12 +185,14 @@ def _chosen(python: str | None) -> dict[str, str]:
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _print(verdict: RehearsalVerdict, *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, findings: Sequence[LikelyCause], *, kept: bool) -> None:
     click.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     click.echo()
     for line in verdict.gpus:
         click.echo(line)
+    for found in findings:
+        click.echo(show.visible(f"note: {found.text} ({found.evidence}). {found.cure}"))
     if verdict.same_bytes:
         click.echo("same bytes: what ran is exactly what `trainjob render` writes")
     click.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")

@@ -1,4 +1,4 @@
-"""Records what the script does that this Python runs, for `trainjob verify`, which puts this folder on PYTHONPATH.
+"""Records what the script does that this Python runs: `trainjob verify` and `rehearse` put this folder on PYTHONPATH.
 
 Per weight update: digests of the samples, the losses, the learning rates, and digests of weights, optimizer state and
 random numbers; and when the script saves and evaluates. It changes no number: it draws nothing and only reads. Where
@@ -35,6 +35,10 @@ class _Recorder:
         self.update = 0
         self.batches: List[Tuple[int, int, List[str]]] = []  # since the last update: pass, place in it, samples
         self.losses: List[Any] = []
+        self.divided = False  # a loss since the last update, or the gradients after the last backward
+        self.watched: Any = None  # a weight, and the norm of its gradient after the last backward
+        self.watched_norm: Optional[float] = None
+        self.rank_at_start = os.environ.get("RANK")
         self.scale: Optional[float] = None
         self.passes = 0  # over loaders, while gradients are recorded
         self.depth = 0  # of optimizers that call others, and of saves that call others
@@ -274,6 +278,8 @@ def _began_pass(recorder: _Recorder, loader: Any, iterator: Any) -> None:
             sampler=type(sampler).__name__,
             sampler_rank=getattr(sampler, "rank", None),
             replicas=getattr(sampler, "num_replicas", None),
+            seed=getattr(sampler, "seed", None),
+            local_rank=int(os.environ.get("LOCAL_RANK") or 0),
         )
 
 
@@ -287,6 +293,34 @@ def _ended_pass(recorder: _Recorder) -> None:
 def _saw_loss(recorder: _Recorder, loss: Any) -> None:
     if loss.numel() == 1:
         recorder.losses.append(loss.detach().clone())
+        recorder.divided = recorder.divided or _is_divided(getattr(loss, "_trainjob_unscaled", loss))
+
+
+def _is_divided(loss: Any) -> bool:
+    """Return whether a loss, or a term of its sum, was divided or multiplied last."""
+    last = [loss.grad_fn] if loss.grad_fn is not None else []
+    before = [node for one in last for node, _ in one.next_functions if node is not None]
+    return any(type(node).__name__.startswith(("Div", "Mul")) for node in last + before)
+
+
+def _norm_of_watched(recorder: _Recorder) -> Optional[float]:
+    gradient = getattr(recorder.watched, "grad", None)
+    return None if gradient is None else float(gradient.detach().float().norm())
+
+
+@_quietly
+def _went_back(recorder: _Recorder) -> None:
+    if len(recorder.losses) > 1:
+        recorder.watched_norm = _norm_of_watched(recorder)
+
+
+@_quietly
+def _meets(recorder: _Recorder, rank: Optional[int], size: Optional[int]) -> None:
+    if recorder.rank_at_start is not None:
+        given = [
+            os.environ.get(name) if one in (None, -1) else one for one, name in ((rank, "RANK"), (size, "WORLD_SIZE"))
+        ]
+        recorder.write("meets", rank=given[0], size=given[1], rank_at_start=recorder.rank_at_start)
 
 
 @_quietly
@@ -296,16 +330,18 @@ def _scales(recorder: _Recorder, scaler: Any) -> None:
 
 
 @_quietly
-def _begin_step(_recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> None:
+def _begin_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> None:
     gradients, norm = _gradients(optimizer)
+    norm_before, norm_now = recorder.watched_norm, _norm_of_watched(recorder)
+    if norm_before is not None and norm_now is not None and norm_now < 0.99 * norm_before:
+        recorder.divided = True
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    recorder.watched = next((weight for weight in weights if weight.grad is not None), None)
     found.update(
         gradients=gradients,
         norm=norm,
-        sharded=any(
-            hasattr(weight, "_local_tensor") or type(weight).__name__ == "FlatParameter"
-            for group in optimizer.param_groups
-            for weight in group["params"]
-        ),
+        # Flat parts of the weights are what FSDP, DeepSpeed and Megatron give each rank's optimizer.
+        sharded=all(weight.dim() < 2 for weight in weights) or any(hasattr(one, "_local_tensor") for one in weights),
         weights_before=_weights(optimizer),
         state_before=_state(optimizer),
         random_before=_random(),
@@ -324,12 +360,14 @@ def _end_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> Non
         # A loader may be ahead by a batch, and one that skips after a restart delivers what no loss is computed of.
         samples=recorder.batches[-backwards:] if backwards else recorder.batches,
         losses=[float(loss) for loss in recorder.losses],
+        divided=recorder.divided,
         scale=recorder.scale,
         weights=_weights(optimizer),
         state=_state(optimizer),
         **found,
     )
     recorder.batches, recorder.losses, recorder.evaluated = [], [], False
+    recorder.divided, recorder.watched_norm = False, None
 
 
 @_quietly
@@ -415,7 +453,8 @@ def _in_tensor(module: Any) -> None:
     @functools.wraps(backward)
     def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
         _saw_loss(self)
-        return backward(self, *args, **kwargs)
+        backward(self, *args, **kwargs)
+        _went_back()
 
     module.Tensor.backward = recorded
 
@@ -483,15 +522,34 @@ def _record_steps(kind: Any) -> None:
     kind.step = recorded
 
 
+def _in_group(module: Any) -> None:
+    begin = module.init_process_group
+
+    @functools.wraps(begin)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        size, rank, *_ = (*args[3:5], None, None)
+        _meets(kwargs.get("rank", rank), kwargs.get("world_size", size))
+        return begin(*args, **kwargs)
+
+    module.init_process_group = recorded
+
+
 def _in_scaler(module: Any) -> None:
-    step = module.GradScaler.step
+    scale, step = module.GradScaler.scale, module.GradScaler.step
+
+    @functools.wraps(scale)
+    def recorded_scale(self: Any, outputs: Any) -> Any:
+        scaled = scale(self, outputs)
+        if _is_tensor(scaled) and scaled is not outputs:
+            scaled._trainjob_unscaled = outputs
+        return scaled
 
     @functools.wraps(step)
     def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
         _scales(self)
         return step(self, *args, **kwargs)
 
-    module.GradScaler.step = recorded
+    module.GradScaler.scale, module.GradScaler.step = recorded_scale, recorded
 
 
 def _in_torch(_module: Any) -> None:
@@ -507,6 +565,7 @@ _WRAPPED = {
     "torch.serialization": _in_serialization,
     "torch.utils.data.dataloader": _in_loader,
     "torch.optim.optimizer": _in_optimizer,
+    "torch.distributed.distributed_c10d": _in_group,
     "torch.amp.grad_scaler": _in_scaler,  # torch 2.3 and later
     "torch.cuda.amp.grad_scaler": _in_scaler,
     "safetensors.torch": _in_safetensors,
@@ -569,3 +628,5 @@ if os.environ.get("TRAINJOB_RECORD_UPDATES") and os.environ.get("TRAINJOB_RUN_DI
     sys.meta_path.insert(0, _Finder())
 if getattr(sys.modules.get("sitecustomize"), "__file__", None) == __file__:
     _next_one()
+    # A finder that the next one put in front asks no others.
+    sys.meta_path.sort(key=lambda finder: not isinstance(finder, _Finder))

@@ -15,7 +15,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
-from trainjob.records import usage
+from trainjob.records import updates, usage
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, RehearsalVerdict
 from trainjob.rehearse.slurm import faults, ipus, releases, root
@@ -123,6 +123,9 @@ def submit(
 ) -> RehearsedJob:
     """Return the job, submitted with plain sbatch from its new run directory."""
     paths = rehearsal.create()
+    if rehearsal.request.job.command:
+        python_path = environment.get("PYTHONPATH") or rehearsal.request.job.env.get("PYTHONPATH")
+        environment = {**environment, **updates.hooked(paths.folder, python_path)}
     # Not through sbatch's environment: the script's own --export=NONE holds, as on a cluster.
     slurm.set_job_environment({**rehearsal.redirects, **environment})
     sent = slurm.run(["sbatch", "--parsable", rehearsal.rendered.script], folder=paths.folder)
