@@ -16,9 +16,7 @@ from trainjob.contract import states
 from trainjob.watch import show
 
 
-@command(
-    "trainjob logs last --follow", "trainjob logs k3xq --rank 3", "trainjob logs last --grep 'loss|Error' --tail 1000"
-)
+@command("trainjob logs last --follow --tail 20", "trainjob logs k3xq --rank 3 --grep Error")
 @run_argument
 @click.option("--rank", type=int, help="Only this rank, its bytes as they are.")
 @click.option("--follow", "-f", is_flag=True, help="Continue until the run ends.")

@@ -86,7 +86,7 @@ def status(run: str, as_json: bool) -> None:
     print_failure(now)
 
 
-@command("trainjob wait last && trainjob export last -o model.safetensors", name="wait")
+@command("trainjob wait last", "trainjob wait k3xq 7hea --timeout-s 3600")
 @click.argument(
     "runs",
     nargs=-1,
