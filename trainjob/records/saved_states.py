@@ -25,7 +25,7 @@ _MOST_PICKLE_BYTES = 256 << 20
 _MOST_DEPTH = 60
 _METADATA = ".metadata"
 _TRAINER_STATE = "trainer_state.json"
-_NAMES = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".safetensors")
+_NAMES = (".pt", ".pth", ".pkl", ".ckpt", ".bin", ".tar", ".safetensors")
 _TYPES = {
     "DoubleStorage": "F64",
     "FloatStorage": "F32",

@@ -196,7 +196,7 @@ def verify_script(
     if not logs or not logs[0][0].updates:
         return _unseen(whole, logs)
     broken = interrupted(workbench, request, logs[0], most=interruptions, ways=ways, seed=seed)
-    evidence = _Evidence(whole, broken, logs, update_log.read(broken.paths))
+    evidence = Evidence(whole, broken, logs, update_log.read(broken.paths))
     compared = None if broken.crashed else final_states.compare(whole, broken.paths)
     found = [*evidence.findings(), *_by_states(compared, evidence)]
     notes = [*evidence.notes(), *_notes_of_states(compared, explained=bool(found))]
@@ -251,7 +251,7 @@ class _FirstApart:
         return f"update {self.update}{again}"
 
 
-class _Evidence:
+class Evidence:
     """What the two runs recorded, and what follows from it."""
 
     def __init__(
@@ -346,13 +346,12 @@ class _Evidence:
             if one.way == KILL or log is None or not log.updates or not one.handles:
                 continue
             saved = log.after_wait(updates.SAVED)
-            passes = log.after_wait(updates.PASS_ENDED)
             last = saved[0].update if saved else len(log.updates)
             more = last - one.after
             if one.way == PREEMPTION:
                 if not saved and (line := self._death_of_worker(one.attempt)):
                     yield _finding("workers-killed", f"attempt {one.attempt}, TERM after update {one.after}: {line}")
-            elif "USR1" in one.handles and more > _SOON and any(event.update <= last for event in passes):
+            elif "USR1" in one.handles and more > _SOON and self._ends_pass(log, last):
                 yield _finding(
                     "between-epochs",
                     f"attempt {one.attempt}: USR1 after update {one.after}, and {more} more updates, to the end of the "
@@ -364,6 +363,15 @@ class _Evidence:
                     "nothing-saved",
                     f"attempt {one.attempt}: USR1 after update {one.after}, {MARGIN_S:.0f} s until TERM, and {made}",
                 )
+
+    def _ends_pass(self, log: AttemptLog, update: int) -> bool:
+        """Return whether a pass over the data ended with this update of an attempt, or after the interruption."""
+        if any(event.update <= update for event in log.after_wait(updates.PASS_ENDED)):
+            return True
+        # Lightning counts batches, and asks for none after the last.
+        around = self._whole.updates[(self._starts[log.number] or 0) + update - 1 :][:2]
+        passes = {one.batches[-1].loader_pass for one in around if one.batches}
+        return len(passes) == 2
 
     def _death_of_worker(self, attempt: int) -> str | None:
         for line in self._log_lines(attempt):
@@ -474,7 +482,7 @@ def _other_samples(first: _FirstApart, expected: ScriptUpdate, whole: AttemptLog
     yield _finding("sampler-epoch" if is_same_place else "sampler-position", text)
 
 
-def _by_states(compared: Compared | None, evidence: _Evidence) -> Iterator[LikelyCause]:
+def _by_states(compared: Compared | None, evidence: Evidence) -> Iterator[LikelyCause]:
     """Yield what only the saved states show: an average of the weights, a count."""
     if compared is None or evidence.first is not None:
         return

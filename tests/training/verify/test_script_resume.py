@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from tests.support.local_runs import PYTHON, Here
 from tests.support.verdicts import verify
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
+from trainjob.verify import update_log
 
 PLAIN = Path(__file__).parents[3] / "bench" / "resume_scripts" / "plain.py"
 
@@ -46,8 +50,7 @@ def test_the_hook_changes_nothing_that_the_script_prints(here: Here) -> None:
     here.write(
         "plain.py", PLAIN.read_text() + "print(sum(float(w.detach().double().sum()) for w in model.parameters()))\n"
     )
-    hook = {"PYTHONPATH": str(PLAIN.parents[2] / "trainjob" / "launch" / "updates")}
-    record = {**hook, "TRAINJOB_RECORD_UPDATES": str(here.folder), "TRAINJOB_RUN_DIR": str(here.folder / "run")}
+    record = {**updates.hooked(here.folder, None), "TRAINJOB_RUN_DIR": str(here.folder / "run")}
     printed = []
     for number, more in enumerate(({}, record)):
         folder = here.folder / str(number)
@@ -57,6 +60,32 @@ def test_the_hook_changes_nothing_that_the_script_prints(here: Here) -> None:
         printed.append(subprocess.run(words, cwd=folder, env=environ, check=True, capture_output=True).stdout)
     assert printed[0] == printed[1]
     assert (here.folder / "run" / "updates" / "rank-0000.jsonl").read_text().count('"event":"update"') == 12
+
+
+def test_the_oldest_python_and_torch_are_recorded(here: Here, needs: Callable[[str], Path]) -> None:
+    script = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+scaler = torch.cuda.amp.GradScaler(enabled=False)
+for number, (x,) in enumerate(DataLoader(TensorDataset(torch.ones(8, 4)), 2), start=1):
+    scaler.scale(model(x).square().mean()).backward()
+    if number % 2 == 0:
+        scaler.step(optimizer)
+torch.save(model.state_dict(), "last.pt")
+"""
+    here.write("old.py", script)
+    run = {**updates.hooked(here.folder, None), "TRAINJOB_RUN_DIR": str(here.project)}
+    words = [str(needs("floor") / "bin" / "python"), "old.py"]
+    subprocess.run(words, cwd=here.project, env={**here.environ, **run}, check=True)
+    ((log,),) = update_log.read(RunPaths(here.project))
+    assert [len(one.losses) for one in log.updates] == [2, 2]
+    assert [(len(one.samples), one.divided, one.state_before == "") for one in log.updates] == [
+        (2, False, True),
+        (2, False, False),
+    ]
+    assert [event.name for event in log.events] == ["starts", "pass", "pass-ended", "saves", "saved"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Wicked:
 
 
 def test_what_a_checkpoint_would_execute_is_only_remembered(tmp_path: Path) -> None:
-    torch.save({"step": 3, "hook": Wicked(tmp_path), "get": print}, tmp_path / "last.ckpt")
+    torch.save({"step": 3, "hook": Wicked(tmp_path), "get": print}, tmp_path / "custom_checkpoint_0.pkl")
     assert read(tmp_path)["step"] == 3
     assert not (tmp_path / "executed").exists()
     with pytest.raises(FileNotFoundError):

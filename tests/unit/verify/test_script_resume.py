@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
+from trainjob.contract import states
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
 from trainjob.verify import script_resume
-from trainjob.verify.script_interruptions import starts_at
-from trainjob.verify.update_log import AttemptLog, Batch, ScriptUpdate
+from trainjob.verify.script_interruptions import TIME_LIMIT, Interrupted, ScriptInterruption, starts_at
+from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate
 
 PASSES, LENGTH = 3, 4
 
@@ -84,3 +88,18 @@ def test_an_attempt_that_repeats_updates_is_the_same(start: int) -> None:
 @pytest.mark.parametrize("change", [lambda one: dataclasses.replace(one, losses=(float("nan"),))])
 def test_nan_equals_itself(change: Callable[[ScriptUpdate], ScriptUpdate]) -> None:
     assert change(update(1)).same_losses(change(update(1)))
+
+
+@pytest.mark.parametrize(("saved_after", "codes"), [(8, ["between-epochs"]), (7, [])])
+def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
+    tmp_path: Path, saved_after: int, codes: list[str]
+) -> None:
+    # Lightning counts batches, so no loader is asked for one more.
+    events = (Event(updates.WAITS, 4, {}), Event(updates.SAVED, saved_after, {}))
+    attempt = AttemptLog(1, WHOLE.updates[:saved_after], events)
+    asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 4, ("USR1",), states.STOPPED)
+    whole = dataclasses.replace(WHOLE, events=(Event(updates.SAVED, 4, {}),))
+    again = AttemptLog(2, WHOLE.updates[saved_after:])
+    run = RunPaths(tmp_path)
+    evidence = script_resume.Evidence(run, Interrupted(run, (asked,), None), [[whole]], [[attempt, again]])
+    assert [one.code for one in evidence.findings()] == codes
