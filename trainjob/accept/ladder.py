@@ -6,21 +6,22 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import trainjob
-from trainjob.accept.rungs import RUNGS, Found, Outcome, Rank, Result, Rung, over_hosts, problems, unexpected
+from trainjob.accept import rungs
+from trainjob.accept.rungs import Found, Outcome, Rank, Result, Rung
 from trainjob.cluster import slurm_text
-from trainjob.cluster.base import Cluster
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
-from trainjob.observe.status import Snapshot
+from trainjob.observe.status import between_looks_s
 from trainjob.records.files import write_atomically, write_json
 from trainjob.requests import interface
 from trainjob.requests.interface import PlannedJob, Run
@@ -29,8 +30,7 @@ PROBE = Path(trainjob.__file__).parent / "train" / "measure" / "probe.py"
 MARK = "trainjob-accept "
 PASSED, FAILED, SKIPPED, NOT_CLIMBED = "passed", "failed", "skipped", "not climbed"
 SITE, ALIKE = "site", "same-training"
-_POLL_S, _AT_WORK_S = 1.0, 900.0
-_UPDATES = 20
+_UPDATES, _GRACE_S = 20, 5.0
 # Sums in another order, in float32: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html
 _SAME_LOSS = 1e-3
 _WORSE = 0.5  # of an earlier ladder's figure
@@ -43,9 +43,17 @@ class Step:
     name: str
     shows: str
     jobs: Sequence[PlannedJob] = ()
-    device_hours: float = 0.0
     rung: Rung | None = None
     absent: str = ""
+
+    @property
+    def device_hours(self) -> float:
+        """The most that it can cost: each job keeps its devices for its whole time limit."""
+        return 0.0 if self.name == SITE else sum(_devices(job) * _limit_s(job) for job in self.jobs) / 3600
+
+    def spent(self, seconds: float) -> float:
+        """Return the device-hours that it took at most in so many seconds."""
+        return min(self.device_hours, max(map(_devices, self.jobs), default=0) * seconds / 3600)
 
 
 @dataclass(frozen=True)
@@ -63,19 +71,27 @@ class Evidence:
         return all(outcome.state in (PASSED, SKIPPED) for outcome in self.outcomes)
 
 
-def steps(named: NamedCluster, project: Path, hosts: int | None, skip: Sequence[str]) -> list[Step]:
+def _devices(job: PlannedJob) -> int:
+    return job.plan.topology.instances
+
+
+def _limit_s(job: PlannedJob) -> int:
+    request = job.prepared.request
+    return slurm_text.seconds(request.job.time_limit or request.cluster.time_limit_of(request.job) or "") or 0
+
+
+def steps(named: NamedCluster, project: Path, hosts: int | None, disk: str, skip: Sequence[str]) -> list[Step]:
     """Return the ladder of a cluster, with `hosts` as its last rung if they are more than two.
 
-    `project` is a folder for the probe's copy; the rungs named in `skip` are left out. Raises UserError for a rung that
-    is unknown, and for a job that the cluster can't run.
+    `project` is a folder for the probe's copy, and `disk` one of every host, for the copy of a data set; the rungs
+    named in `skip` are left out. Raises UserError for a rung that is unknown, and for a job that the cluster can't run.
     """
     shutil.copy(PROBE, project / PROBE.name)
-    cluster = named.cluster
-    first, *others = [_planned(named, project, rung, cluster) for rung in RUNGS]
-    site = Step(SITE, "login, storage, interpreter and directives, without a job", first.jobs)
-    listed = [site, first, *others, _same_training(named, cluster)]
+    listed = [_planned(named, project, rung) for rung in (*rungs.RUNGS, rungs.staging(disk))]
+    listed.insert(0, Step(SITE, "login, storage, interpreter and directives, without a job", listed[0].jobs))
+    listed.append(_same_training(named))
     if hosts is not None and hosts > 2:
-        listed.append(_planned(named, project, over_hosts(hosts), cluster))
+        listed.append(_planned(named, project, rungs.over_hosts(hosts)))
     names = [step.name for step in listed]
     for name in skip:
         if name not in names:
@@ -83,44 +99,29 @@ def steps(named: NamedCluster, project: Path, hosts: int | None, skip: Sequence[
     return [Step(step.name, step.shows, absent="left out") if step.name in skip else step for step in listed]
 
 
-def _planned(named: NamedCluster, project: Path, rung: Rung, cluster: Cluster) -> Step:
+def _planned(named: NamedCluster, project: Path, rung: Rung) -> Step:
+    cluster = named.cluster
     settings = rung.settings(cluster)
     if settings is None:
         return Step(rung.name, rung.shows, absent=rung.absent)
-    environ = {"ACCEPT_DEVICE": cluster.accelerator, "ACCEPT_MARK": MARK}
-    if rung.action == "reduce" and cluster.accelerator == "gpu":
-        environ["NCCL_DEBUG"] = "INFO"  # names the transport
-    job = interface.plan(
-        str(named.path),
-        command=[sys.executable if cluster.trains_here else cluster.interpreter or "python3", PROBE.name, rung.action],
-        project=project,
-        untracked=True,
-        name=f"accept-{rung.name}",
-        env=environ,
-        **settings,
-    )
-    return Step(rung.name, rung.shows, [job], _device_hours([job]), rung)
+    if rung.action:
+        python = sys.executable if cluster.trains_here else cluster.interpreter or "python3"
+        environ = {"ACCEPT_DEVICE": cluster.accelerator, "ACCEPT_MARK": MARK}
+        if rung.action == "reduce" and cluster.accelerator == "gpu":
+            environ["NCCL_DEBUG"] = "INFO"  # names the transport
+        settings.update(command=[python, PROBE.name, rung.action], project=project, untracked=True, env=environ)
+    return Step(rung.name, rung.shows, [interface.plan(str(named.path), name=f"accept-{rung.name}", **settings)], rung)
 
 
-def _same_training(named: NamedCluster, cluster: Cluster) -> Step:
+def _same_training(named: NamedCluster) -> Step:
     """Return the rung that trains the same batches on one rank and on two hosts."""
     shows = "two hosts train as one rank does: the losses of the digits task"
-    if cluster.capacity.most_hosts < 2:
-        return Step(ALIKE, shows, absent="the cluster has one host, or its limits allow no more")
-    common: dict[str, Any] = {"task": "digits-cnn", "updates": _UPDATES, "time_limit": "00:10:00", "log_every": 1}
+    if named.cluster.capacity.most_hosts < 2:
+        return Step(ALIKE, shows, absent=rungs.NO_SECOND)
+    common: dict[str, Any] = {"task": "digits-cnn", "updates": _UPDATES, "time_limit": rungs.LIMIT, "log_every": 1}
     one = interface.plan(str(named.path), name="accept-one", instances=1, accumulation=2, **common)
     two = interface.plan(str(named.path), name="accept-two", instances=2, hosts=2, **common)
-    return Step(ALIKE, shows, [one, two], _device_hours([one, two]))
-
-
-def _device_hours(jobs: Iterable[PlannedJob]) -> float:
-    """Return the most that the jobs can cost: each keeps its devices for its whole time limit."""
-    total = 0.0
-    for job in jobs:
-        request = job.prepared.request
-        limit = request.job.time_limit or request.cluster.time_limit_of(request.job)
-        total += job.plan.topology.instances * (slurm_text.seconds(limit or "") or 0) / 3600
-    return total
+    return Step(ALIKE, shows, [one, two])
 
 
 def climb(
@@ -163,9 +164,9 @@ def outcomes(
             yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
         else:
             say(f"{step.name}: {step.shows} …")
-            left -= step.device_hours
             began = time.monotonic()
             outcome = replace(_climbed(step, say), seconds=time.monotonic() - began)
+            left -= step.spent(outcome.seconds)
             if outcome.state == FAILED:
                 stopped = f"the rung {step.name} failed"
             yield outcome
@@ -175,85 +176,75 @@ def _climbed(step: Step, say: Callable[[str], None]) -> Outcome:
     try:
         if step.name == SITE:
             found = [Found(problem.text, problem.cure) for problem in step.jobs[0].check()]
-            return _outcome(step, None, found)
+            return _outcome(step, found)
         if step.rung is None:
             return _compared(step, say)
         return _judged(step, step.rung, say)
     except UserError as error:
-        return _outcome(step, None, [Found(error.text, error.problem.cure)])
+        return _outcome(step, [Found(error.text, error.problem.cure)])
 
 
-def _outcome(step: Step, run: str | None, found: list[Found], figures: dict[str, float | str] | None = None) -> Outcome:
-    return Outcome(step.name, step.shows, FAILED if found else PASSED, run, 0.0, figures or {}, found)
+def _outcome(step: Step, found: Sequence[Found], run: str | None = None, **facts: Any) -> Outcome:
+    return Outcome(step.name, step.shows, FAILED if found else PASSED, run, problems=list(found), **facts)
 
 
-def _to_its_end(
-    job: PlannedJob, say: Callable[[str], None], meanwhile: Callable[[Run], None] = lambda _run: None
-) -> tuple[Run, Snapshot]:
-    """Return the run of a job once it has ended; nothing of it is left behind, however this ends."""
+@contextmanager
+def _submitted(job: PlannedJob, say: Callable[[str], None]) -> Iterator[Run]:
     run = job.submit(again=True, check=False)
     say(f"  run {run.id}")
     try:
-        meanwhile(run)
-        return run, run.wait()
-    except BaseException:  # Ctrl-C as well
-        run.cancel(grace_s=5.0)
+        yield run
+    except BaseException:  # Ctrl-C as well: nothing of the ladder stays behind
+        run.cancel(grace_s=_GRACE_S)
         raise
 
 
 def _judged(step: Step, rung: Rung, say: Callable[[str], None]) -> Outcome:
-    """Return what the rung's one job shows."""
-    since = 0.0
-
-    def meanwhile(run: Run) -> None:
-        nonlocal since
-        since = _until_at_work(run, rung)
+    job, cancelled_s = step.jobs[0], 0.0
+    with _submitted(job, say) as run:
         if rung.is_cancelled:
-            since = time.monotonic()
-            run.cancel(grace_s=5.0)
-
-    job = step.jobs[0]
-    run, now = _to_its_end(job, say, meanwhile)
-    ended_s, log = time.monotonic() - since, run.logs()
-    result = Result(job.prepared.request.cluster, job.plan.topology.instances, now, _ranks(log), log, ended_s)
-    return _outcome(step, run.id, problems(rung, result), rung.figures(result))
-
-
-def _until_at_work(run: Run, rung: Rung) -> float:
-    """Return the time at which the run began to train, or ended, on the monotonic clock."""
-    at_work_s = None
-    while True:
-        now = run.status()
-        if now.state not in states.ACTIVE:
-            return time.monotonic()
-        if now.state == states.RUNNING:
-            at_work_s = at_work_s or time.monotonic()
-            if not rung.is_cancelled or _ranks(run.logs()):
-                return at_work_s
-            if time.monotonic() - at_work_s > _AT_WORK_S:
-                return at_work_s
-        time.sleep(_POLL_S)
+            cancelled_s = _cancelled_at_work(run)
+        now = run.wait()
+    log = run.logs()
+    ranks = _printed(log)
+    result = Result(job.prepared.request.cluster, _devices(job), now, ranks, log, cancelled_s)
+    figures, remark = rung.figures(result), rungs.own_addresses(ranks)
+    return _outcome(step, rungs.problems(rung, result), run.id, figures=figures, note=remark)
 
 
-def _ranks(log: str) -> list[Rank]:
-    found = []
+def _cancelled_at_work(run: Run) -> float:
+    """Cancel a run once its ranks are at work, and return how long that took, in seconds."""
+    while (now := run.status()).state in states.ACTIVE:
+        if now.state == states.RUNNING and _printed(run.logs()):
+            break
+        time.sleep(between_looks_s(run.paths))
+    began = time.monotonic()
+    run.cancel(grace_s=_GRACE_S)
+    return time.monotonic() - began
+
+
+def _printed(log: str) -> list[Rank]:
+    """Return what each rank's probe has printed: a later line adds to an earlier one."""
+    found: dict[int, dict[str, Any]] = {}
     for line in log.splitlines():
         _, mark, text = line.partition(MARK)
         if mark:
             try:
-                found.append(json.loads(text))
+                values = json.loads(text)
             except ValueError:  # a line that another rank's output has cut
                 continue
-    return found
+            found.setdefault(values["rank"], {}).update(values)
+    return list(found.values())
 
 
 def _compared(step: Step, say: Callable[[str], None]) -> Outcome:
     """Train on one rank and on two hosts, and compare the losses of the updates."""
     losses: list[dict[int, float]] = []
     for job in step.jobs:
-        run, now = _to_its_end(job, say)
+        with _submitted(job, say) as run:
+            now = run.wait()
         if now.state != states.COMPLETED:
-            return _outcome(step, run.id, [unexpected(now)])
+            return _outcome(step, [rungs.unexpected(now)], run.id)
         losses.append({line["update"]: line["loss"] for line in run.metrics() if line.get("kind") == "train"})
     one, two = losses
     worst = max((abs(one[at] - two[at]) / max(1e-9, abs(one[at])) for at in one.keys() & two.keys()), default=1.0)
@@ -261,7 +252,8 @@ def _compared(step: Step, say: Callable[[str], None]) -> Outcome:
     if worst > _SAME_LOSS:
         cure = f"trainjob report {run.id} shows both; trainjob verify finds the first difference on this machine"
         found.append(Found(f"the losses of two hosts differ from those of one rank by up to {worst:.1e}", cure))
-    return _outcome(step, run.id, found, {"relative_difference": worst, "updates": float(len(one.keys() & two.keys()))})
+    figures = {"relative_difference": worst, "updates": float(len(one.keys() & two.keys()))}
+    return _outcome(step, found, run.id, figures=figures)
 
 
 def against(earlier: Evidence, now: Evidence) -> list[str]:

@@ -14,7 +14,8 @@ from trainjob.observe.status import Snapshot
 Figure = float | str
 Rank = Mapping[str, Any]  # what one rank's probe printed
 
-_LIMIT = "00:10:00"
+# Short: a ladder costs at most its devices for as long as this.
+LIMIT = "00:05:00"
 # Dense TFLOP/s of bfloat16 or float16 by a part of the device's name, from the makers' data sheets.
 PEAK_TFLOP_PER_S = {
     "B200": 2250, "GH200": 990, "H200": 990, "H100 PCIe": 756, "H100 NVL": 835, "H100": 990, "A100": 312, "L40S": 362,
@@ -34,14 +35,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a rung's job. `ended_s` counts from the request to cancel, or from when its ranks were at work."""
+    """The end of a rung's job. `cancelled_s` is how long it took to cancel it."""
 
     cluster: Cluster
     instances: int
     status: Snapshot
     ranks: Sequence[Rank]
     log: str
-    ended_s: float
+    cancelled_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,12 @@ class Rung:
 
     name: str
     shows: str
-    action: str  # of the probe
+    action: str  # of the probe; empty: the job has a task
     settings: Callable[[Cluster], dict[str, Any] | None]
     judge: Callable[[Result], Iterator[Found]] = lambda _result: iter(())
-    figures: Callable[[Result], dict[str, Figure]] = lambda result: {"ended_after_s": result.ended_s}
+    figures: Callable[[Result], dict[str, Figure]] = lambda _result: {}
     expects: str = states.COMPLETED
+    cure: str = ""  # of a job that ends otherwise, without a known cause
     is_cancelled: bool = False  # once its ranks are at work
     absent: str = ""  # why a cluster without it needs no such rung
 
@@ -81,7 +83,7 @@ def devices_per_host(cluster: Cluster) -> int:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _job(instances: int, hosts: int = 1, limit: str = _LIMIT) -> dict[str, Any]:
+def _job(instances: int, hosts: int = 1, limit: str = LIMIT) -> dict[str, Any]:
     return {"instances": instances, "hosts": hosts, "time_limit": limit}
 
 
@@ -107,17 +109,21 @@ def _with_limit(cluster: Cluster) -> dict[str, Any] | None:
     return _job(1, limit=limit) if cluster.has_scheduler else None
 
 
+def _if_restarted(cluster: Cluster) -> dict[str, Any] | None:
+    # A container has no scontrol.
+    return _job(1) if cluster.restarts_preempted and cluster.container.runtime == "none" else None
+
+
 # -- judgement -----------------------------------------------------------------------------------
 
 
-def unexpected(now: Snapshot) -> Found:
-    """Return the reason why a job did not end as it should."""
-    cause = now.cause
+def unexpected(now: Snapshot, cure: str = "") -> Found:
+    """Return the reason why a job did not end as it should; `cure` is that of a job whose cause is not known."""
+    cause, failure = now.cause, now.failure
     text = now.note or "no cause is known" if cause is None else cause.text
-    tail = now.failure.tail[-1].strip() if now.failure is not None and now.failure.tail else ""
-    cure = "" if cause is None else cause.cure
-    last = f" (last line: {tail})" if tail else ""
-    return Found(f"the run is {now.state}: {text}{last}", cure or f"See trainjob logs {now.id}")
+    where = f" (rank {failure.rank} on {failure.host}: {failure.tail[-1].strip()})" if failure and failure.tail else ""
+    known = cause.cure if cause is not None else cure
+    return Found(f"the run is {now.state}: {text}{where}", known or f"See trainjob logs {now.id}")
 
 
 def _host(result: Result) -> Iterator[Found]:
@@ -161,12 +167,22 @@ def _device(result: Result) -> Iterator[Found]:
                 f"one rank of one GPU sees {rank['gpus']} GPUs on {rank['node']}",
                 "Other jobs may share them: have the administrator set ConstrainDevices=yes in cgroup.conf",
             )
+        yield from _faults(rank)
         peak = _peak(rank)
         if peak is not None and rank["tflop_per_s"] < _LEAST_OF_PEAK * peak:
             yield Found(
                 f"{rank['device']} on {rank['node']} computes {rank['tflop_per_s']:.0f} TFLOP/s, and the maker "
                 f"states {peak}",
                 "Look at its clocks, power cap and temperature: nvidia-smi -q -d PERFORMANCE,CLOCK",
+            )
+
+
+def _faults(rank: Rank) -> Iterator[Found]:
+    for fact, what in (("product_is_right", "computes a wrong matrix product"), ("sum_is_right", "got a wrong sum")):
+        if rank.get(fact) is False:
+            yield Found(
+                f"rank {rank['rank']}, on {rank.get('device', 'CPU')} {rank['local_rank']} of {rank['node']}, {what}",
+                f"Take {rank['node']} out of use (directives: exclude), and climb again",
             )
 
 
@@ -180,11 +196,7 @@ def _together(result: Result) -> Iterator[Found]:
     """Judge ranks that reduced: their sum, their devices, their CPUs, and the network between them."""
     ranks, cluster = result.ranks, result.cluster
     for rank in ranks:
-        if not rank["sum_is_right"]:
-            yield Found(
-                f"rank {rank['rank']} on {rank['node']} got a wrong sum of an all-reduce",
-                f"Take {rank['node']} out of use, and climb again",
-            )
+        yield from _faults(rank)
     for node in sorted({rank["node"] for rank in ranks}):
         here = [rank for rank in ranks if rank["node"] == node]
         ids = [rank["device_id"] for rank in here if rank.get("gpus")]
@@ -194,18 +206,13 @@ def _together(result: Result) -> Iterator[Found]:
                 "Ranks choose by LOCAL_RANK: look at what --gpus-per-task and --gpu-bind in directives: do",
             )
         needed, union = sum(max(1, rank["threads"]) for rank in here), {cpu for rank in here for cpu in rank["cpus"]}
-        if len(union) < needed:
+        some_share = len({tuple(rank["cpus"]) for rank in here}) < len(here) and len(union) > len(here[0]["cpus"])
+        if len(union) < needed or some_share:
             yield Found(
-                f"{len(here)} ranks of {node} have {needed} threads on {len(union)} CPUs",
-                "Let nodes.cpus be what the scheduler gives, and pass --cpus-per-task to srun (Slurm 22.05 and newer "
-                "don't inherit it)",
-            )
-        sets = [frozenset(rank["cpus"]) for rank in here]
-        if len(set(sets)) < len(sets) and len(union) > len(sets[0]):
-            yield Found(
-                f"ranks of {node} are bound to the same CPUs, though others are free",
-                "Look at TaskPlugin in slurm.conf and at --cpu-bind; with binding: none in the cluster file trainjob "
-                "binds nothing itself",
+                f"{len(here)} ranks of {node} have {needed} threads, and are bound to {len(union)} of its "
+                f"{here[0]['node_cpus']} CPUs{', some to the same' if some_share else ''}",
+                "Look at cpu-bind under srun: and at nodes.cpus in the cluster file, and at TaskPlugin in slurm.conf; "
+                "with binding: none trainjob binds nothing itself",
             )
     if len({rank["node"] for rank in ranks}) > 1:
         yield from _network(ranks, result.log, cluster)
@@ -245,12 +252,21 @@ def transports(log: str) -> list[str]:
     return sorted(set(_TRANSPORT.findall(log)))
 
 
+def own_addresses(ranks: Sequence[Rank]) -> str:
+    """Return a remark about nodes whose own name is an address that no other node reaches; empty without any."""
+    known = {rank["node"]: rank["address"] for rank in ranks if str(rank.get("address")).startswith("127.")}
+    if not known or len({rank.get("node") for rank in ranks}) < 2:
+        return ""
+    nodes, address = ", ".join(sorted(known)), ", ".join(sorted(set(known.values())))
+    return (
+        f"the own address of {nodes} is {address}, which no other node reaches: trainjob names another one to the "
+        "ranks; for scripts that look up their own name have /etc/hosts give each node its address"
+    )
+
+
 def _came_back(result: Result) -> Iterator[Found]:
     if not any(rank.get("resumed") for rank in result.ranks):
-        yield Found(
-            f"the job was asked to stop before its time limit and did not start again: {result.status.state}",
-            "Slurm must allow requeueing (JobRequeue=1 in slurm.conf) or follow-up jobs from compute nodes",
-        )
+        yield Found(f"the job did not start again: it is {result.status.state}", _REQUEUE)
 
 
 def _named_the_dead(result: Result) -> Iterator[Found]:
@@ -279,6 +295,9 @@ def _of_ranks(result: Result) -> dict[str, Figure]:
     return figures
 
 
+NO_SECOND = "the cluster has one host, or its limits allow no more"
+_REQUEUE = "Slurm must allow requeueing (JobRequeue=1 in slurm.conf) or follow-up jobs from compute nodes"
+
 # In the order in which a job would fail, the cheapest first.
 RUNGS = (
     Rung("rank", "one rank starts and has what the cluster file says", "look", lambda _: _job(1), _host, _of_ranks),
@@ -287,15 +306,23 @@ RUNGS = (
          absent="ranks train on CPUs"),
     Rung("host", "all devices of one host: sums, CPUs, bandwidth", "reduce", _full_hosts(1), _together, _of_ranks,
          absent="a host has one device"),
-    Rung("two-hosts", "the network between two hosts", "reduce", _full_hosts(2), _together, _of_ranks,
-         absent="the cluster has one host, or its limits allow no more"),
+    Rung("two-hosts", "the network between two hosts", "reduce", _full_hosts(2), _together, _of_ranks, absent=NO_SECOND),
     Rung("time-limit", "a job stops before its time limit and starts again", "hold", _with_limit, _came_back,
-         absent="nothing starts a job again without a scheduler"),
+         cure=_REQUEUE, absent="nothing starts a job again without a scheduler"),
+    Rung("preemption", "a job that Slurm requeues, as it does with preempted ones, starts again", "requeue",
+         _if_restarted, _came_back, cure=f"{_REQUEUE}; otherwise set preemption: cancel",
+         absent="preempted jobs don't start again here, or it takes a container that has scontrol"),
     Rung("cancel", "a cancelled job ends, and nothing of it is left", "hold", lambda _: _job(1),
-         expects=states.CANCELLED, is_cancelled=True),
+         figures=lambda result: {"ended_after_s": result.cancelled_s}, expects=states.CANCELLED, is_cancelled=True),
     Rung("killed-rank", "a killed rank ends the others, and the run names it", "die", _two_ranks, _named_the_dead,
          expects=states.FAILED),
 )  # fmt: skip
+
+
+def staging(disk: str) -> Rung:
+    """Return the rung that trains from a copy of the digits on a disk of the host."""
+    job = {"task": "digits-cnn", "updates": 1, "stage": disk, "remove_staged": True, **_job(1)}
+    return Rung("staging", f"a host copies a data set to {disk} and trains from it", "", lambda _cluster: job)
 
 
 def over_hosts(count: int) -> Rung:
@@ -308,5 +335,5 @@ def over_hosts(count: int) -> Rung:
 def problems(rung: Rung, result: Result) -> list[Found]:
     """Return the problems that a rung's result shows."""
     if result.status.state != rung.expects:
-        return [unexpected(result.status)]
+        return [unexpected(result.status, rung.cure)]
     return list(rung.judge(result))

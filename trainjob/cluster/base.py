@@ -199,6 +199,11 @@ class Cluster(Strict):
         return 0
 
     @property
+    def restarts_preempted(self) -> bool:
+        """Whether its scheduler starts a job again that it has preempted."""
+        return False
+
+    @property
     def states_margin(self) -> bool:
         """Whether the cluster file states the margin."""
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainjob.accept import ladder
-from trainjob.accept.rungs import RUNGS, Found, Outcome, Result, problems, transports
+from trainjob.accept.rungs import RUNGS, Found, Outcome, Result, own_addresses, problems, transports
 from trainjob.cluster.base import Cluster
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -47,7 +47,7 @@ def judged(
 ) -> str:
     rung = next(rung for rung in RUNGS if rung.name == name)
     status = snapshot(rung.expects) if now is None else now
-    found = problems(rung, Result(where or cluster(), len(ranks), status, ranks, log, 1.0))
+    found = problems(rung, Result(where or cluster(), len(ranks), status, ranks, log))
     return "\n".join(f"{one.problem}. {one.cure}" for one in found)
 
 
@@ -88,9 +88,10 @@ def test_a_stand_in_is_not_judged_by_its_speed() -> None:
     ("changes", "named"),
     [
         ({"device_id": "GPU-0"}, "4 ranks of n1 use 3 GPUs"),
-        ({"sum_is_right": False}, "rank 3 on n1 got a wrong sum"),
+        ({"sum_is_right": False}, "rank 3, on NVIDIA A100-SXM4-80GB 3 of n1, got a wrong sum"),
+        ({"product_is_right": False}, "3 of n1, computes a wrong matrix product"),
         ({"tflop_per_s": 90.0}, "GPU 3 of n1 computes 90 TFLOP/s, and the median GPU 260"),
-        ({"cpus": [0]}, "have 64 threads on 48 CPUs"),
+        ({"cpus": [0]}, "have 64 threads, and are bound to 48 of its 64 CPUs"),
     ],
 )
 def test_one_bad_rank_of_a_host(changes: dict[str, Any], named: str) -> None:
@@ -99,7 +100,14 @@ def test_one_bad_rank_of_a_host(changes: dict[str, Any], named: str) -> None:
 
 def test_ranks_bound_to_the_same_cpus() -> None:
     same = [rank(number, cpus=list(range(16)), threads=2) for number in range(3)]
-    assert "bound to the same CPUs" in judged("host", *same, rank(3, threads=2))
+    assert "bound to 32 of its 64 CPUs, some to the same" in judged("host", *same, rank(3, threads=2))
+    assert judged("host", *same) == ""  # not bound
+
+
+def test_nodes_whose_own_address_is_of_no_use() -> None:
+    ranks = [rank(0, address="127.0.1.1"), rank(4, address="127.0.1.1")]
+    assert own_addresses(ranks).startswith("the own address of n1, n2 is 127.0.1.1, which no other node reaches")
+    assert own_addresses(ranks[:1]) == own_addresses([rank(0, address="10.0.0.1"), rank(4, address="10.0.0.2")]) == ""
 
 
 def test_a_fabric_that_nccl_does_not_use() -> None:
@@ -125,7 +133,10 @@ def test_transports() -> None:
 def test_a_job_that_did_not_come_back() -> None:
     assert "did not start again" in judged("time-limit", {"rank": 0, "saved": True})
     assert judged("time-limit", {"rank": 0, "saved": True}, {"rank": 0, "resumed": True}) == ""
-    assert "the run is TIMEOUT" in judged("time-limit", now=snapshot(states.TIMEOUT))
+    stopped = judged("time-limit", now=snapshot(states.STOPPED))
+    assert "the run is STOPPED" in stopped
+    assert "JobRequeue=1" in stopped
+    assert "otherwise set preemption: cancel" in judged("preemption", now=snapshot(states.FAILED))
 
 
 def test_the_rank_that_was_killed_is_the_one_to_blame() -> None:
@@ -165,10 +176,3 @@ def test_evidence_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(UserError, match="not the evidence of a ladder"):
         ladder.read(tmp_path / "other.json")
-
-
-def test_beyond_the_budget_nothing_is_submitted() -> None:
-    steps = [ladder.Step("rank", "", [], 0.2), ladder.Step("device", "", absent="ranks train on CPUs")]
-    outcomes = list(ladder.outcomes(steps, 0.1, lambda _line: None))
-    assert [(one.rung, one.state) for one in outcomes] == [("rank", ladder.NOT_CLIMBED), ("device", ladder.SKIPPED)]
-    assert "0.20 device-hours, and 0.10" in outcomes[0].note

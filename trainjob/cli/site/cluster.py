@@ -174,6 +174,11 @@ def _changes(found: NamedCluster) -> list[Change]:
 @click.option("--budget", metavar="HOURS", help="Device-hours that the ladder may cost at most: 2gpu-hours.")
 @click.option("--hosts", type=click.IntRange(min=3), help="End with the network between this many hosts.")
 @click.option("--skip", multiple=True, help="Leave this rung out. May be repeated.")
+@click.option(
+    "--stage",
+    default="/tmp",  # noqa: S108 - of the hosts; the copy lies in a folder of the user's own
+    help="Folder on a disk of every host, for the copy of a data set. Default: /tmp.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the rungs and their cost; submit nothing.")
 @click.option(
     "--against", type=click.Path(path_type=Path), help="Also show what changed since this ladder.json was written."
@@ -190,6 +195,7 @@ def accept(
     budget: str | None,
     hosts: int | None,
     skip: tuple[str, ...],
+    stage: str,
     dry_run: bool,
     against: Path | None,
     output: Path | None,
@@ -204,7 +210,7 @@ def accept(
     named, earlier = find(name), None if against is None else ladder.read(against)
     limit = None if budget is None else _device_hours(budget)
     with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
-        listed = ladder.steps(named, Path(project), hosts, skip)
+        listed = ladder.steps(named, Path(project), hosts, stage, skip)
         if not as_json or dry_run:
             _show_steps(listed, as_json=as_json)
         if dry_run:

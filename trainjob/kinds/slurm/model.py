@@ -264,6 +264,11 @@ class SlurmCluster(IpuCluster):
         return self.time_limit_signal.margin_s
 
     @property
+    def restarts_preempted(self) -> bool:
+        """Whether Slurm starts a job again that it has preempted."""
+        return self.preemption == "requeue"
+
+    @property
     def states_margin(self) -> bool:
         """Whether the cluster file states the margin."""
         return "margin_s" in self.time_limit_signal.stated

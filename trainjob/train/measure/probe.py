@@ -3,9 +3,10 @@
     python probe.py look      print what this rank has: node, CPUs, memory, address, device
     python probe.py reduce    the same, then sum over all ranks and measure the bandwidth
     python probe.py hold      wait; on USR1 ask to be started again, and end at once when that has happened
+    python probe.py requeue   have Slurm requeue the job, and end at once when that has happened
     python probe.py die       the last rank kills itself, the others wait
 
-Each rank prints one line of JSON after $ACCEPT_MARK for each of these.
+Each rank prints lines of JSON after the mark that ACCEPT_MARK names; later lines add to earlier ones.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from typing import Any, Dict, List
@@ -29,11 +31,11 @@ _SMALL_BYTES = 16 << 20
 
 def main(action: str) -> int:
     """Do what `action` says and return the exit code."""
-    return {"look": look, "reduce": reduce, "hold": hold, "die": die}[action]()
+    return {"look": look, "reduce": reduce, "hold": hold, "requeue": requeue, "die": die}[action]()
 
 
-def _print(values: Dict[str, Any]) -> None:
-    sys.stdout.write(os.environ.get("ACCEPT_MARK", "") + json.dumps(values) + "\n")
+def _print(**values: object) -> None:
+    sys.stdout.write(os.environ.get("ACCEPT_MARK", "") + json.dumps({"rank": _rank(), **values}) + "\n")
     sys.stdout.flush()
 
 
@@ -43,13 +45,12 @@ def _rank() -> int:
 
 def look() -> int:
     """Print what this rank has."""
-    _print(_facts())
+    _print(**_facts())
     return 0
 
 
 def _facts() -> Dict[str, Any]:
     facts: Dict[str, Any] = {
-        "rank": _rank(),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         "cpus": sorted(os.sched_getaffinity(0)),
@@ -72,7 +73,7 @@ def _facts() -> Dict[str, Any]:
     if os.environ.get("ACCEPT_DEVICE") == "gpu":
         facts.update(_gpu(torch))
     else:
-        facts["tflop_per_s"] = _speed(torch, torch.float32, "cpu")
+        facts.update(_product(torch, torch.float32, "cpu"))
     return facts
 
 
@@ -113,7 +114,7 @@ def _gpu(torch: Any) -> Dict[str, Any]:
         "device_id": _device_id(properties, torch),
         "is_stand_in": "TRAINJOB_STANDIN_GPUS" in os.environ,
         "cuda": torch.version.cuda or getattr(torch.version, "hip", None),
-        "tflop_per_s": _speed(torch, half, "cuda"),
+        **_product(torch, half, "cuda"),
     }
 
 
@@ -132,22 +133,24 @@ def _device_id(properties: object, torch: Any) -> str:
     return visible[_device(torch)] if len(visible) > _device(torch) else str(_device(torch))
 
 
-def _speed(torch: Any, dtype: object, where: str) -> float:
-    """Return the TFLOP/s of a matrix product."""
+def _product(torch: Any, dtype: object, where: str) -> Dict[str, Any]:
+    """Return whether a matrix product is right, and its TFLOP/s."""
     is_small = where == "cpu" or "TRAINJOB_STANDIN_GPUS" in os.environ
     size = _SMALL_MATRIX if is_small else _MATRIX
     one = torch.ones(size, size, dtype=dtype, device=where)
-    (one @ one).sum().item()
+    is_right = bool(((one @ one) == size).all())
     began = time.perf_counter()
     for _ in range(_REPEATS):
         product = one @ one
     product[0, 0].item()
-    return 2.0 * size**3 * _REPEATS / (time.perf_counter() - began) / 1e12
+    speed = 2.0 * size**3 * _REPEATS / (time.perf_counter() - began) / 1e12
+    return {"product_is_right": is_right, "tflop_per_s": speed}
 
 
 def reduce() -> int:
     """Print what this rank has, and whether the sum over all ranks is right, and how fast it is."""
     facts = _facts()
+    _print(**facts)  # before the ranks meet, which may fail
     import torch
     import torch.distributed as dist
 
@@ -158,7 +161,7 @@ def reduce() -> int:
     values = torch.arange(1024, dtype=torch.float32, device=where) + rank
     dist.all_reduce(values)
     expected = size * torch.arange(1024, dtype=torch.float32) + size * (size - 1) // 2
-    facts.update(world_size=size, sum_is_right=bool(torch.equal(values.cpu(), expected)))
+    is_right = bool(torch.equal(values.cpu(), expected))
     is_small = not on_gpu or facts.get("is_stand_in")
     data = torch.zeros((_SMALL_BYTES if is_small else _BYTES) // 4, device=where)
     dist.all_reduce(data)  # connections are made when they are used first
@@ -170,8 +173,8 @@ def reduce() -> int:
     _wait(torch, on_gpu)
     seconds = (time.perf_counter() - began) / repeats
     # The bus bandwidth, as nccl-tests has it: what each link carries, however many ranks there are.
-    facts["gb_per_s"] = data.numel() * 4 / seconds * 2 * (size - 1) / size / 1e9
-    _print(facts)
+    bandwidth = data.numel() * 4 / seconds * 2 * (size - 1) / size / 1e9
+    _print(sum_is_right=is_right, gb_per_s=bandwidth)
     dist.barrier()
     dist.destroy_process_group()
     return 0
@@ -187,11 +190,11 @@ def hold() -> int:
     folder = os.environ["TRAINJOB_RUN_DIR"]
     mark = os.path.join(folder, "accept-rank-%d" % _rank())
     if os.path.exists(mark):
-        _print({"rank": _rank(), "resumed": True})
+        _print(resumed=True)
         return 0
     asked: List[float] = []
     signal.signal(signal.SIGUSR1, lambda *_: asked.append(time.time()))
-    _print({"rank": _rank(), "holds": True})
+    _print(holds=True)
     deadline = time.monotonic() + _HOLD_S
     while not asked and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -200,7 +203,19 @@ def hold() -> int:
     for path in (mark, os.path.join(folder, "requeue")):
         with open(path, "w") as file:
             file.write("1\n")
-    _print({"rank": _rank(), "saved": True})
+    _print(saved=True)
+    return 0
+
+
+def requeue() -> int:
+    """Have Slurm requeue this job, which it does with preempted ones, too; end at once if it has done so."""
+    if os.environ.get("TRAINJOB_ATTEMPT") != "1":
+        _print(resumed=True)
+        return 0
+    time.sleep(2)  # a job that is requeued in its first second may start on nodes that have not ended it
+    if subprocess.call(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]]) != 0:
+        sys.exit("Slurm refuses to requeue this job")
+    time.sleep(_HOLD_S)
     return 0
 
 
