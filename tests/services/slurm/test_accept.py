@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from tests.support.slurm_network import INTERFACE, networked_site, slow_down
 from tests.support.slurm_site import DESCRIPTION, Site, site
+from tests.support.waiting import until
 from trainjob.rehearse import gpus
 
 pytestmark = pytest.mark.timeout(900)
@@ -111,8 +113,13 @@ def test_no_requeue(release: str, tmp_path: Path, needs: Callable[[str], Path]) 
     never = {"partition": "gpu", "no-requeue": True}
     with site(tmp_path, needs("sshd"), replace(DESCRIPTION, release=release)) as made:
         assert "Slurm must allow requeueing" in named(climb(made, skip=("time-limit",), directives=never), "preemption")
-        made.slurm.run_as_root(["scontrol", "update", "PartitionName=gpu", "AllocNodes=login"])
-        assert "Slurm must allow requeueing" in named(climb(made, skip=(), directives=never), "time-limit")
+        with ThreadPoolExecutor(1) as pool:
+            climbing = pool.submit(climb, made, skip=("rank", "host", "two-hosts"), directives=never)
+            names = ["squeue", "--noheader", "--states=RUNNING", "--format=%j"]
+            until(lambda: "accept-time-limit" in made.run(*names).out, "the rung to begin")
+            # No job can be submitted any more that would follow.
+            made.slurm.run_as_root(["scontrol", "update", "PartitionName=gpu", "State=DRAIN"])
+        assert "Slurm must allow requeueing" in named(climbing.result(), "time-limit")
 
 
 @pytest.mark.full
