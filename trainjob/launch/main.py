@@ -236,11 +236,14 @@ class Launch:
             affinity = rank_environment.Affinity(len(near.cpus), is_bound=True)
         environ = self._environment_of(ranking)
         threads = rank_environment.threading(options.launcher, ranking, affinity, environ, bound_here=near is not None)
+        folder, identity = self.paths.folder / options.working_folder, {}
+        if self.job is None or self.job.command:
+            identity = rank_environment.identity(self.paths.id, folder, ranking.rank)
         rank = Rank(
             ranking=ranking,
             command=self.command or [],
-            environment={**rank_environment.PRINTING, **threads, **environ},
-            folder=self.paths.folder / options.working_folder,
+            environment={**rank_environment.PRINTING, **identity, **threads, **environ},
+            folder=folder,
             log=self.paths.rank_log(ranking.rank),
             cpus=near.cpus if near is not None else frozenset(),
             # The launcher outside a container heads its log, which also shows why a container does not start.

@@ -98,6 +98,19 @@ def variables(ranking: Ranking) -> Dict[str, str]:
     }
 
 
+def identity(run: str, folder: Path, rank: int) -> Dict[str, str]:
+    """Return what has trackers continue one run over all attempts; `folder` is the rank's working folder.
+
+    Ranks that all log have a run each: two writers of one would lose lines. MLflow's server gives its ids itself.
+    """
+    name = run.replace(":", "-") + ("-rank%d" % rank if rank else "")  # W&B refuses a colon
+    return {
+        "WANDB_RUN_ID": name,
+        "WANDB_RESUME": "allow",
+        "TENSORBOARD_LOGGING_DIR": str(folder / "runs" / name),  # Trainer's
+    }
+
+
 def on_interface(environ: Dict[str, str], interface: str, data_interface: str = "") -> Dict[str, str]:
     """Return `environ` with gloo and NCCL on `interface`, unless the user has chosen another.
 

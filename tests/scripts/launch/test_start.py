@@ -34,3 +34,18 @@ def test_a_start_loads_nothing_that_it_has_no_use_for(tmp_path: Path) -> None:
     assert "trainjob.launch.host" in until_the_rank_starts
     unused = {"argparse", "dataclasses", "hashlib", "importlib.metadata", "tempfile", "typing_extensions"}
     assert not until_the_rank_starts & unused
+
+
+def test_the_attempts_of_a_command_continue_one_run_of_a_tracker(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    names = ("WANDB_RUN_ID", "WANDB_RESUME", "TENSORBOARD_LOGGING_DIR")
+    tell = f"import os; print([os.environ[name] for name in {names}])"
+    options = ["--launcher", "local", "--instances", "2", str(tmp_path), "--", sys.executable, "-c", tell]
+    plain = {name: value for name, value in os.environ.items() if name not in names}
+    for attempt in ("1", "2"):
+        (tmp_path / "attempt").write_text(f"{attempt}\n")
+        environ = {**plain, "WANDB_RESUME": "must", "TRAINJOB_DEVICE": "cpu"}
+        subprocess.run([sys.executable, "-m", "trainjob.launch", *options], env=environ, timeout=100, check=True)
+    for rank, name in enumerate((tmp_path.name, f"{tmp_path.name}-rank1")):
+        told = str([name, "must", str(tmp_path / "code" / "runs" / name)])
+        assert (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines().count(told) == 2

@@ -77,7 +77,7 @@ torch.save(model.state_dict(), "last.pt")
 """
     here.write("old.py", script)
     run = {**updates.hooked(here.folder, None), "TRAINJOB_RUN_DIR": str(here.project)}
-    words = [str(needs("floor") / "bin" / "python"), "old.py"]
+    words = [str(needs("floor")), "old.py"]
     subprocess.run(words, cwd=here.project, env={**here.environ, **run}, check=True)
     ((log,),) = update_log.read(RunPaths(here.project))
     assert [len(one.losses) for one in log.updates] == [2, 2]
