@@ -46,6 +46,7 @@ class Compared:
 
     files: tuple[str, ...]  # of the first run, relative to its project
     values: int
+    counts: int  # values that count steps or epochs
     apart: tuple[Apart, ...]
     unread: tuple[str, ...]  # files, and why they can't be compared
 
@@ -72,7 +73,7 @@ def torn(paths: RunPaths) -> list[tuple[SavedState, str]]:
 def compare(whole: RunPaths, broken: RunPaths) -> Compared:
     """Return how the newest states of each kind differ between two runs."""
     ours, theirs = (_newest(states(paths)) for paths in (broken, whole))
-    files, apart, unread, values = [], [], [], 0
+    files, apart, unread, values, counts = [], [], [], 0, 0
     for group, state in theirs.items():
         name = _name(whole, state)
         match = ours.get(group)
@@ -86,8 +87,9 @@ def compare(whole: RunPaths, broken: RunPaths) -> Compared:
             continue
         files.append(name)
         values += len(two)
+        counts += sum(_kind(name, path, leaf.value) == COUNTER for path, leaf in two.items())
         apart += [_apart(name, path, one.get(path), two.get(path)) for path in _differing(one, two)]
-    return Compared(tuple(files), values, tuple(apart), tuple(unread))
+    return Compared(tuple(files), values, counts, tuple(apart), tuple(unread))
 
 
 def _newest(found: Sequence[SavedState]) -> dict[tuple[object, ...], SavedState]:
@@ -121,15 +123,16 @@ def _same(one: object, two: object) -> bool:
 
 
 def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None) -> Apart:
-    name = "/".join(path)
-    where = f"{file}/{name}".lower()
-    kind = next((kind for kind, pattern in _KINDS if re.search(pattern, where)), None)
-    value = (two or one or Leaf(path, None)).value
+    kind = _kind(file, path, (two or one or Leaf(path, None)).value)
+    return Apart(kind, file, "/".join(path), _difference(one, two))
+
+
+def _kind(file: str, path: tuple[str, ...], value: object) -> str:
+    where = f"{file}/{'/'.join(path)}".lower()
     if "/_spec/" in where:
-        kind = OTHER  # how a sharded tensor is laid out: its mesh has a hash that each process makes anew
-    elif kind is None:
-        kind = WEIGHTS if isinstance(value, SavedTensor) else OTHER
-    return Apart(kind, file, name, _difference(one, two))
+        return OTHER  # how a sharded tensor is laid out: its mesh has a hash that each process makes anew
+    by_name = next((kind for kind, pattern in _KINDS if re.search(pattern, where)), None)
+    return by_name or (WEIGHTS if isinstance(value, SavedTensor) else OTHER)
 
 
 def _difference(one: Leaf | None, two: Leaf | None) -> str:

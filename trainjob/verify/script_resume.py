@@ -198,7 +198,8 @@ def verify_script(
     broken = interrupted(workbench, request, logs[0], most=interruptions, ways=ways, seed=seed)
     evidence = Evidence(whole, broken, logs, update_log.read(broken.paths))
     compared = None if broken.crashed else final_states.compare(whole, broken.paths)
-    found = [*evidence.findings(), *_by_states(compared, evidence)]
+    found = list(evidence.findings())
+    found += by_states(compared, evidence, found)
     notes = [*evidence.notes(), *_notes_of_states(compared, explained=bool(found))]
     runs = [whole, broken.paths]
     if any(one.code not in _OF_SIGNALS for one in found):
@@ -283,7 +284,7 @@ class Evidence:
         shards = list(self._shards())
         yield from shards
         if self.first is not None and not shards:
-            yield from lost(self.first, self._whole, longer=self._is_longer())
+            yield from lost(self.first, self._whole, longer=self.is_longer())
         elif self.first is None and not self._broken.crashed and not shards:
             yield from self._too_short()
         yield from self._of_signals()
@@ -328,7 +329,8 @@ class Evidence:
                     )
                     return
 
-    def _is_longer(self) -> bool:
+    def is_longer(self) -> bool:
+        """Return whether the interrupted run went on to more updates than the uninterrupted one."""
         ends = [(self._starts[one.number] or 0) + len(one.updates) for one in self._attempts]
         return max(ends, default=0) > len(self._whole.updates)
 
@@ -482,9 +484,16 @@ def _other_samples(first: _FirstApart, expected: ScriptUpdate, whole: AttemptLog
     yield _finding("sampler-epoch" if is_same_place else "sampler-position", text)
 
 
-def _by_states(compared: Compared | None, evidence: Evidence) -> Iterator[LikelyCause]:
+def by_states(compared: Compared | None, evidence: Evidence, found: Sequence[LikelyCause]) -> Iterator[LikelyCause]:
     """Yield what only the saved states show: an average of the weights, a count."""
-    if compared is None or evidence.first is not None:
+    if compared is None:
+        return
+    if evidence.first is not None:
+        is_counted = compared.counts and not any(one.kind == final_states.COUNTER for one in compared.apart)
+        if is_counted and evidence.is_longer() and all(one.code != "step-counter" for one in found):
+            yield _finding(
+                "step-counter", "more updates than the uninterrupted run's, and every saved count is as there"
+            )
         return
     for kind, code in _OF_STATES.items():
         apart = [one for one in compared.apart if one.kind == kind]

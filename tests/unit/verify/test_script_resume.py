@@ -11,7 +11,7 @@ import pytest
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
-from trainjob.verify import script_resume
+from trainjob.verify import final_states, script_resume
 from trainjob.verify.script_interruptions import TIME_LIMIT, Interrupted, ScriptInterruption, starts_at
 from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate
 
@@ -103,3 +103,18 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     run = RunPaths(tmp_path)
     evidence = script_resume.Evidence(run, Interrupted(run, (asked,), None), [[whole]], [[attempt, again]])
     assert [one.code for one in evidence.findings()] == codes
+
+
+def test_more_updates_to_the_same_count_are_a_lost_count(tmp_path: Path) -> None:
+    runs = [RunPaths(tmp_path / name) for name in ("whole", "broken")]
+    for run in runs:
+        run.code.mkdir(parents=True)
+        (run.code / "trainer_state.json").write_text('{"global_step": 12, "epoch": 3.0}')
+    repeated = AttemptLog(2, (changed(6, **taken_from(0)), *(changed(number) for number in range(7, 15))))
+    whole = dataclasses.replace(WHOLE, events=(Event(updates.SAVED, 4, {}),))
+    attempts = [AttemptLog(1, WHOLE.updates[:6]), repeated]
+    evidence = script_resume.Evidence(runs[0], Interrupted(runs[1], (), None), [[whole]], [attempts])
+    found = script_resume.by_states(final_states.compare(*runs), evidence, [])
+    assert [one.code for one in found] == ["step-counter"]
+    (runs[1].code / "trainer_state.json").write_text('{"global_step": 15, "epoch": 3.0}')
+    assert not list(script_resume.by_states(final_states.compare(*runs), evidence, []))
