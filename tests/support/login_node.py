@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainjob.machines.ssh.connection import Target
+
 LIMIT_S = 30.0
 
 
@@ -147,3 +149,9 @@ class LoginNode:
             self.process.terminate()
             self.process.wait(LIMIT_S)
         self.process = None
+
+
+def disconnect() -> None:
+    """Close the connection to the host `login` that machines share, if there is one."""
+    options = Target("login", None).options
+    subprocess.run(["ssh", *options, "-O", "exit", "--", "login"], check=False, capture_output=True, timeout=60)

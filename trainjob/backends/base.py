@@ -69,12 +69,6 @@ class BackEnd(Protocol):
         `after` are the runs to wait for until they are COMPLETED; given only to a back end with a scheduler.
         """
 
-    def image_digest(self, paths: RunPaths) -> str | None:
-        """Return the digest of the image of the run's containers, where it is known beforehand.
-
-        Raises NotSubmittedError if the image is missing.
-        """
-
     def start(self, paths: RunPaths, script: str) -> Native:
         """Return the native id of the run, which has begun or waits.
 
@@ -110,12 +104,6 @@ class BackEnd(Protocol):
 
     def cancel(self, paths: RunPaths, native: Native | None, grace_s: float) -> None:
         """End every process of the run, and no other; return when none is left. `native` is None if it is unknown."""
-
-    def clean_up(self, paths: RunPaths) -> None:
-        """Remove what an ended run holds besides its processes, such as a V-IPU partition. May be repeated.
-
-        Raises UserError if that fails.
-        """
 
 
 def machine_of(remote: Remote) -> Machine:

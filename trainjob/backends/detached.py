@@ -71,11 +71,6 @@ def start(paths: RunPaths, script: str) -> Native:
     return {**begun._asdict(), "ssh": remote.host if remote else None, "user": remote.user if remote else None}
 
 
-def image_digest(paths: RunPaths) -> str | None:
-    """Return the digest of the run's image; None for a run without containers."""
-    return containers.image_digest(paths)
-
-
 def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:  # noqa: ARG001 - see BackEnd
     """Raise UserError: without a scheduler nothing can wait its turn."""
     raise UserError(f"run {paths.id} is an array, which needs a scheduler", "submit its elements one by one")
@@ -160,7 +155,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
         processes.kill(machine, folder, spared=script)
         _is_gone_within(machine, script, _TRAP_S)
     _kill_all(paths, only_here=has_ended, failed=failed)
-    clean_up(paths)
+    containers.remove_partitions(paths)
 
 
 def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s: float) -> bool:
@@ -234,8 +229,3 @@ def hosts_of(paths: RunPaths) -> tuple[str, ...]:
         return ()
     hosts = slurm_text.expand(jobs.read(paths.job).plan.topology.hosts)
     return hosts if len(hosts) > 1 else ()
-
-
-def clean_up(paths: RunPaths) -> None:
-    """Remove the V-IPU partitions that the job script could not remove."""
-    containers.remove_partitions(paths)

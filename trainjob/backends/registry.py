@@ -21,14 +21,9 @@ if TYPE_CHECKING:
 BACK_ENDS: dict[str, BackEnd] = {"detached": detached, "slurm": slurm, "local": detached, "poprun": detached}
 
 
-def name_for(cluster: Cluster) -> str:
-    """Return the name of the back end that takes runs for `cluster`."""
-    return cluster.back_end
-
-
 def of_cluster(cluster: Cluster) -> BackEnd:
     """Return the back end that takes runs for `cluster`."""
-    return BACK_ENDS[name_for(cluster)]
+    return BACK_ENDS[cluster.back_end]
 
 
 def get(name: str) -> BackEnd:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from trainjob.cli import complete
 from trainjob.contract import exits
 
 OTHER = "Options"
+PATH = click.Path(path_type=Path)
 
 
 class Option(click.Option):

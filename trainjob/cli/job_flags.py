@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from trainjob.cli import complete
-from trainjob.cli.command import Option, cluster_option
+from trainjob.cli.command import PATH, Option, cluster_option
 from trainjob.contract.settings import HOST_RANGE, Row, Scalar, rows
 from trainjob.requests.options import JobOptions
 
@@ -34,8 +34,8 @@ _WORDS = "command"
 _OPTIONS = (
     click.argument("words", nargs=-1, metavar="[-- COMMAND…]", help="A command of your own, after --."),
     cluster_option(default="local", show_default=True),
-    click.option("--job", "job_file", type=click.Path(path_type=Path), help="Job file; flags override it."),
-    click.option("--project", type=click.Path(path_type=Path), help="Top folder of your project."),
+    click.option("--job", "job_file", type=PATH, help="Job file; flags override it."),
+    click.option("--project", type=PATH, help="Top folder of your project."),
     click.option("--untracked", is_flag=True, help="Copy files that git does not track, too."),
 )
 

@@ -23,7 +23,7 @@ from trainjob.cluster.common import (
 )
 from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.job import Job
-from trainjob.cluster.nodes import Capacity
+from trainjob.cluster.nodes import Capacity, Node
 from trainjob.cluster.provisioning import Hosts, Provision
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 from trainjob.contract.paths import USER_DATA
@@ -133,24 +133,29 @@ class Cluster(Strict):
         return tuple(f"host-{number}" for number in range(1, count + 1)) if known is None else known[:count]
 
     @property
+    def host_node(self) -> Node | None:
+        """The accelerators, CPUs and memory of one host, as far as all hosts have the same; None if unknown."""
+        return None
+
+    @property
     def accelerators_per_host(self) -> int | None:
         """The largest number of accelerators on one host; None if the cluster file does not say."""
-        return None
+        return self.host_node.accelerators if self.host_node else None
 
     @property
     def accelerator_type(self) -> str | None:
         """The name of the type of accelerator (a100); None if the cluster file does not say."""
-        return None
+        return self.host_node.type if self.host_node else None
 
     @property
     def cpus_per_host(self) -> int | None:
         """The CPUs of one host; None if they are unknown or differ between hosts."""
-        return None
+        return self.host_node.cpus if self.host_node else None
 
     @property
     def memory_gb_per_host(self) -> int | None:
         """The memory of one host that jobs may use; None if it is unknown or differs between hosts."""
-        return None
+        return self.host_node.memory_gb if self.host_node else None
 
     def cpus_of_instances(self, instances_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
         """Return the CPUs that an instance with `devices` gets in each group of hosts; empty if only the host knows."""

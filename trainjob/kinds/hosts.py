@@ -50,24 +50,9 @@ class HostsCluster(NamedHosts):
         return {"hosts": self.hosts, "runs_dir": self.runs_dir}
 
     @property
-    def accelerators_per_host(self) -> int:
-        """The accelerators of each host."""
-        return self.nodes.accelerators
-
-    @property
-    def accelerator_type(self) -> str | None:
-        """The name of the type of accelerator; None if the cluster file does not say."""
-        return self.nodes.type
-
-    @property
-    def cpus_per_host(self) -> int | None:
-        """The CPUs of each host."""
-        return self.nodes.cpus
-
-    @property
-    def memory_gb_per_host(self) -> int | None:
-        """The memory of each host."""
-        return self.nodes.memory_gb
+    def host_node(self) -> Node:
+        """Each of the hosts."""
+        return self.nodes
 
     @property
     def interpreter(self) -> str | None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from trainjob.backends import mirror, registry
+from trainjob.backends import containers, mirror, registry
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -44,7 +44,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
         )
     if before.state not in states.ACTIVE and before.state != states.LOST and not before.is_stale:
         if submission is not None:
-            registry.get(submission.backend).clean_up(paths)
+            containers.remove_partitions(paths)
         return before
     if submission is None:
         raise UserError(f"run {paths.id} was not submitted by trainjob", "End it where it was started")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from trainjob.backends import folder, mirror, registry
+from trainjob.backends import containers, folder, mirror, registry
 from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster import slurm_text
@@ -183,8 +183,9 @@ def _is_known_to_be_nowhere(paths: RunPaths, submission: Submission) -> bool:
 def hand_over(paths: RunPaths, submission: Submission) -> None:
     """Start the run; it is recorded before and after, so that no interruption loses it."""
     backend = registry.get(submission.backend)
-    # At every attempt: the name may stand for another image by now.
-    submission = submission.replace(image_digest=backend.image_digest(paths) or submission.image_digest)
+    # At every attempt: the name may stand for another image by now. Those of a scheduler are on nodes not known yet.
+    digest = None if backend.HAS_SCHEDULER else containers.image_digest(paths)
+    submission = submission.replace(image_digest=digest or submission.image_digest)
     before = submissions.read(paths)
     try:
         _record(paths, submission)

@@ -7,7 +7,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Sequence
 
-from trainjob.backends import registry
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
@@ -84,7 +83,7 @@ def submit(
     if check:
         refuse_problems(prepared)
     remote, named = prepared.remote(), prepared.named_cluster
-    backend = registry.name_for(named.cluster)
+    backend = named.cluster.back_end
     wait_for = start.to_wait_for(map(index.find, after), named.name, backend, remote) if after else ()
     handover = start.Handover(
         rendered=files,

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from trainjob.backends import registry
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded
@@ -24,7 +23,7 @@ from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
 from trainjob.observe import index
 from trainjob.observe.seen import look
-from trainjob.observe.status import Snapshot, poll
+from trainjob.observe.status import Snapshot, poll, status
 from trainjob.planning.words import quantity
 from trainjob.records.files import only_owner_writes
 from trainjob.render.request import Request
@@ -32,7 +31,10 @@ from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
 from trainjob.requests.submission import refuse_problems
 
-_POLL_S, _BETWEEN_QUESTIONS_S, _SAY_EVERY_S = 0.02, 0.5, 10.0
+_LOOK_S, _POLL_S, _SAY_EVERY_S = 0.005, 0.02, 10.0
+# A status query starts a process, which costs more than several updates of a small network.
+_BETWEEN_QUESTIONS_S = 0.5
+Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Workbench:
                 rendered=rendered(request),
                 name=request.plan.name,
                 cluster=request.plan.cluster,
-                backend=registry.name_for(request.cluster),
+                backend=request.cluster.back_end,
                 runs_dir=self.folder,
                 project=self.prepared.project,
                 selection=self.prepared.selection,
@@ -121,14 +123,25 @@ def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
         return False
 
     def until_its_files_end() -> None:
-        # Or for a while, because its script may have been killed. A status query starts a process, which costs more
-        # than several updates of a small network.
+        # Or for a while, because its script may have been killed.
         limit = time.monotonic() + _BETWEEN_QUESTIONS_S
         time.sleep(_POLL_S)
         while look(paths).is_open and time.monotonic() < limit:
             time.sleep(_POLL_S)
 
     return poll(paths, has_ended, until_its_files_end)
+
+
+def wait_for(paths: RunPaths, look: Callable[[], Seen | None]) -> Seen | None:
+    """Return what `look` sees, once it sees something; None if the run ends before."""
+    asked_at = time.monotonic()
+    while (seen := look()) is None:
+        if time.monotonic() - asked_at > _BETWEEN_QUESTIONS_S:
+            if status(paths).state not in states.ACTIVE:
+                return None
+            asked_at = time.monotonic()
+        time.sleep(_LOOK_S)
+    return seen
 
 
 @contextlib.contextmanager

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from trainjob.verify.compare import Difference
-from trainjob.verify.traces import RunTrace
+from trainjob.contract.paths import RunPaths
+from trainjob.records.typed import to_json
+from trainjob.verify.traces import Difference, RunTrace
 
 # Parts of the samples out of place. Padding repeats samples that are seen at their own place, too; ranks that shuffle
 # each for itself meet half of each other's by chance.
@@ -72,6 +75,11 @@ _CAUSES = {
 }
 
 
+# Codes of findings that prove nothing either way.
+UNSEEN, OTHER_WORK, NOISE = "unseen", "different-work", "differs-by-itself"
+_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE)
+
+
 @dataclass(frozen=True)
 class LikelyCause:
     """One likely cause. `code` is stable, for machines; `evidence` holds the figures that point to it."""
@@ -81,9 +89,48 @@ class LikelyCause:
     evidence: str
     cure: str
 
-    def as_json(self) -> dict[str, str]:
-        """Return the finding for `--json`."""
-        return asdict(self)
+    @classmethod
+    def of(cls, causes: Mapping[str, tuple[str, str]], code: str, evidence: str) -> LikelyCause:
+        """Return the cause that a table, code → text and cure, has under this code."""
+        text, cure = causes[code]
+        return cls(code, text, evidence, cure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether the runs that were compared are equal. `--json` prints the fields."""
+
+    runs: Sequence[RunPaths]
+
+    @property
+    def equal(self) -> bool:
+        """Whether no difference was found."""
+        raise NotImplementedError
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {"equal": self.equal, **to_json(self), "runs": [str(paths.folder) for paths in self.runs]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosedVerdict(Verdict):
+    """A verdict that names the likely causes of each difference."""
+
+    findings: Sequence[LikelyCause]
+
+    @property
+    def equal(self) -> bool:
+        """Whether no difference was found."""
+        return not self.findings
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether nothing is proved either way."""
+        return bool(self.findings) and all(one.code in _INCONCLUSIVE for one in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        return {**super().as_json(), "inconclusive": self.inconclusive}
 
 
 @dataclass(frozen=True)
@@ -127,9 +174,7 @@ def diagnose(evidence: TraceEvidence) -> list[LikelyCause]:
     return [_finding("unknown", figures)]
 
 
-def _finding(code: str, figures: str) -> LikelyCause:
-    text, cure = _CAUSES[code]
-    return LikelyCause(code, text, figures, cure)
+_finding = partial(LikelyCause.of, _CAUSES)
 
 
 def _samples(evidence: TraceEvidence) -> Iterator[LikelyCause]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,7 +88,8 @@ def compare(whole: RunPaths, broken: RunPaths) -> Compared:
         files.append(name)
         values += len(two)
         counts += sum(_kind(name, path, leaf.value) == COUNTER for path, leaf in two.items())
-        apart += [_apart(name, path, one.get(path), two.get(path)) for path in _differing(one, two)]
+        both = {path: (one.get(path), two.get(path)) for path in [*two, *one]}
+        apart += [_apart(name, path, *leaves) for path, leaves in both.items() if not _same(*leaves)]
     return Compared(tuple(files), values, counts, tuple(apart), tuple(unread))
 
 
@@ -110,16 +111,12 @@ def _name(paths: RunPaths, state: SavedState) -> str:
     return str(state.path.relative_to(project))
 
 
-def _differing(one: dict[tuple[str, ...], Leaf], two: dict[tuple[str, ...], Leaf]) -> Iterator[tuple[str, ...]]:
-    for path in dict.fromkeys([*two, *one]):
-        if path not in one or path not in two or not _same(one[path].value, two[path].value):
-            yield path
-
-
-def _same(one: object, two: object) -> bool:
-    if isinstance(one, float) and isinstance(two, float):
-        return one == two or (math.isnan(one) and math.isnan(two))
-    return type(one) is type(two) and one == two
+def _same(one: Leaf | None, two: Leaf | None) -> bool:
+    if one is None or two is None:
+        return False
+    if isinstance(one.value, float) and isinstance(two.value, float) and math.isnan(one.value):
+        return math.isnan(two.value)
+    return type(one.value) is type(two.value) and one.value == two.value
 
 
 def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None) -> Apart:

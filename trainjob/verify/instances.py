@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from trainjob.cluster.job import Job
@@ -14,18 +14,18 @@ from trainjob.contract.paths import RunPaths
 from trainjob.contract.settings import flag
 from trainjob.records.measures import PLAIN_STEP
 from trainjob.records.trace import NUDGED
+from trainjob.records.typed import field
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
-from trainjob.verify.compare import TOLERANCE, Difference, difference, differences
-from trainjob.verify.diagnosis import AMPLIFIED, LikelyCause, TraceEvidence, diagnose
-from trainjob.verify.traces import RunTrace
+from trainjob.verify.diagnosis import DiagnosedVerdict, LikelyCause, TraceEvidence, Verdict, diagnose
+from trainjob.verify.traces import TOLERANCE, Difference, RunTrace, difference, differences
 
 PRECISION = {"float64": "64.64", "float32": "32.32"}
 
 
-@dataclass(frozen=True)
-class InstancesVerdict:
+@dataclass(frozen=True, kw_only=True)
+class InstancesVerdict(DiagnosedVerdict):
     """The verdict whether N instances train as one, and the evidence. `judged` names the figures that decide."""
 
     instances: int
@@ -34,38 +34,14 @@ class InstancesVerdict:
     tolerance: float
     judged: str
     stream: bool  # the data set is iterable
-    differences: Sequence[Difference]
-    findings: Sequence[LikelyCause]
-    runs: Sequence[RunPaths]
+    differences: Sequence[Difference] = field(key="updates")
     faster: Sequence[str] = ()  # settings of the N instances that the single one did not have
-
-    @property
-    def equal(self) -> bool:
-        """True if the runs are equal within the tolerance."""
-        return not self.findings
-
-    @property
-    def inconclusive(self) -> bool:
-        """True if the runs differ by no more than rounding causes in this task."""
-        return any(finding.code == AMPLIFIED for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
-        return {
-            "equal": self.equal,
-            "inconclusive": self.inconclusive,
-            "instances": self.instances,
-            "engine": self.engine,
-            "dtype": self.dtype,
-            "tolerance": self.tolerance,
-            "judged": self.judged,
-            "stream": self.stream,
-            "faster": list(self.faster),
-            "updates": [one.as_json() for one in self.differences],
-            "null_because": {name: _WHY_NULL.get(name, _NAN) for one in self.differences for name in one.missing},
-            "findings": [one.as_json() for one in self.findings],
-            "runs": [str(paths.folder) for paths in self.runs],
-        }
+        null_because = {name: _WHY_NULL.get(name, _NAN) for one in self.differences for name in one.missing}
+        updates = [one.as_json() for one in self.differences]
+        return {**super().as_json(), "updates": updates, "null_because": null_because}
 
 
 def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> InstancesVerdict:
@@ -183,29 +159,18 @@ class BitwiseRow:
     first_apart: int | None  # the first update whose weights differ from one instance's, or between ranks
 
 
-@dataclass(frozen=True)
-class BitwiseVerdict:
+@dataclass(frozen=True, kw_only=True)
+class BitwiseVerdict(Verdict):
     """The result of --bitwise for each number of instances, one instance first."""
 
     precision: str
     updates: int
     trained: Sequence[BitwiseRow]
-    runs: Sequence[RunPaths]
 
     @property
     def equal(self) -> bool:
-        """True if all ended with the same bits."""
+        """Whether all ended with the same bits."""
         return all(one.first_apart is None for one in self.trained)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict for `--json`."""
-        return {
-            "equal": self.equal,
-            "precision": self.precision,
-            "updates": self.updates,
-            "trained": [asdict(one) for one in self.trained],
-            "runs": [str(paths.folder) for paths in self.runs],
-        }
 
 
 def verify_bitwise(workbench: Workbench, *, instances: int, updates: int) -> BitwiseVerdict:
@@ -241,4 +206,4 @@ def verify_bitwise(workbench: Workbench, *, instances: int, updates: int) -> Bit
         )
         weights = trace.parameter_digests(trace.updates[-1])[0]
         trained.append(BitwiseRow(number, micro_batches // number, weights, next(apart, None)))
-    return BitwiseVerdict(workbench.request.job.precision, updates, trained, runs)
+    return BitwiseVerdict(precision=workbench.request.job.precision, updates=updates, trained=trained, runs=runs)

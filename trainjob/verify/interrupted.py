@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from trainjob.backends import registry
 from trainjob.backends.folder import write_again
@@ -17,21 +15,20 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
-from trainjob.observe.status import status
 from trainjob.planning.engines import gives_same_bits
-from trainjob.records import attempts, checkpoints
+from trainjob.records import attempts, checkpoints, typed
 from trainjob.records import submission as submissions
 from trainjob.records.checkpoints import Checkpoint
 from trainjob.records.submission import Submission
 from trainjob.records.trace import TracePaths
 from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
-from trainjob.requests.workbench import Workbench, wait
+from trainjob.requests.workbench import Workbench, wait, wait_for
 from trainjob.verify import traces
-from trainjob.verify.compare import relative
+from trainjob.verify.diagnosis import Verdict
 from trainjob.verify.instances import PRECISION
+from trainjob.verify.traces import relative
 
-_POLL_S, _BETWEEN_QUESTIONS_S = 0.005, 0.5
 # A run that ends before it is interrupted is started again: the machine may have been busy.
 _MOST_TRIES = 3
 WAYS = ("signal", "kill")
@@ -49,12 +46,12 @@ class Interruption:
     instances: int
 
 
-@dataclass(frozen=True)
-class ResumeVerdict:
+@dataclass(frozen=True, kw_only=True)
+class ResumeVerdict(Verdict):
     """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
 
     interruptions: Sequence[Interruption]
-    requested: int  # interruptions: fewer are made if the run ends before the next one
+    requested: int = typed.field(key="asked")  # interruptions: fewer are made if the run ends before the next one
     engine: str
     bitwise: bool
     parameters: float  # relative difference after the last update
@@ -62,29 +59,12 @@ class ResumeVerdict:
     same_samples: bool
     tolerance: float
     stream: bool  # the data set is iterable
-    runs: Sequence[RunPaths]
 
     @property
     def equal(self) -> bool:
         """Whether parameters and samples are the same."""
         same = self.same_bytes if self.bitwise else self.parameters <= self.tolerance
         return same and self.same_samples
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict for `--json`."""
-        return {
-            "equal": self.equal,
-            "asked": self.requested,
-            "engine": self.engine,
-            "bitwise": self.bitwise,
-            "parameters": self.parameters,
-            "same_bytes": self.same_bytes,
-            "same_samples": self.same_samples,
-            "tolerance": self.tolerance,
-            "stream": self.stream,
-            "interruptions": [asdict(one) for one in self.interruptions],
-            "runs": [str(paths.folder) for paths in self.runs],
-        }
 
 
 @dataclass(frozen=True)
@@ -204,22 +184,17 @@ def _interrupt(workbench: Workbench, paths: RunPaths, planned: InterruptionPlan,
 
 def _wait_for_update(paths: RunPaths, update: int) -> int | None:
     """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
-    looked_at = 0.0
     # progress.json is written once a second, the trace with every update.
     trace, reached = TracePaths(paths).lines(0), dict[int, int]()
     submitted = _submission(paths).attempt
-    while True:
+
+    def made() -> int | None:
         reached.update((line["attempt"], line["update"]) for line in trace.new())
         # An earlier attempt's progress says nothing about an attempt whose script has not begun yet.
         attempt = attempts.current(paths)
-        if attempt >= submitted and reached.get(attempt, 0) >= update:
-            return reached[attempt]
-        if time.monotonic() - looked_at > _BETWEEN_QUESTIONS_S:
-            # Starts a process, which takes as long as several updates of a small net.
-            if status(paths).state not in states.ACTIVE:
-                return None
-            looked_at = time.monotonic()
-        time.sleep(_POLL_S)
+        return reached[attempt] if attempt >= submitted and reached.get(attempt, 0) >= update else None
+
+    return wait_for(paths, made)
 
 
 def _interrupt_once(paths: RunPaths, way: str, chance: random.Random) -> None:

@@ -24,8 +24,9 @@ from trainjob.records import submission as submissions
 from trainjob.records import updates
 from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
 from trainjob.render.request import Request
-from trainjob.requests.workbench import Workbench, wait
-from trainjob.verify.update_log import AttemptLog
+from trainjob.requests.workbench import Workbench, wait, wait_for
+from trainjob.verify import update_log
+from trainjob.verify.update_log import AttemptLog, starts_at
 
 TIME_LIMIT, PREEMPTION, KILL = "time-limit", "preemption", "kill"
 WAYS = (TIME_LIMIT, PREEMPTION, KILL)
@@ -39,7 +40,7 @@ _PLAN = (
     (TIME_LIMIT, AT_EVALUATION),
     (KILL, NEAR_END),
 )
-_POLL_S, _BETWEEN_QUESTIONS_S = 0.01, 0.5
+_POLL_S = 0.01
 # Between USR1 and TERM, for a script that handles USR1.
 MARGIN_S = 20.0
 
@@ -54,6 +55,7 @@ class ScriptInterruption:
     after: int  # updates of its attempt
     handles: tuple[str, ...]  # of USR1 and TERM
     state: str  # in which the attempt ended
+    continued_at: int | None = None  # the update of the uninterrupted run, where that is known
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,6 @@ def _pass_of(log: AttemptLog, index: int) -> int | None:
 
 def _saved_before(paths: RunPaths, whole: AttemptLog) -> int:
     """Return after how many updates of the uninterrupted run the newest saved state was written, as far as is seen."""
-    from trainjob.verify import update_log
-
     logs = update_log.read(paths)
     newest = 0
     for attempt in logs[0] if logs else []:
@@ -152,31 +152,15 @@ def _saved_before(paths: RunPaths, whole: AttemptLog) -> int:
     return newest
 
 
-def starts_at(attempt: AttemptLog, whole: AttemptLog) -> int | None:
-    """Return how many updates the uninterrupted run had made with the weights that `attempt` starts from.
-
-    None if it never had them, or the attempt made no update.
-    """
-    if not attempt.updates:
-        return None
-    first = attempt.updates[0]
-    places = [number for number, one in enumerate(whole.updates) if one.weights_before == first.weights_before]
-    alike = [number for number in places if whole.updates[number].state_before == first.state_before]
-    return next(iter([*alike, *places]), None)
-
-
 def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None:
     """Return what rank 0 wrote when it reached the moment of `attempt`; None if the run ended before."""
-    lines, looked_at = UpdatePaths(paths).lines(0), time.monotonic()
-    while True:
-        for line in lines.new():
-            if line["event"] == updates.WAITS and line["attempt"] == attempt:
-                return line
-        if time.monotonic() - looked_at > _BETWEEN_QUESTIONS_S:
-            if status(paths).state not in states.ACTIVE:
-                return None
-            looked_at = time.monotonic()
-        time.sleep(_POLL_S)
+    lines = UpdatePaths(paths).lines(0)
+
+    def waits() -> dict[str, Any] | None:
+        new = (line for line in lines.new() if line["event"] == updates.WAITS and line["attempt"] == attempt)
+        return next(new, None)
+
+    return wait_for(paths, waits)
 
 
 def _interrupt(workbench: Workbench, paths: RunPaths, way: str, seen: dict[str, Any]) -> Snapshot:

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import update_log
-from trainjob.verify.diagnosis import LikelyCause
+from trainjob.verify.diagnosis import OTHER_WORK, UNSEEN, DiagnosedVerdict, LikelyCause
 from trainjob.verify.script_interruptions import recorded
 from trainjob.verify.update_log import AttemptLog, ScriptUpdate
 
@@ -22,7 +22,6 @@ _TOLERANCE = 1e-4
 _OVERLAP = 0.2
 # Of one rank's samples of its first epoch: with fewer, the data repeats itself, and samples tell nothing apart.
 _DISTINCT = 0.8
-_UNSEEN, _OTHER_WORK = "unseen", "different-work"
 
 # code: the text, and the cure
 _CAUSES = {
@@ -73,46 +72,23 @@ _CAUSES = {
         "the samples are the same and the losses or gradients are not",
         "Look for what depends on the rank: BatchNorm's statistics, dropout, a seed, a loss that is not a mean",
     ),
-    _OTHER_WORK: (
+    OTHER_WORK: (
         "one rank does different work, so its updates can't be compared",
         "Say how one rank takes the same global batch: --alone '--batch-size 16', say, is added to its command",
     ),
-    _UNSEEN: (
+    UNSEEN: (
         "nothing could be compared",
         "verify sees steps of torch optimizers, and samples that a DataLoader delivers",
     ),
 }
 
 
-@dataclass(frozen=True)
-class RanksVerdict:
+@dataclass(frozen=True, kw_only=True)
+class RanksVerdict(DiagnosedVerdict):
     """Whether N ranks train as one."""
 
     instances: int
     updates: int  # that both runs made
-    findings: Sequence[LikelyCause]
-    runs: Sequence[RunPaths]
-
-    @property
-    def inconclusive(self) -> bool:
-        """Whether nothing is proved either way."""
-        return bool(self.findings) and all(one.code in (_OTHER_WORK, _UNSEEN) for one in self.findings)
-
-    @property
-    def equal(self) -> bool:
-        """Whether no difference was found."""
-        return not self.findings
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict for `--json`."""
-        return {
-            "equal": self.equal,
-            "inconclusive": self.inconclusive,
-            "instances": self.instances,
-            "updates": self.updates,
-            "findings": [one.as_json() for one in self.findings],
-            "runs": [str(paths.folder) for paths in self.runs],
-        }
 
 
 def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) -> RanksVerdict:
@@ -120,26 +96,24 @@ def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) 
 
     Raises UserError when a run fails.
     """
-    request = recorded(workbench, instances=instances)
-    several = workbench.run(request)
+    several = workbench.run(recorded(workbench, instances=instances))
+    verdict = partial(RanksVerdict, instances=instances, updates=0, runs=[several])
     ranks = [attempts[0] for attempts in update_log.read(several) if attempts and attempts[0].updates]
     if len(ranks) < instances:
         seen = f"{len(ranks)} of {instances} ranks made a step of a torch optimizer"
-        return RanksVerdict(instances, 0, [_finding(_UNSEEN, seen)], [several])
+        return verdict(findings=[_finding(UNSEEN, seen)])
     found = list(among_ranks(ranks))
     if found:
-        return RanksVerdict(instances, len(ranks[0].updates), found, [several])
-    one = workbench.run(recorded(workbench, instances=1, command=[*(request.job.command or []), *alone]))
-    logs = update_log.read(one)
+        return verdict(updates=len(ranks[0].updates), findings=found)
+    one = workbench.run(recorded(workbench, instances=1, command=[*(workbench.request.job.command or []), *alone]))
+    logs, runs = update_log.read(one), [several, one]
     if not logs or not logs[0][0].updates:
-        return RanksVerdict(instances, 0, [_finding(_UNSEEN, "one rank alone made no step")], [several, one])
+        return verdict(findings=[_finding(UNSEEN, "one rank alone made no step")], runs=runs)
     made = min(len(ranks[0].updates), len(logs[0][0].updates))
-    return RanksVerdict(instances, made, list(with_one(ranks, logs[0][0])), [several, one])
+    return verdict(updates=made, findings=list(with_one(ranks, logs[0][0])), runs=runs)
 
 
-def _finding(code: str, evidence: str) -> LikelyCause:
-    text, cure = _CAUSES[code]
-    return LikelyCause(code, text, evidence, cure)
+_finding = partial(LikelyCause.of, _CAUSES)
 
 
 def of_run(paths: RunPaths) -> list[LikelyCause]:
@@ -233,7 +207,7 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
             sizes = (
                 f"update {number} takes {together.total()} samples on {len(ranks)} ranks, and {single.total()} on one"
             )
-            yield _finding(_OTHER_WORK, sizes)
+            yield _finding(OTHER_WORK, sizes)
             return
         if together != single:
             shared = (together & single).total()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from trainjob.contract import states
@@ -13,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import final_states, update_log
-from trainjob.verify.diagnosis import LikelyCause
+from trainjob.verify.diagnosis import NOISE, UNSEEN, DiagnosedVerdict, LikelyCause
 from trainjob.verify.final_states import Apart, Compared
 from trainjob.verify.script_interruptions import (
     KILL,
@@ -24,13 +25,11 @@ from trainjob.verify.script_interruptions import (
     ScriptInterruption,
     interrupted,
     recorded,
-    starts_at,
 )
-from trainjob.verify.update_log import AttemptLog, ScriptUpdate
+from trainjob.verify.update_log import AttemptLog, ScriptUpdate, starts_at
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
 _SOON = 3
-NOISE, UNSEEN = "differs-by-itself", "unseen"
 
 # code: the text, and the cure
 _CAUSES = {
@@ -137,46 +136,20 @@ _NOISE_CURES = {
 }
 
 
-@dataclass(frozen=True)
-class ScriptVerdict:
+@dataclass(frozen=True, kw_only=True)
+class ScriptVerdict(DiagnosedVerdict):
     """Whether the interrupted script ended as the uninterrupted one. `notes`: what is no fault, or can't be judged."""
 
-    updates: int
-    interruptions: Sequence[ScriptInterruption]
-    continued_at: Sequence[int | None]  # by interruption: the update of the uninterrupted run
-    compared: Compared | None
-    findings: Sequence[LikelyCause]
-    notes: Sequence[str]
-    runs: Sequence[RunPaths]
-
-    @property
-    def inconclusive(self) -> bool:
-        """Whether nothing is proved either way."""
-        return bool(self.findings) and all(one.code in (NOISE, UNSEEN) for one in self.findings)
-
-    @property
-    def equal(self) -> bool:
-        """Whether nothing was lost."""
-        return not self.findings
+    updates: int = 0
+    interruptions: Sequence[ScriptInterruption] = ()
+    compared: Compared | None = None
+    notes: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
-        compared = self.compared
-        return {
-            "equal": self.equal,
-            "inconclusive": self.inconclusive,
-            "updates": self.updates,
-            "interruptions": [
-                {**asdict(one), "continued_at": at}
-                for one, at in zip(self.interruptions, self.continued_at, strict=True)
-            ],
-            "files": list(compared.files) if compared else [],
-            "values": compared.values if compared else 0,
-            "apart": [asdict(one) for one in compared.apart] if compared else [],
-            "findings": [one.as_json() for one in self.findings],
-            "notes": list(self.notes),
-            "runs": [str(paths.folder) for paths in self.runs],
-        }
+        values = super().as_json()
+        compared = values.pop("compared") or {"files": [], "values": 0, "apart": []}
+        return {**values, **{name: compared[name] for name in ("files", "values", "apart")}}
 
 
 def verify_script(
@@ -194,7 +167,9 @@ def verify_script(
             "Have it save below its working folder, or in $TRAINJOB_RUN_DIR",
         )
     if not logs or not logs[0][0].updates:
-        return _unseen(whole, logs)
+        blind = [str(event.fields["why"]) for log in logs for event in log[0].named(updates.BLIND)]
+        why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
+        return ScriptVerdict(findings=[_finding(UNSEEN, why)], runs=[whole])
     broken = interrupted(workbench, request, logs[0], most=interruptions, ways=ways, seed=seed)
     evidence = Evidence(whole, broken, logs, update_log.read(broken.paths))
     compared = None if broken.crashed else final_states.compare(whole, broken.paths)
@@ -211,8 +186,7 @@ def verify_script(
             found = [one for one in found if one.code in _OF_SIGNALS] or [noise]
     return ScriptVerdict(
         updates=len(logs[0][0].updates),
-        interruptions=broken.interruptions,
-        continued_at=evidence.continued_at(),
+        interruptions=evidence.interruptions(),
         compared=compared,
         findings=found,
         notes=notes,
@@ -224,15 +198,7 @@ def verify_script(
 _OF_SIGNALS = ("torn-checkpoint", "crashed", "between-epochs", "nothing-saved", "workers-killed", "no-checkpoint")
 
 
-def _finding(code: str, evidence: str) -> LikelyCause:
-    text, cure = _CAUSES[code]
-    return LikelyCause(code, text, evidence, cure)
-
-
-def _unseen(whole: RunPaths, logs: Sequence[Sequence[AttemptLog]]) -> ScriptVerdict:
-    blind = [str(event.fields["why"]) for log in logs for event in log[0].named(updates.BLIND)]
-    why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
-    return ScriptVerdict(0, (), (), None, [_finding(UNSEEN, why)], (), [whole])
+_finding = partial(LikelyCause.of, _CAUSES)
 
 
 @dataclass(frozen=True)
@@ -269,9 +235,9 @@ class Evidence:
         self._starts = {one.number: starts_at(one, self._whole) for one in self._attempts}
         self.first = first_apart(self._whole, self._attempts)
 
-    def continued_at(self) -> list[int | None]:
-        """Return at which update the script continued after each interruption; None where that is not known."""
-        return [self._starts.get(one.attempt + 1) for one in self._broken.interruptions]
+    def interruptions(self) -> list[ScriptInterruption]:
+        """Return the interruptions, each with the update after which the script continued."""
+        return [replace(one, continued_at=self._starts.get(one.attempt + 1)) for one in self._broken.interruptions]
 
     def findings(self) -> Iterator[LikelyCause]:
         """Yield what was lost, the most telling first."""
@@ -420,14 +386,10 @@ def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> _FirstApar
         for index, ours in enumerate(attempt.updates):
             number = (reached if start is None else start) + index
             expected = whole.updates[number] if number < len(whole.updates) else None
-            if start is None or expected is None or not _is_same(ours, expected):
+            if start is None or expected is None or not ours.ends_as(expected):
                 return _FirstApart(attempt, index, number + 1, ours, expected)
         reached = max(reached, (start or 0) + len(attempt.updates))
     return None
-
-
-def _is_same(ours: ScriptUpdate, expected: ScriptUpdate) -> bool:
-    return (ours.weights, ours.rates, ours.scale) == (expected.weights, expected.rates, expected.scale)
 
 
 def lost(first: _FirstApart, whole: AttemptLog, *, longer: bool) -> Iterator[LikelyCause]:

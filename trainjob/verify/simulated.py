@@ -33,9 +33,9 @@ from trainjob.rehearse.pod import environment
 from trainjob.requests.prepared import Prepared, data_dir
 from trainjob.requests.workbench import Workbench
 from trainjob.verify import traces
-from trainjob.verify.compare import differences
 from trainjob.verify.diagnosis import TraceEvidence, diagnose
 from trainjob.verify.instances import InstancesVerdict, is_apart
+from trainjob.verify.traces import differences
 
 # float32 rounds a weight by 6e-8 of it; a real mistake is above 1e-3.
 TOLERANCE = 1e-6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.records.updates import UpdatePaths
+
+_LISTS = ("batches", "losses", "rates")
 
 
 @dataclass(frozen=True)
@@ -42,26 +45,18 @@ class ScriptUpdate:
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> ScriptUpdate:
         """Return the update of a recorded line."""
-        names = (
-            "scale",
-            "gradients",
-            "norm",
-            "weights_before",
-            "state_before",
-            "random_before",
-            "weights",
-            "state",
-            "sharded",
-            "divided",
-        )
         batches = tuple(Batch(number, place, tuple(samples)) for number, place, samples in line["samples"])
-        losses, rates = tuple(line["losses"]), tuple(line["rates"])
-        return cls(batches, losses, rates, **{name: line[name] for name in names})
+        others = {one.name: line[one.name] for one in dataclasses.fields(cls) if one.name not in _LISTS}
+        return cls(batches, tuple(line["losses"]), tuple(line["rates"]), **others)
 
     @property
     def samples(self) -> tuple[tuple[str, ...], ...]:
         """The digests of its samples, by batch."""
         return tuple(batch.samples for batch in self.batches)
+
+    def ends_as(self, other: ScriptUpdate) -> bool:
+        """Return whether both leave the same weights, made with the same rates and scale."""
+        return (self.weights, self.rates, self.scale) == (other.weights, other.rates, other.scale)
 
     def same_losses(self, other: ScriptUpdate) -> bool:
         """Return whether the losses have the same bits; NaN equals NaN."""
@@ -108,3 +103,16 @@ def _attempts(lines: Sequence[Mapping[str, Any]]) -> Iterator[AttemptLog]:
         made = tuple(ScriptUpdate.of(line) for line in mine if line["event"] == updates.UPDATE)
         others = tuple(Event(line["event"], line["update"], line) for line in mine if line["event"] != updates.UPDATE)
         yield AttemptLog(number, made, others)
+
+
+def starts_at(attempt: AttemptLog, whole: AttemptLog) -> int | None:
+    """Return how many updates the uninterrupted run had made with the weights that `attempt` starts from.
+
+    None if it never had them, or the attempt made no update.
+    """
+    if not attempt.updates:
+        return None
+    first = attempt.updates[0]
+    places = [number for number, one in enumerate(whole.updates) if one.weights_before == first.weights_before]
+    alike = [number for number in places if whole.updates[number].state_before == first.state_before]
+    return next(iter([*alike, *places]), None)

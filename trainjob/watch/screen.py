@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -10,24 +11,32 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from trainjob.backends import mirror
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.listing import Choice, listed
+from trainjob.observe.report.ranks import own_seconds
 from trainjob.observe.report.series import Series
 from trainjob.observe.status import Snapshot, status
+from trainjob.records import job as jobs
 from trainjob.records import metrics
+from trainjob.records import usage as usage_records
 from trainjob.records.failure import tail_of_attempt
+from trainjob.records.files import DamagedError
+from trainjob.records.job import ContractError
+from trainjob.records.measures import RankTimes, rank_times
+from trainjob.records.usage import UsageRecord
 from trainjob.requests import interface
 from trainjob.watch import show, views
 from trainjob.watch.page import Server, Sources
-from trainjob.watch.ranks import Ranks
 
 _MOST_RUNS = 30
 _LINES_OF_ONE = 12
@@ -159,30 +168,18 @@ class Screen:
 
 
 class _Records:
-    """The curves and ranks that the runs looked at have recorded so far."""
+    """The curves and ranks that the runs looked at have recorded so far: no line is read twice."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[_Curves, Ranks]] = {}
+        self._files: dict[str, tuple[metrics.Reader, Series, Ranks]] = {}
 
     def of(self, now: Snapshot) -> tuple[Series, list[tuple[str, str]]]:
         """Return the curves of a run, and the rows of its ranks."""
         if now.id not in self._files:
-            self._files[now.id] = (_Curves(now), Ranks(now.folder))
-        curves, ranks = self._files[now.id]
-        return curves.until_now(), ranks.until_now()
-
-
-class _Curves:
-    """The curves of one run, which grow as it is watched: no line of its metrics is read twice."""
-
-    def __init__(self, now: Snapshot) -> None:
-        self._lines = metrics.Reader(now.paths)
-        self._series = Series()
-
-    def until_now(self) -> Series:
-        """Return the curves with what has been written since the last look."""
-        self._lines.feed(self._series)
-        return self._series
+            self._files[now.id] = (metrics.Reader(now.paths), Series(), Ranks(now.folder))
+        lines, curves, ranks = self._files[now.id]
+        lines.feed(curves)
+        return curves, ranks.until_now()
 
 
 def _last_lines(now: Snapshot, most: int) -> list[str]:
@@ -210,3 +207,63 @@ def _key(limit_s: float) -> str:
     if not select.select([stdin], [], [], limit_s)[0]:
         return ""
     return os.read(stdin, 3).decode(errors="replace") or "q"  # the terminal is gone
+
+
+# -- the ranks of a run: the use of each, and its time for its own samples of an update --------------------------------
+
+_MOST_RANKS = 8
+# Samples are taken every 30 s; a login node need not be asked for them at every look.
+_FETCHED_EVERY_S = 30.0
+
+
+class Ranks:
+    """The newest samples of the first ranks of one run: no line is read twice."""
+
+    def __init__(self, folder: str) -> None:
+        self._paths = RunPaths(Path(folder))
+        self._fetched_at: float | None = None
+        self._instances = 0
+        with contextlib.suppress(ContractError, DamagedError, OSError):
+            self._instances = jobs.read(self._paths.job).plan.topology.instances
+        ranks = range(min(self._instances, _MOST_RANKS))
+        self._usage_lines = {rank: usage_records.lines(self._paths, rank) for rank in ranks}
+        self._times_lines = {rank: rank_times(self._paths, rank) for rank in ranks}
+        self._usage: dict[int, UsageRecord] = {}
+        self._times: dict[int, RankTimes] = {}
+
+    def until_now(self) -> list[tuple[str, str]]:
+        """Return a row for each rank that has recorded anything in the newest attempt: its name, and its use."""
+        if self._fetched_at is None or time.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
+            with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
+                mirror.refresh_usage(self._paths)
+            self._fetched_at = time.monotonic()
+        self._usage.update((rank, one) for rank, file in self._usage_lines.items() for one in file.new())
+        self._times.update((rank, line) for rank, file in self._times_lines.items() for line in file.new())
+        usage, times = self._usage, self._times
+        attempt = max([*(one.attempt for one in usage.values()), *(line.attempt for line in times.values())], default=0)
+        own_s = {
+            rank: own_seconds(line.seconds) / line.updates
+            for rank, line in times.items()
+            if line.attempt == attempt and line.updates > 0
+        }
+        slowest = max(own_s, key=own_s.__getitem__) if len(own_s) > 1 else None
+        rows = []
+        for rank in self._usage_lines:
+            words = list(_use(usage[rank])) if rank in usage and usage[rank].attempt == attempt else []
+            if rank in own_s:
+                mark = ", the slowest" if rank == slowest else ""
+                words.append(f"{1000 * own_s[rank]:.3g} ms of data and compute an update{mark}")
+            rows += [(f"rank {rank}", " · ".join(words))] if words else []
+        further = self._instances - len(self._usage_lines)
+        return [*rows, *([("", f"… and {further} more ranks: trainjob usage")] if rows and further else [])]
+
+
+def _use(one: UsageRecord) -> Iterator[str]:
+    yield one.host
+    if one.cpu_cores is not None:
+        yield f"{one.cpu_cores:.2f} of {one.cpus} CPUs"
+    yield show.size(one.memory_bytes)
+    for device in one.devices:
+        use = "" if device.use is None else f" {device.use:.0%}"
+        memory = "" if device.memory_bytes is None else f" {show.size(device.memory_bytes)}"
+        yield f"{device.device}{use}{memory}"

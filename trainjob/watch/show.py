@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -72,14 +72,12 @@ Row = TypeVar("Row", bound="DataclassInstance")
 
 
 def figures(
-    measured: Sequence[Row],
-    head: Sequence[str],
-    line: Callable[[Row], Sequence[str]],
-    output: Path | None,
-    *,
-    in_json: bool,
+    measured: Sequence[Row], columns: Callable[[Row], Mapping[str, str]], output: Path | None, *, in_json: bool
 ) -> None:
-    """Print what was measured as a table, or as JSON; with `output`, also write it to that file."""
+    """Print what was measured as a table, or as JSON; with `output`, also write it to that file.
+
+    `columns` returns the cells of a row by their headings, which are the same for every row.
+    """
     values = [asdict(row) for row in measured]
     if output is not None:
         from trainjob.records.files import write_json
@@ -88,7 +86,8 @@ def figures(
     if in_json:
         as_json(values)
     else:
-        table(head, (line(row) for row in measured))
+        lines = [columns(row) for row in measured]
+        table(list(lines[0]) if lines else [], (list(line.values()) for line in lines))
 
 
 def warning(line: str) -> None:

@@ -197,7 +197,8 @@ def test_a_script_can_take_every_signal(paths: RunPaths, name: str) -> None:
     native = started(paths, f"trap 'touch told; exit' {name}; touch ready; while :; do sleep 0.01; done")
     wait_for(paths.folder / "ready")
     os.kill(native["pid"], signal.Signals[f"SIG{name}"])
-    wait_for(paths.folder / "told")
+    wait_until_gone(native)
+    assert (paths.folder / "told").exists()
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,8 @@ def test_a_stop_by_signal_reaches_the_script(paths: RunPaths) -> None:
     native = started(paths, "trap 'touch stopped; exit' USR1; touch ready; while :; do sleep 0.01; done")
     wait_for(paths.folder / "ready")
     detached.interrupt(native)
-    wait_for(paths.folder / "stopped")
+    wait_until_gone(native)
+    assert (paths.folder / "stopped").exists()
 
 
 def test_another_attempt_ends_what_an_attempt_without_an_end_has_left(paths: RunPaths) -> None:

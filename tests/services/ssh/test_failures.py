@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.login_node import LoginNode, free_port, new_key
+from tests.support.login_node import LoginNode, disconnect, free_port, new_key
 from trainjob.contract.errors import UserError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.machines.ssh.machine import SshMachine
@@ -115,4 +115,4 @@ def test_a_command_that_takes_too_long(node: LoginNode) -> None:
     with pytest.raises(SshError, match=r"ssh to login: `sleep` did not answer within 1 s") as caught:
         machine.run(["sleep", "30"], timeout_s=1)
     assert caught.value.reached
-    machine.disconnect()
+    disconnect()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.login_node import LoginNode, free_port
+from tests.support.login_node import LoginNode, disconnect, free_port
 from trainjob.contract.errors import UserError
 from trainjob.machines import remote_files
 from trainjob.machines.access import HERE
@@ -55,7 +55,7 @@ def node(tmp_path: Path, needs: Callable[[str], Path], monkeypatch: pytest.Monke
 def login(node: LoginNode) -> Iterator[SshMachine]:
     machine = SshMachine("login")
     yield machine
-    machine.disconnect()
+    disconnect()
 
 
 def printed(login: SshMachine, *words: str) -> list[str]:
@@ -114,7 +114,7 @@ def test_a_connection_that_the_user_opened_is_shared(node: LoginNode) -> None:
     subprocess.run(["sh", "-c", Target("login", None).opening_command], check=True)
     (node.folder / "authorized").write_text("")
     assert machine.run(["echo", "in"]).text == "in\n"
-    machine.disconnect()
+    disconnect()
 
 
 def a_run(folder: Path) -> Path:
@@ -171,7 +171,7 @@ def test_what_was_cut_goes_on_and_is_never_taken_for_whole(login: SshMachine, tm
 def test_a_sending_that_is_cut_leaves_no_whole_folder(
     login: SshMachine, node: LoginNode, tmp_path: Path, way: str
 ) -> None:
-    login.disconnect()
+    disconnect()
     node.stop()
     (tmp_path / "few.py").write_text(FEW)
     node.start({"FEW": str(tmp_path / "few.py")}, ForceCommand=CUTTING)
@@ -179,7 +179,7 @@ def test_a_sending_that_is_cut_leaves_no_whole_folder(
     with pytest.raises(UserError, match=r"ssh to login: the connection .*broke"):
         login.send(source, str(target))
     assert not target.exists()
-    login.disconnect()
+    disconnect()
     node.stop()
     node.start()
     login.send(source, str(target))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.login_node import disconnect
 from tests.support.pod_site import PodSite, pod_site
 from tests.support.submit_cases import write
 from trainjob.backends.project import find, select
@@ -77,7 +78,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], Path]
         patch.setenv("PATH", site.environ["PATH"])
         login = SshMachine("login")
         yield Place(site, project, login)
-        login.disconnect()
+        disconnect()
 
 
 def bare_python(folder: Path) -> str:

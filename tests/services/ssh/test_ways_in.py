@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.login_node import LoginNode, free_port, new_key
+from tests.support.login_node import LoginNode, disconnect, free_port, new_key
 from trainjob.machines.ssh.failures import SshError
 from trainjob.machines.ssh.machine import SshMachine
 
@@ -24,7 +24,7 @@ def login(tmp_path: Path, needs: Callable[[str], Path], monkeypatch: pytest.Monk
     made.start()
     monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
     yield made
-    SshMachine("login").disconnect()
+    disconnect()
     made.stop()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.check.live_site import changes
+from trainjob.check.slurm import changes
 from trainjob.kinds.table import cluster_of
 from trainjob.machines.access import ThisMachine
 from trainjob.machines.process import Completed

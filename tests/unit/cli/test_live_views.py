@@ -17,7 +17,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.series import Series
 from trainjob.observe.status import Snapshot
 from trainjob.watch import screen, views
-from trainjob.watch.ranks import Ranks
+from trainjob.watch.screen import Ranks
 
 RUNNING = Snapshot(
     id="k3xq-digits-cnn",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from docs.reference_pages import reference
@@ -53,7 +54,7 @@ def test_links_lead_to_files(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_parses(page: Path) -> None:
     for line in commands(page.read_text()):
-        parse(line)
+        assert parse(line).info_name in line.split()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -82,8 +83,8 @@ def commands(text: str) -> Iterator[str]:
             yield found[1]
 
 
-def parse(line: str) -> None:
-    """Parse a command line without running it. Raises what the command line would end with."""
+def parse(line: str) -> click.Context:
+    """Return what a command line parses to, without running it. Raises what the command line would end with."""
     words = shlex.split(line, comments=True)[1:]
     command: Any = entry.root
     name = "trainjob"
@@ -93,4 +94,5 @@ def parse(line: str) -> None:
         name, *words = words
         command = command.get_command(context, name)
         assert command is not None, f"no command {name} in {line}"
-    command.make_context(name, words, parent=context)
+    parsed: click.Context = command.make_context(name, words, parent=context)
+    return parsed

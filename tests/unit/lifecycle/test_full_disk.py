@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_folders import ALIVE, made, only_one_is_running
-from trainjob.backends import detached, folder
+from trainjob.backends import containers, detached, folder
 from trainjob.backends.base import NotSubmittedError
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -68,7 +68,7 @@ def test_a_run_whose_script_can_not_be_started_for_a_limit_never_was(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", no_more_files)
-    monkeypatch.setattr(detached, "image_digest", lambda _paths: None)
+    monkeypatch.setattr(containers, "image_digest", lambda _paths: None)
     with pytest.raises(NotSubmittedError, match=r"Too many open files, so nothing was submitted: wait, or raise the"):
         start.hand_over(paths, submission)
 
@@ -98,7 +98,7 @@ def test_a_run_that_can_not_be_recorded_does_not_stay_running(tmp_path: Path, mo
     ended: list[Any] = []
     monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(detached, "start", lambda _paths, _script: ALIVE)
-    monkeypatch.setattr(detached, "image_digest", lambda _paths: None)
+    monkeypatch.setattr(containers, "image_digest", lambda _paths: None)
     monkeypatch.setattr(detached, "cancel", lambda _paths, native, _grace_s: ended.append(native))
     refuse_writing(monkeypatch, after=1)
     with pytest.raises(NotSubmittedError, match=r"No space left on device.*nothing was submitted"):

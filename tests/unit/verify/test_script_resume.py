@@ -12,8 +12,8 @@ from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.verify import final_states, script_resume
-from trainjob.verify.script_interruptions import TIME_LIMIT, Interrupted, ScriptInterruption, starts_at
-from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate
+from trainjob.verify.script_interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
+from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
 

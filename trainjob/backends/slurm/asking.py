@@ -59,7 +59,10 @@ class JobOfRun(NamedTuple):
     @property
     def machine(self) -> Machine:
         """The machine whose Slurm has the job. Of several Slurms on this machine, SLURM_CONF names the one in use."""
-        return _machine_at(self.host, self.user, self.slurm_conf)
+        conf = self.slurm_conf
+        if self.host is not None or conf is None or conf == os.environ.get("SLURM_CONF", ""):
+            return machine_at(self.host, self.user)
+        return ThisMachine(["env", f"SLURM_CONF={conf}"] if conf else ["env", "-u", "SLURM_CONF"])
 
     @property
     def array_id(self) -> str:
@@ -71,12 +74,6 @@ class JobOfRun(NamedTuple):
         jobs = by_folder.get(self.folder, [])
         is_newer = self.array_id.isdigit() and any(int(one.array_id) >= int(self.array_id) for one in jobs)
         return jobs if is_newer or any(not one.has_ended for one in jobs) else []
-
-
-def _machine_at(host: str | None, user: str | None, slurm_conf: str | None) -> Machine:
-    if host is not None or slurm_conf is None or slurm_conf == os.environ.get("SLURM_CONF", ""):
-        return machine_at(host, user)
-    return ThisMachine(["env", f"SLURM_CONF={slurm_conf}"] if slurm_conf else ["env", "-u", "SLURM_CONF"])
 
 
 def slurm_of(paths: RunPaths) -> tuple[Machine, str]:
@@ -136,7 +133,8 @@ def _confirm_end(
     squeue lists them by their folder. An answer of squeue's may be empty or cut, though, and what it does not list is
     the end of a run only where the controller has no other job of that run either.
     """
-    ended = [job for job in missing if _has_ended(second[job.id])]
+    answers = ((job, second[job.id]) for job in missing)
+    ended = [job for job, jobs in answers if not isinstance(jobs, UserError) and all(one.has_ended for one in jobs)]
     if not ended:
         return
     try:
@@ -145,10 +143,6 @@ def _confirm_end(
         second.update(dict.fromkeys((job.id for job in ended), error))
         return
     second.update({job.id: found for job in ended if (found := job.among(by_folder))})
-
-
-def _has_ended(answer: SecondAnswer) -> bool:
-    return not isinstance(answer, UserError) and all(job.has_ended for job in answer)
 
 
 def _by_folder(jobs: Iterable[Job]) -> dict[str, list[Job]]:

@@ -73,11 +73,6 @@ def _newest_job(paths: RunPaths) -> str:
     return (attempts.job_id(paths) if has_begun else None) or JobOfRun.of(submission.native).id
 
 
-def image_digest(paths: RunPaths) -> str | None:  # noqa: ARG001 - the Protocol's signature
-    """Return None: images are on the nodes, which are not known yet."""
-    return None
-
-
 @dataclass(frozen=True)
 class Order:
     """One call of sbatch, and how the job of an earlier try of it is recognized."""
@@ -281,11 +276,6 @@ def start_soon(native: Native) -> None:
     # Its nodes would take the credential of a job that starts within the second of its requeue for the revoked one.
     update = ["scontrol", "update", f"JobId={job.id}", "StartTime=now+5"]
     commands.call(job.machine, update, timeout_s=job.query_timeout_s)
-
-
-def clean_up(paths: RunPaths) -> None:
-    """Remove the V-IPU partitions that a job of the run could not remove."""
-    remove_partitions(paths)
 
 
 def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:

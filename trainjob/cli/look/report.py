@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainjob.cli import complete
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import PATH, command, json_option
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
 from trainjob.watch import show
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--html",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Write one self-contained page with curves: of a run, or of several.",
 )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import cluster_option, command, fail_unless, json_option
+from trainjob.cli.command import PATH, cluster_option, command, fail_unless, json_option
+from trainjob.cli.plan.doctor import refuse_unreadable, slurm_cluster
 from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
@@ -17,11 +18,9 @@ if TYPE_CHECKING:
 
 
 @command("trainjob adopt train.sbatch -o adopted", "trainjob adopt --cluster hpc train.sbatch -o adopted config.yaml")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), help="A batch file for Slurm.")
+@click.argument("file", metavar="FILE", type=PATH, help="A batch file for Slurm.")
 @click.argument("arguments", nargs=-1, metavar="[ARGUMENT…]", help="Its arguments, as for sbatch.")
-@click.option(
-    "-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the files. Absent: print them."
-)
+@click.option("-o", "--output", metavar="DIR", type=PATH, help="Folder for the files. Absent: print them.")
 @click.option(
     "--prove", is_flag=True, help="Run both on a private Slurm on this machine, and compare what their ranks see."
 )
@@ -32,17 +31,11 @@ def adopt(
 ) -> None:
     """Turn a batch file for Slurm into a job file and a cluster file that do the same, and account for each line."""
     from trainjob.backends import project as projects
-    from trainjob.kinds.lookup import find
     from trainjob.scripts.adoption.adopt import CLUSTER_FILE, JOB_FILE
     from trainjob.scripts.adoption.adopt import adopt as adopted
 
-    if not file.exists() or file.is_dir():
-        raise UserError(f"{file} {'is a folder' if file.is_dir() else 'does not exist'}", "name a batch file")
-    known = None if cluster is None else find(cluster).cluster
-    if known is not None and not known.has_scheduler:
-        raise UserError(
-            f"cluster {cluster} is of kind {known.kind}, and batch files are for Slurm", "name a cluster of kind slurm"
-        )
+    refuse_unreadable(file)
+    known = None if cluster is None else slurm_cluster(cluster)
     adoption = adopted(file, Path.cwd(), arguments, known, projects.find(Path.cwd()).start)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
     paths = {} if output is None else _write(output, texts)

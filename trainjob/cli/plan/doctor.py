@@ -12,8 +12,8 @@ from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from trainjob.cluster.base import Cluster
     from trainjob.scripts.diagnosis import Diagnosis
-    from trainjob.scripts.request import Site
 
 FORMATS = ("text", "github", "sarif")
 
@@ -50,31 +50,33 @@ def doctor(
 
 def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
     from trainjob.scripts.diagnosis import diagnose
+    from trainjob.scripts.request import Site, site_of
 
     if not files:
         raise UserError("doctor was given no batch file", "name one: trainjob doctor train.sbatch")
-    site = _site(cluster)
+    site = Site() if cluster is None else site_of(slurm_cluster(cluster))
     for path in files:
-        if not path.exists() or path.is_dir():
-            raise UserError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}", "name a batch file")
+        refuse_unreadable(path)
     return [diagnose(path, site) for path in files]
 
 
-def _site(cluster: str | None) -> Site:
-    from trainjob.scripts.request import Site
+def refuse_unreadable(path: Path) -> None:
+    """Raise UserError for a batch file that does not exist."""
+    if not path.exists() or path.is_dir():
+        raise UserError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}", "name a batch file")
 
-    if cluster is None:
-        return Site()
+
+def slurm_cluster(name: str) -> Cluster:
+    """Return the cluster that --cluster names. Raises UserError unless it is one of Slurm."""
     from trainjob.kinds.lookup import find
-    from trainjob.scripts.request import site_of
 
-    found = find(cluster)
+    found = find(name)
     if not found.cluster.has_scheduler:
         raise UserError(
             f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
             "name a cluster of kind slurm",
         )
-    return site_of(found.cluster)
+    return found.cluster
 
 
 def _explain(code: str) -> None:

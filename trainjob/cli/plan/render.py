@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import PATH, command, json_option
 from trainjob.cli.job_flags import secret_option, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @command("trainjob render --cluster hpc --instances 16 -o job", "trainjob render --cluster pod64 --explain")
 @takes_a_job()
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Folder to write: job script, job.json, code.")
+@click.option("--output", "-o", type=PATH, help="Folder to write: job script, job.json, code.")
 @click.option("--explain", is_flag=True, help="Show beside each line where its values came from and why it is there.")
 @click.option(
     "--all",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli.command import FiniteRange, Group, json_option
+from trainjob.cli.command import PATH, FiniteRange, Group, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import settings
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
@@ -36,12 +36,8 @@ _ONE_STEP = takes_a_job(
 )
 _VARIATIONS = list(STEP_VARIATIONS)[1:]
 _at_option = click.option("--at", multiple=True, type=int, help="Number of instances. May be repeated.")
-_plot_option = click.option(
-    "--plot", type=click.Path(path_type=Path), help="Plot the figures into this file (.svg, .png)."
-)
-_output_option = click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Also write the figures to this file, as JSON."
-)
+_plot_option = click.option("--plot", type=PATH, help="Plot the figures into this file (.svg, .png).")
+_output_option = click.option("--output", "-o", type=PATH, help="Also write the figures to this file, as JSON.")
 
 
 @click.group(cls=Group)
@@ -86,12 +82,12 @@ def scaling(
         cluster = "pod16" if flags.cluster == "local" else flags.cluster
         with _bench(flags._replace(cluster=cluster, values={**JOB, **flags.values}), rehearses=True) as bench:
             steps = list(measured_lessons(bench))
-        show.figures(steps, _LESSONS_HEAD, _lessons_line, output, in_json=as_json)
+        show.figures(steps, _lessons_columns, output, in_json=as_json)
         return
     _check_targets(plot, output)
     with _bench(flags) as bench:
         rows = measured(bench, at or [1, 2], epochs=measured_epochs, repeats=repeats)
-    show.figures(rows, _SCALING_HEAD, _scaling_line, output, in_json=as_json)
+    show.figures(rows, _scaling_columns, output, in_json=as_json)
     for row in rows if not as_json else ():
         if row.noise is not None:
             click.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
@@ -104,45 +100,31 @@ def scaling(
         draw_scaling(rows, law, plot)
 
 
-_SCALING_HEAD = (
-    "INSTANCES",
-    "S/EPOCH",
-    "MIN",
-    "MAX",
-    "SAMPLES/S",
-    "90 % INTERVAL",
-    "EFFICIENCY",
-    "DATA",
-    "COMMUNICATION",
-)
+def _scaling_columns(row: Scale) -> dict[str, str]:
+    return {
+        "INSTANCES": str(row.instances),
+        "S/EPOCH": f"{row.seconds_per_epoch:.3f}",
+        "MIN": f"{row.fastest_epoch_s:.3f}",
+        "MAX": f"{row.slowest_epoch_s:.3f}",
+        "SAMPLES/S": f"{row.samples_per_s:,.0f}",
+        "90 % INTERVAL": f"{row.samples_per_s_low:,.0f} to {row.samples_per_s_high:,.0f}",
+        "EFFICIENCY": f"{100 * row.efficiency:.0f} %",
+        "DATA": f"{100 * row.data_share:.1f} %",
+        "COMMUNICATION": f"{100 * row.communication_share:.1f} %",
+    }
 
 
-def _scaling_line(row: Scale) -> tuple[str, ...]:
-    return (
-        str(row.instances),
-        f"{row.seconds_per_epoch:.3f}",
-        f"{row.fastest_epoch_s:.3f}",
-        f"{row.slowest_epoch_s:.3f}",
-        f"{row.samples_per_s:,.0f}",
-        f"{row.samples_per_s_low:,.0f} to {row.samples_per_s_high:,.0f}",
-        f"{100 * row.efficiency:.0f} %",
-        f"{100 * row.data_share:.1f} %",
-        f"{100 * row.communication_share:.1f} %",
-    )
-
-
-_LESSONS_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "S/EPOCH", "SAMPLES/S", "DATA", "LESSON'S S/EPOCH")
-
-
-def _lessons_line(row: LessonStep) -> tuple[str, ...]:
-    return (
-        *(str(count) for count in (row.instances, row.replicas, row.workers)),
-        f"{row.loader_steps:g}",
-        f"{row.seconds_per_epoch:.3f}",
-        f"{row.samples_per_s:,.0f}",
-        f"{100 * row.data_share:.0f} %",
-        f"{row.lesson_seconds_per_epoch:g}",
-    )
+def _lessons_columns(row: LessonStep) -> dict[str, str]:
+    return {
+        "INSTANCES": str(row.instances),
+        "REPLICAS": str(row.replicas),
+        "WORKERS": str(row.workers),
+        "LOADER STEPS": f"{row.loader_steps:g}",
+        "S/EPOCH": f"{row.seconds_per_epoch:.3f}",
+        "SAMPLES/S": f"{row.samples_per_s:,.0f}",
+        "DATA": f"{100 * row.data_share:.0f} %",
+        "LESSON'S S/EPOCH": f"{row.lesson_seconds_per_epoch:g}",
+    }
 
 
 @bench.command(
@@ -172,9 +154,10 @@ def collective(
     """Measure all-reduce by size: one call per tensor, one flat buffer, and buckets."""
     from trainjob.bench.parts import collective as measured
 
-    def line(row: Reduction) -> tuple[str, ...]:
+    def columns(row: Reduction) -> dict[str, str]:
         way = row.way if row.bucket_mb is None else f"{row.way}, {row.bucket_mb:g} MB"
-        return (show.size(row.bytes), way, f"{1000 * row.seconds:.3f}", f"{show.size(int(row.bytes_per_s))}/s")
+        bandwidth = f"{show.size(int(row.bytes_per_s))}/s"
+        return {"SIZE": show.size(row.bytes), "WAY": way, "MS": f"{1000 * row.seconds:.3f}", "BANDWIDTH": bandwidth}
 
     buckets = bucket_sizes(bucket_mb)
     sizes = megabytes or [0.004, 0.064, 1.0, 16.0, 64.0]
@@ -182,7 +165,7 @@ def collective(
     _check_targets(plot, output)
     with _bench(flags) as bench:
         rows = measured(bench, instances=instances, megabytes=sizes, tensors=tensors, buckets_mb=buckets)
-    show.figures(rows, ("SIZE", "WAY", "MS", "BANDWIDTH"), line, output, in_json=as_json)
+    show.figures(rows, columns, output, in_json=as_json)
     if plot is not None:
         from trainjob.bench.plots import draw_collective
 
@@ -234,21 +217,22 @@ def loader(
     from trainjob.bench import parts, pod
     from trainjob.kinds.lookup import find
 
-    def line(row: Loading) -> tuple[str, ...]:
-        return (str(row.instances), str(row.workers), f"{row.samples_per_s:,.0f}")
+    def columns(row: Loading) -> dict[str, str]:
+        rate = f"{row.samples_per_s:,.0f}"
+        return {"INSTANCES": str(row.instances), "WORKERS": str(row.workers), "SAMPLES/S": rate}
 
     cluster = find(flags.cluster).cluster
     if cluster.hosts_are_named and cluster.ranks_by == "poprun":
         with _bench(flags, rehearses=True) as bench:
             loaded = list(pod.loading(bench, loaders or [0], seconds=seconds))
-        show.figures(loaded, _POD_HEAD, _pod_line, output, in_json=as_json)
+        show.figures(loaded, _pod_columns, output, in_json=as_json)
         return
     _check_targets(plot, output)
     with _bench(flags) as bench:
         rows = parts.loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
         if training_rate is None and measure_training_rate:
             training_rate = parts.training_rate(bench, seconds=seconds)
-    show.figures(rows, ("INSTANCES", "WORKERS", "SAMPLES/S"), line, output, in_json=as_json)
+    show.figures(rows, columns, output, in_json=as_json)
     if training_rate is not None and not as_json:
         how = ", measured here with samples in memory" if measure_training_rate else ""
         verdict = parts.loader_verdict(rows, training_rate)
@@ -259,13 +243,15 @@ def loader(
         draw_loader(rows, training_rate, plot)
 
 
-_POD_HEAD = ("INSTANCES", "REPLICAS", "WORKERS", "LOADER STEPS", "SAMPLES/S", "S/EPOCH, LOADING")
-
-
-def _pod_line(row: PodLoading) -> tuple[str, ...]:
-    steps = "" if row.steps is None else str(row.steps)
-    epoch = "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}"
-    return (str(row.instances), str(row.replicas), str(row.workers), steps, f"{row.samples_per_s:,.0f}", epoch)
+def _pod_columns(row: PodLoading) -> dict[str, str]:
+    return {
+        "INSTANCES": str(row.instances),
+        "REPLICAS": str(row.replicas),
+        "WORKERS": str(row.workers),
+        "LOADER STEPS": "" if row.steps is None else str(row.steps),
+        "SAMPLES/S": f"{row.samples_per_s:,.0f}",
+        "S/EPOCH, LOADING": "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}",
+    }
 
 
 @bench.command(
@@ -295,12 +281,13 @@ def step(
     """
     from trainjob.bench.parts import steps
 
-    def line(row: Step) -> tuple[str, ...]:
-        if row.gain is None:
-            return (row.name, "", "", "", "", row.verdict)
-        interval = f"{row.gain_low:.3f} to {row.gain_high:.3f}"
-        times = (f"{1000 * (one or 0.0):.3f}" for one in (row.seconds, row.plain_seconds))
-        return (row.name, *times, f"{row.gain:.3f}", interval, row.verdict)
+    def columns(row: Step) -> dict[str, str]:
+        times = ("" if one is None else f"{1000 * one:.3f}" for one in (row.seconds, row.plain_seconds))
+        gain, interval = (
+            ("", "") if row.gain is None else (f"{row.gain:.3f}", f"{row.gain_low:.3f} to {row.gain_high:.3f}")
+        )
+        cells = (row.name, *times, gain, interval, row.verdict)
+        return dict(zip(("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", ""), cells, strict=True))
 
     for name in variation:
         if name not in _VARIATIONS:
@@ -308,8 +295,7 @@ def step(
     _check_targets(None, output)
     with _bench(flags) as bench:
         rows = steps(bench, variation, rounds=rounds, round_s=seconds)
-    head = ("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", "")
-    show.figures(rows, head, line, output, in_json=as_json)
+    show.figures(rows, columns, output, in_json=as_json)
 
 
 def _check_targets(plot: Path | None, output: Path | None) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -117,7 +118,7 @@ def rehearse(
     if not kept:
         shutil.rmtree(asked.folder, ignore_errors=True)
     if as_json:
-        found = {"findings": [one.as_json() for one in findings]}
+        found = {"findings": [asdict(one) for one in findings]}
         show.as_json({**verdict.as_json(), **found, "kept": kept, "redirects": dict(asked.redirects)})
     else:
         _print(verdict, findings, kept=kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
-    from trainjob.verify.diagnosis import LikelyCause
+    from trainjob.verify.diagnosis import DiagnosedVerdict, Verdict
     from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
     from trainjob.verify.interrupted import InterruptionPlan, ResumeVerdict
     from trainjob.verify.script_ranks import RanksVerdict
@@ -82,7 +83,7 @@ def verify(
     if bitwise and resume:
         raise click.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
     prepared = _prepared(flags, dtype)
-    verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict | ScriptVerdict | RanksVerdict
+    verdict: Verdict
     is_script = bool(prepared.request.job.command)
     ways: Sequence[str] = script_interruptions.WAYS if is_script else interrupted.WAYS
     if by not in (None, *ways):
@@ -93,17 +94,19 @@ def verify(
         if resume and is_script:
             from trainjob.verify.script_resume import verify_script
 
-            verdict = verify_script(
+            verdict = scripted = verify_script(
                 bench,
                 instances=bench.request.job.instances or 1,
                 interruptions=interruptions or _SCRIPT_INTERRUPTIONS,
                 ways=ways if by is None else (by,),
                 seed=flags.values.get("seed", 0),
             )
+            tell = partial(_print_script, scripted)
         elif is_script and not bitwise:
             from trainjob.verify.script_ranks import verify_ranks
 
-            verdict = verify_ranks(bench, instances=count, alone=shlex.split(alone))
+            verdict = ranks = verify_ranks(bench, instances=count, alone=shlex.split(alone))
+            tell = partial(_print_ranks, ranks)
         elif resume:
             planned = interrupted.InterruptionPlan(
                 instances=count,
@@ -115,47 +118,29 @@ def verify(
                 dtype=dtype,
                 seed=flags.values.get("seed", 0),
             )
-            verdict = _resumed(prepared, bench, planned)
+            verdict = resumed = _resumed(prepared, bench, planned)
+            tell = partial(_print_resume, resumed)
         elif bitwise:
-            verdict = instances.verify_bitwise(bench, instances=count, updates=updates)
-        elif prepared.named_cluster.cluster.ipu_keys is None:
-            verdict = instances.verify(bench, instances=count, updates=updates, dtype=dtype)
-        elif dtype != "float64":
-            raise click.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
+            verdict = bits = instances.verify_bitwise(bench, instances=count, updates=updates)
+            tell = partial(_print_bitwise, bits)
         else:
-            verdict = simulated.verify_pod(prepared, bench, updates=updates)
+            if prepared.named_cluster.cluster.ipu_keys is None:
+                compared = instances.verify(bench, instances=count, updates=updates, dtype=dtype)
+            elif dtype != "float64":
+                raise click.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
+            else:
+                compared = simulated.verify_pod(prepared, bench, updates=updates)
+            verdict, tell = compared, partial(_print_instances, compared)
         kept = keep or not verdict.equal
         if kept:
             bench.keep()
     if as_json:
         show.as_json({**verdict.as_json(), "kept": kept})
     else:
-        _print(verdict, kept=kept)
+        tell()
+        if kept:
+            click.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
     fail_unless(verdict.equal)
-
-
-def _print(
-    verdict: InstancesVerdict | ResumeVerdict | BitwiseVerdict | ScriptVerdict | RanksVerdict, *, kept: bool
-) -> None:
-    from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
-    from trainjob.verify.interrupted import ResumeVerdict
-    from trainjob.verify.script_resume import ScriptVerdict
-
-    if isinstance(verdict, InstancesVerdict):
-        _print_instances(verdict)
-    elif isinstance(verdict, BitwiseVerdict):
-        _print_bitwise(verdict)
-    elif isinstance(verdict, ResumeVerdict):
-        _print_resume(verdict)
-    elif isinstance(verdict, ScriptVerdict):
-        _print_script(verdict)
-    else:
-        click.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
-        _print_findings(verdict.findings, inconclusive=verdict.inconclusive)
-        if verdict.equal:
-            click.echo("\nEQUAL: the samples of every update, and the losses and gradients of the first")
-    if kept:
-        click.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
 
 
 def _prepared(flags: JobOptions, dtype: str) -> Prepared:
@@ -215,9 +200,7 @@ def _print_instances(verdict: InstancesVerdict) -> None:
     click.echo("buffers (running statistics) are shown for information only")
     if verdict.stream:
         click.echo(_STREAM)
-    _print_findings(verdict.findings, inconclusive=verdict.inconclusive)
-    if verdict.equal:
-        click.echo(f"\nEQUAL: {verdict.instances} instances train as one")
+    _conclude(verdict, f"{verdict.instances} instances train as one")
 
 
 def _print_bitwise(verdict: BitwiseVerdict) -> None:
@@ -269,9 +252,9 @@ def _print_script(verdict: ScriptVerdict) -> None:
                 one.moment,
                 f"{one.after} of attempt {one.attempt}",
                 one.state,
-                "–" if at is None else str(at),
+                "–" if one.continued_at is None else str(one.continued_at),
             )
-            for one, at in zip(verdict.interruptions, verdict.continued_at, strict=True)
+            for one in verdict.interruptions
         ),
     )
     compared = verdict.compared
@@ -281,12 +264,18 @@ def _print_script(verdict: ScriptVerdict) -> None:
         )
     for note in verdict.notes:
         click.echo(f"note: {show.visible(note)}")
-    _print_findings(verdict.findings, inconclusive=verdict.inconclusive)
+    _conclude(verdict, "interrupted and uninterrupted")
+
+
+def _print_ranks(verdict: RanksVerdict) -> None:
+    click.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
+    _conclude(verdict, "the samples of every update, and the losses and gradients of the first")
+
+
+def _conclude(verdict: DiagnosedVerdict, what: str) -> None:
+    """Print each difference, or that `what` is equal."""
     if verdict.equal:
-        click.echo("\nEQUAL: interrupted and uninterrupted")
-
-
-def _print_findings(findings: Sequence[LikelyCause], *, inconclusive: bool) -> None:
-    word = "INCONCLUSIVE" if inconclusive else "NOT EQUAL"
-    for finding in findings:
+        click.echo(f"\nEQUAL: {what}")
+    word = "INCONCLUSIVE" if verdict.inconclusive else "NOT EQUAL"
+    for finding in verdict.findings:
         click.echo(f"\n{word}, {finding.code}: {finding.text}\n  {show.visible(finding.evidence)}\n  {finding.cure}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainjob.cli.command import command, json_option, run_argument
+from trainjob.cli.command import PATH, command, json_option, run_argument
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     "trainjob export k3xq --tensorboard tb --mlflow sqlite:///mlflow.db --json",
 )
 @run_argument
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the weights to FILE, in the safetensors layout.",
-)
+@click.option("--output", "-o", type=PATH, metavar="FILE", help="Write the weights to FILE, in the safetensors layout.")
 @click.option(
     "--tensorboard",
     metavar="DIR",

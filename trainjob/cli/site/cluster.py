@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from trainjob.cli import complete
-from trainjob.cli.command import Group, json_option
+from trainjob.cli.command import PATH, Group, json_option
 from trainjob.contract import exits
 from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.accept.ladder import Step
     from trainjob.accept.rungs import Outcome
-    from trainjob.check.live_site import Change
+    from trainjob.check.slurm import Change
     from trainjob.kinds.lookup import NamedCluster
 
 name_argument = click.argument("name", metavar="NAME", help="A name or a path.", shell_complete=complete.clusters)
@@ -158,7 +158,7 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
 def _changes(found: NamedCluster) -> list[Change]:
     if not found.cluster.has_scheduler:
         raise click.BadParameter(f"--ask-controller is for Slurm, and {found.name} is of kind {found.cluster.kind}")
-    from trainjob.check.live_site import changes
+    from trainjob.check.slurm import changes
     from trainjob.machines.access import machine_of
 
     return changes(found.cluster, machine_of(found.cluster))
@@ -180,15 +180,8 @@ def _changes(found: NamedCluster) -> list[Change]:
     help="Folder on a disk of every host, for the copy of a data set. Default: /tmp.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the rungs and their cost; submit nothing.")
-@click.option(
-    "--against", type=click.Path(path_type=Path), help="Also show what changed since this ladder.json was written."
-)
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(path_type=Path),
-    help="Folder of ladder.json and ladder.html. Default: accept-NAME.",
-)
+@click.option("--against", type=PATH, help="Also show what changed since this ladder.json was written.")
+@click.option("--output", "-o", type=PATH, help="Folder of ladder.json and ladder.html. Default: accept-NAME.")
 @json_option
 def accept(
     name: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trainjob.cli.command import Group, fail_unless, json_option
+from trainjob.cli.command import PATH, Group, fail_unless, json_option
 from trainjob.contract import exits
 from trainjob.watch import show
 
@@ -24,17 +24,13 @@ def container() -> None:
 )
 @kind_argument
 @click.option("--base", help="Base image, instead of the Dockerfile's own.")
-@click.option("--wheelhouse", type=click.Path(path_type=Path), help="Folder of wheels; pip then asks no index.")
+@click.option("--wheelhouse", type=PATH, help="Folder of wheels; pip then asks no index.")
 @click.option("--torch", help="Requirement as pip reads it. Default: torch==2.13.0.")
 @click.option("--index-url", help="Package index that has this torch.")
 @click.option("--name", help="Name of the image. Default: trainjob:KIND.")
 @click.option("--engine", help="docker | podman | apptainer. Default: the first that is installed and answers.")
 @click.option("--network", help="Network of the build: host, none.")
-@click.option(
-    "--archive",
-    type=click.Path(path_type=Path),
-    help="Also write the image as a file, for another machine or Apptainer.",
-)
+@click.option("--archive", type=PATH, help="Also write the image as a file, for another machine or Apptainer.")
 @json_option
 def build(
     kind: str,

@@ -7,13 +7,11 @@ from typing import Any
 
 import click
 
-from trainjob.cli.command import Group, cluster_option, json_option
+from trainjob.cli.command import PATH, Group, cluster_option, json_option
 from trainjob.watch import show
 
 _cluster_option = cluster_option("Cluster whose data_dir is used.", default="local")
-_folder_option = click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Folder of data sets, in place of the cluster's."
-)
+_folder_option = click.option("--data-dir", type=PATH, help="Folder of data sets, in place of the cluster's.")
 
 
 @click.group(cls=Group)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from trainjob.cluster.base import IpuCluster
 from trainjob.cluster.common import Count, DirectiveName, Line, SlurmTime, Version
 from trainjob.cluster.job import Job
-from trainjob.cluster.nodes import Capacity, Nodes
+from trainjob.cluster.nodes import Capacity, Node, Nodes
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 
 Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
@@ -130,9 +130,12 @@ class SlurmCluster(IpuCluster):
         return len(self.groups) > 1
 
     @property
-    def accelerators_per_host(self) -> int:
-        """The largest number of accelerators on one node."""
-        return max(group.accelerators for group in self.groups)
+    def host_node(self) -> Node:
+        """A node; of groups, the type of the first and the most accelerators, as their CPUs and memory differ."""
+        if not self.has_groups:
+            return self.node
+        most = max(group.accelerators for group in self.groups)
+        return self.node.changed(accelerators=most, cpus=None, memory_gb=None)
 
     def of_group(self, group: Nodes) -> SlurmCluster:
         """Return the cluster reduced to `group`."""
@@ -184,21 +187,6 @@ class SlurmCluster(IpuCluster):
     def ipu_keys(self) -> IpuCluster | None:
         """The cluster itself, if its nodes have IPUs."""
         return self if self.node.accelerator == "ipu" else None
-
-    @property
-    def accelerator_type(self) -> str | None:
-        """The name of the type of accelerator on the nodes, or on those of the first group."""
-        return self.node.type
-
-    @property
-    def cpus_per_host(self) -> int | None:
-        """The CPUs of one node; None if nodes are in groups."""
-        return None if self.has_groups else self.node.cpus
-
-    @property
-    def memory_gb_per_host(self) -> int | None:
-        """The memory of one node; None if nodes are in groups."""
-        return None if self.has_groups else self.node.memory_gb
 
     def cpus_of_instances(self, instances_per_host: Sequence[int], devices: int) -> tuple[int, ...]:
         """Return the CPUs that Slurm gives an instance of each group. `devices` are those of one instance."""

@@ -38,8 +38,9 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
     words = partitions.settings_of(machine, partition.name)
     most_common = max(partition.nodes, key=lambda one: one.count)
     nodes = partitions.allowed_nodes(machine, partition.name, most_common, settings, words)
-    account, shared = partitions.account(machine, settings), _shared_folder(machine)
-    site = Site(name, ssh, partition, nodes, settings, words, account, shared)
+    shared = machine.run(package.program_command(__file__, "shared_folder"), check=False).text.splitlines()
+    of_network = (shared[0], shared[1]) if len(shared) == 2 else None
+    site = Site(name, ssh, partition, nodes, settings, words, partitions.account(machine, settings), of_network)
     return "".join(f"{line}\n" for line in _lines(site))
 
 
@@ -54,13 +55,7 @@ class Site:
     settings: Mapping[str, str]  # of slurm.conf
     words: Mapping[str, str]  # of the partition
     account: Account
-    shared: tuple[str, str] | None  # a file system's type, and a folder on it
-
-
-def _shared_folder(machine: Machine) -> tuple[str, str] | None:
-    """Return the type of a network file system, and the user's own folder on it; None if the user has none."""
-    answer = machine.run(package.program_command(__file__, "shared_folder"), check=False).text.splitlines()
-    return (answer[0], answer[1]) if len(answer) == 2 else None
+    shared: tuple[str, str] | None  # a network file system's type, and the user's own folder on it
 
 
 def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partition:

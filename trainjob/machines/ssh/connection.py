@@ -81,11 +81,6 @@ class Target:
         return shlex.join(["ssh", "-fN", *self._sharing("8h"), *self._words])
 
     @property
-    def closing_command(self) -> list[str]:
-        """The words that close the shared connection."""
-        return ["ssh", *self.options, "-O", "exit", *self._words]
-
-    @property
     def for_rsync(self) -> str:
         """The value of rsync's -e, which is split at spaces; none of our options contains one."""
         return shlex.join(["ssh", "-T", *self.options, *([] if self.user is None else ["-l", self.user])])

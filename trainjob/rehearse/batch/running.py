@@ -109,7 +109,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
     found = {"PATH": process.search_path(run.python), "PYTHONPATH": ""}
     if has_gpus:
         node = run.cluster
-        found = gpus.environment(place, node.accelerators_per_host, node.accelerator_type, run.python, torch)
+        found = gpus.environment(place, node.host_node.accelerators, node.accelerator_type, run.python, torch)
     programs = place / "programs"
     programs.mkdir()
     for name in _PROGRAMS:

@@ -87,7 +87,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
         torch = gpus.make_ready(python, rehearsal.say)
         with new_folder() as place:
             environment = gpus.environment(
-                place, cluster.accelerators_per_host, cluster.accelerator_type, python, torch
+                place, cluster.host_node.accelerators, cluster.accelerator_type, python, torch
             )
             yield Site(description, {**environment, **ipus.LOOPBACK}, place)
     else:
