@@ -35,6 +35,7 @@ REHEARSALS = {
     "TRAINJOB_SEEN_PATH": "PATH without those programs",
     "TRAINJOB_SEEN_PROGRAMS": "the folder of those programs",
     "TRAINJOB_SEEN_PYTHONPATH": "PYTHONPATH without theirs",
+    "TRAINJOB_SEEN_WAIT_S": "Seconds that a process waits whose program is not here",
     "TRAINJOB_REHEARSED_CLUSTER": "the cluster whose shell `rehearse --shell` has opened",
     "TRAINJOB_REHEARSED_PATH": "what that shell adds to PATH",
     "TRAINJOB_REHEARSED_PYTHONPATH": "what it adds to PYTHONPATH",

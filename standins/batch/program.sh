@@ -22,8 +22,16 @@ become() {
       exec "$folder/$called" "$@"
     fi
   done
+  case $called in accelerate | deepspeed | composer | tune) stand_in "$called" "$@" ;; esac
   echo "$called: command not found" >&2
   exit 127
+}
+
+# Starts the ranks of a launcher that is not installed. Without site nothing of it is recorded: it is no part of the file.
+stand_in() {
+  name=stand-in
+  note "$@"
+  become python3 -S "$here/.launcher.py" "$@"
 }
 
 # Runs what stands behind the options, the first of which may be a verb: `conda run -n torch python train.py`.
@@ -74,6 +82,15 @@ case $name in
   shifter) behind_options '--image|-i|--module|-m|--volume|-V|--workdir|-w|--env|-e|--env-file' "$@" ;;
   python* )
     if [ "${1-}" = -m ] && [ "${2-}" = pip ] && [ "${3-}" = install ]; then exit 0; fi
+    case " $* " in
+      *" -m accelerate.commands.launch "*)
+        (unset TRAINJOB_SEEN; become "$name" -c 'import accelerate' 2>/dev/null) || {
+          while [ "$1" != accelerate.commands.launch ]; do shift; done
+          shift
+          stand_in accelerate launch "$@"
+        }
+        ;;
+    esac
     become "$name" "$@"
     ;;
   *) become "$name" "$@" ;;

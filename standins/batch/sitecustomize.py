@@ -262,6 +262,24 @@ def _line_of_user(trace: Optional[TracebackType]) -> Optional[str]:
     return found
 
 
+def wait_for_others() -> None:
+    """Wait, and end the process, where the program that it would run is not here: its start is all that can be seen."""
+    words, at = record().fields["words"], 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "-c", "-m"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    if at >= len(words) or words[at] in ("-", "-c"):
+        return
+    if words[at] == "-m" and at + 1 < len(words):
+        package, folder = words[at + 1].partition(".")[0], _working_folder()
+        if importlib.machinery.PathFinder.find_spec(package, [folder, *sys.path]) is not None:
+            return
+    elif os.path.exists(words[at]):
+        return
+    time.sleep(float(os.environ["TRAINJOB_SEEN_WAIT_S"]))
+    record().add(ended=True)
+    os._exit(0)
+
+
 def run_next() -> None:
     """Run the sitecustomize that this one hides: Python takes only one."""
     position = next((at for at, folder in enumerate(sys.path) if os.path.abspath(folder or ".") == _HERE), -1)
@@ -277,3 +295,5 @@ if _FOLDER and os.path.isdir(_FOLDER):
     watch_end()
     # After the stand-in GPUs', which would load torch without asking the finders behind theirs.
     sys.meta_path.insert(0, Finder())
+    if "TRAINJOB_SEEN_WAIT_S" in os.environ:
+        wait_for_others()

@@ -46,6 +46,8 @@ class Variables:
     arrays: dict[str, list[Word]] = field(default_factory=dict)
     # Values that other branches gave.
     others: dict[str, list[Value]] = field(default_factory=dict)
+    # Set in branches of which only a run can tell whether they are taken.
+    undecided: set[str] = field(default_factory=set)
     exported: set[str] = field(default_factory=set)
     # Whether something outside the file may have set any variable: a sourced file that isn't here, eval.
     open_ended: bool = False
@@ -62,6 +64,7 @@ class Variables:
             others=others,
             exported=set(self.exported),
             kept_back=set(self.kept_back),
+            undecided=set(self.undecided),
         )
 
     def of_child(self) -> Variables:
@@ -89,6 +92,7 @@ class Variables:
     def set(self, name: str, value: Value) -> None:
         """Give a variable a value."""
         self.arrays.pop(name, None)
+        self.undecided.discard(name)
         self.values[name] = value
 
     def set_array(self, name: str, words: list[Word]) -> None:

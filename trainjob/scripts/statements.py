@@ -131,15 +131,19 @@ def _if(shell: Shell, node: Node) -> None:
         shell.variables.values = dict(before)
         taken = verdict if verdict.holds else taken
     shell.conditions, shell.dead = outer_conditions, outer_dead
-    _merge(shell, before, ends)
+    _merge(shell, before, ends, undecided=not taken.holds)
 
 
-def _merge(shell: Shell, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]]) -> None:
+def _merge(
+    shell: Shell, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]], *, undecided: bool
+) -> None:
     """Keep what the last branch that may be taken has set, and what the others set as alternatives."""
     for end, possible in ends:
         for name, value in end.items():
             if before.get(name) == value:
                 continue
+            if possible and undecided:
+                shell.variables.undecided.add(name)
             kept = shell.variables.values.get(name)
             if possible:
                 shell.variables.values[name] = value
@@ -172,7 +176,7 @@ def _case(shell: Shell, node: Node) -> None:
             shell.inside("if", item)
             ends.append((dict(shell.variables.values), True))
             shell.variables.values = dict(before)
-    _merge(shell, before, ends)
+    _merge(shell, before, ends, undecided=True)
 
 
 def _function(shell: Shell, node: Node) -> None:

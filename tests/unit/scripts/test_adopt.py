@@ -12,6 +12,7 @@ from tests.support.render_cases import rendered
 from trainjob.cluster.base import with_directives
 from trainjob.cluster.reading import job_from_text
 from trainjob.kinds.lookup import cluster_from_text
+from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
@@ -191,7 +192,8 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
     assert adoption.cluster is None
     job = job_from_text(adoption.job, "job.yaml")
     assert (job.directives, job.instances) == ({"qos": "long"}, 8)
-    assert [one.text for one in adoption.account.lost] == ["module load nccl"]
+    assert "module load nccl" in lost(adoption)
+    assert "module load cuda" not in lost(adoption)
 
 
 @pytest.mark.parametrize(
@@ -235,3 +237,120 @@ def test_a_secret_that_a_file_of_its_own_holds_is_read_as_before(tmp_path: Path)
     adoption = adopted(ONE_GPU + "export HF_TOKEN=$(cat ~/.hf)\npython train.py\n", tmp_path)
     assert "  - export HF_TOKEN=$(cat ~/.hf)\n" in str(adoption.cluster)
     assert not adoption.account.lost
+
+
+def lost(adoption: Adoption) -> dict[str, str]:
+    return {one.text: one.what for one in adoption.account.lost}
+
+
+def test_what_a_named_cluster_lacks_is_said(tmp_path: Path) -> None:
+    nodes = {"count": 8, "accelerator": "gpu", "accelerators": 8, "cpus": 64}
+    text = (
+        PER_RANK + "#SBATCH --qos=long\nsrun --cpu-bind=cores --mpi=pmix singularity exec --nv /i.sif python train.py\n"
+    )
+    known = cluster_of({"kind": "slurm", "nodes": nodes, "srun": {"mpi": "pmix"}})
+    assert lost(adopted(text, tmp_path, known=known)) == {
+        "#SBATCH --gres=gpu:a100:4": "nodes: accelerators is 8 in the cluster file, and 4 here",
+        "#SBATCH --cpus-per-task=8": "nodes: cpus is 64 in the cluster file, and 32 here",
+        "#SBATCH --mem=200G": "nodes: memory_gb is not stated in the cluster file, and 200 here",
+        "srun --cpu-bind=cores": "srun: cpu-bind is not stated in the cluster file, and cores here",
+        "apptainer /i.sif": "container: image is not stated in the cluster file, and /i.sif here",
+    }
+
+
+def test_options_of_srun_are_kept_or_named(tmp_path: Path) -> None:
+    adoption = adopted(
+        PER_RANK + "srun -l --cpu-bind=v --distribution=block --propagate=STACK python train.py\n", tmp_path
+    )
+    assert lost(adoption) == {"srun --propagate=STACK": "ranks are started without it"}
+    assert SlurmCluster.of(cluster_from_text(adoption.cluster or "", "c.yaml")).srun == {"distribution": "block"}
+
+
+@pytest.mark.parametrize(
+    ("setup", "command", "prologue"),
+    [
+        (
+            'if [[ "$(nvidia-smi)" == *A100* ]]; then\n  FLAG=--bf16\nelse\n  FLAG=--fp16\nfi\n',
+            "python train.py $FLAG",
+            ['if [[ "$(nvidia-smi)" == *A100* ]]; then\n  FLAG=--bf16\nelse\n  FLAG=--fp16\nfi', "export FLAG"],
+        ),
+        ("if [ 1 -eq 1 ]; then FLAG=--bf16; else FLAG=--fp16; fi\n", "python train.py --bf16", None),
+        (
+            'if [ -z "$GPUS" ]; then\n  GPUS=$(nvidia-smi -L | wc -l)\nfi\nSTEPS=$((64 / GPUS))\n',
+            "python train.py $STEPS",
+            ['if [ -z "$GPUS" ]; then\n  GPUS=$(nvidia-smi -L | wc -l)\nfi', "export STEPS=$((64 / GPUS))"],
+        ),
+    ],
+    ids=["a-flag-of-the-node", "a-switch", "a-figure-of-the-node"],
+)
+def test_what_only_a_run_decides_is_decided_when_it_runs(
+    setup: str, command: str, prologue: list[str] | None, tmp_path: Path
+) -> None:
+    adoption = adopted(
+        ONE_GPU + setup + ("python train.py $FLAG\n" if "FLAG" in setup else "python train.py $STEPS\n"), tmp_path
+    )
+    words = job_from_text(adoption.job, "job.yaml").command or []
+    assert words == (["bash", "-c", f"exec {command}"] if "$" in command else command.split())
+    kept = cluster_from_text(adoption.cluster or "", "c.yaml").prologue
+    assert [text.strip() for text in kept] == (prologue or [])
+
+
+def test_what_prepares_and_what_evaluates_is_not_the_training(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "python data/prepare.py\npython train.py --lr 1\npython evaluate.py\n", tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").command == ["python", "train.py", "--lr", "1"]
+    assert cluster_from_text(adoption.cluster or "", "c.yaml").prologue[-1] == "python data/prepare.py"
+    assert list(lost(adoption)) == ["python evaluate.py"]
+
+
+def test_a_rank_that_saw_its_own_gpu_alone_still_does(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH -N 2\nsrun --ntasks=8 --ntasks-per-node=4 --gpus-per-task=1 --gpu-bind=closest python train.py\n"
+    adoption = adopted(text, tmp_path)
+    assert SlurmCluster.of(cluster_from_text(adoption.cluster or "", "c.yaml")).srun == {
+        "gpus-per-task": 1,
+        "gpu-bind": "closest",
+    }
+    assert "gpus-per-task-hides-peers" not in adoption.cured
+
+
+def test_the_folder_of_the_file_is_that_in_the_copy_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    path = tmp_path / "scripts" / "train.sbatch"
+    path.write_text(
+        ONE_GPU
+        + 'HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\ncd "$HERE/.."\nexport PYTHONPATH=$HERE/lib:$PYTHONPATH\npython train.py\n'
+    )
+    adoption = adopt(path, tmp_path)
+    assert cluster_from_text(adoption.cluster or "", "c.yaml").prologue == [
+        'HERE="$(cd "$TRAINJOB_RUN_DIR/code/project/scripts" && pwd)"',
+        "export PYTHONPATH=$HERE/lib:$PYTHONPATH",
+    ]
+    assert not adoption.account.lost
+
+
+@pytest.mark.parametrize(
+    ("value", "env"), [("$SLURM_CPUS_PER_TASK", {"OMP_NUM_THREADS": "32"}), ("8", {"OMP_NUM_THREADS": "8"})]
+)
+def test_threads_that_a_job_would_not_give_are_stated(value: str, env: dict[str, str], tmp_path: Path) -> None:
+    adoption = adopted(TWO_NODES + f"export OMP_NUM_THREADS={value}\n" + HEAD + TORCHRUN, tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").env == env
+
+
+def test_words_that_a_loop_puts_together_are_refused(tmp_path: Path) -> None:
+    text = ONE_GPU + 'for name in a b; do\n  ARGS+=(--data $ROOT/$name)\ndone\npython train.py "${ARGS[@]}"\n'
+    with pytest.raises(AdoptionError, match="known only when the file runs"):
+        adopted(text, tmp_path)
+
+
+def test_a_program_of_several_lines_stays_readable(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'python -c "\nimport mine\n\nmine.train(1)\n"\n', tmp_path)
+    assert "  - |\n\n    import mine\n\n    mine.train(1)\n" in adoption.job
+    assert (job_from_text(adoption.job, "job.yaml").command or [])[2] == "\nimport mine\n\nmine.train(1)\n"
+
+
+def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
+    adoption = adopted(
+        ONE_GPU + "export CACHE=/tmp/$USER\nsrun singularity exec images/a.sif python train.py\n", tmp_path
+    )
+    cluster = cluster_from_text(adoption.cluster or "", "c.yaml")
+    assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export APPTAINERENV_CACHE="$CACHE"']
+    assert cluster.container.image == "/home/me/project/images/a.sif"

@@ -24,6 +24,7 @@ from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 from trainjob.scripts.adoption.setup import tells_place
+from trainjob.scripts.options import number
 from trainjob.scripts.request import Site
 from trainjob.scripts.rules.around import holds_secret
 from trainjob.scripts.script import Script, read_script
@@ -32,6 +33,10 @@ from trainjob.scripts.script import Script, read_script
 _RANK = ("RANK", "SLURM_PROCID")
 _WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
+# What `date` printed in each of the two.
+_WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
+# Python waits where its program is not here, so that all ranks are seen.
+_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
 class Saw(NamedTuple):
@@ -42,6 +47,7 @@ class Saw(NamedTuple):
     local_rank: int
     node: int
     gpus: int  # that are visible to it
+    cpus: int | None  # of the task that it is in; None if the file asks for none
     threads: str | None
     command: str
     environment: tuple[tuple[str, str], ...]  # what the file asks for
@@ -101,7 +107,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     script = read_script(path.absolute(), Site(), tuple(arguments))
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
-        staged = stage(script, read_job(job).command or [], here, place, python)
+        staged = stage(script, read_job(job).command or [], here, place, python, arguments)
         if staged is not None:
             say("the training is not here: a program that only waits stands in for it")
         run = BatchRun(
@@ -112,8 +118,10 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             arguments=tuple(arguments),
             maps={} if staged is None else staged.maps,
             python=python,
+            takes_whole_nodes=twin.takes_whole_nodes(script),
             stop_after_s=1.0,
-            environment=dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()),  # as every login shell has them
+            # USER and LOGNAME as every login shell has them.
+            environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **_WAITING},
             say=say,
         )
         original = record(run)
@@ -122,7 +130,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
         rendered = _with_prologue(prepared, place / "templates")
         paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
         page = read_script(paths.folder / rendered.script, Site())
-        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python}
+        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **_WAITING}
         adopted = record(
             replace(run, script=page, folder=paths.folder, top=paths.folder, arguments=(), environment=redirects)
         )
@@ -132,8 +140,15 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
         if not seen.jobs or not seen.ranks(seen.jobs[0].id):
             printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
             return Proof((), (), f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}")
-    names = requested(script)
-    return Proof(saw(original, names), saw(adopted, names))
+    names, asked = requested(script), _cpus_asked(script)
+    # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
+    return Proof(saw(original, names, asked, least=asked or 0), saw(adopted, names, asked))
+
+
+def _cpus_asked(script: Script) -> int | None:
+    """Return the CPUs that the file asks for, for each task or each GPU."""
+    stated = (script.request.cpus_per_task, number(script.header.value("cpus-per-gpu")))
+    return next((count for count in stated if count), None)
 
 
 # Jobs keep what stands in for programs only where the prologue is skipped, and it is to run here all the same.
@@ -168,11 +183,18 @@ def requested(script: Script) -> frozenset[str]:
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
 
 
-def saw(recording: Recording, names: frozenset[str]) -> list[Saw]:
-    """Return what the ranks of the first job saw, by rank."""
+def saw(recording: Recording, names: frozenset[str], cpus_asked: int | None = None, least: int = 0) -> list[Saw]:
+    """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them."""
     ranks = recording.ranks(recording.jobs[0].id)
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
-    return sorted(_saw(one, nodes, names) for one in ranks)
+    per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
+
+    def cpus(one: Process) -> int | None:
+        on_node = one.environment.get("SLURM_CPUS_ON_NODE", "")
+        step = f"{one.job}.{one.environment.get('SLURM_STEP_ID')}"
+        return per_task.get(step, int(on_node) if on_node.isdigit() else None) if cpus_asked else None
+
+    return sorted(_saw(one, nodes, names)._replace(cpus=cpus(one)) for one in ranks)
 
 
 def _saw(one: Process, nodes: Sequence[str], names: frozenset[str]) -> Saw:
@@ -191,14 +213,18 @@ def _saw(one: Process, nodes: Sequence[str], names: frozenset[str]) -> Saw:
         local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
         node=nodes.index(one.node),
         gpus=_gpus(one),
+        cpus=None,
         threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,
-        command=re.sub(r"^\S*/", "", one.command),
-        environment=tuple(sorted((name, _own(name, environment[name])) for name in names if name in environment)),
+        command=re.sub(r"^\S*/", "", _WHEN.sub("…", one.command.replace(f"{one.folder}/", ""))),
+        environment=tuple(
+            sorted((name, _own(name, environment[name], one.folder)) for name in names if name in environment)
+        ),
     )
 
 
-def _own(name: str, value: str) -> str:
-    """Return a value without the folders that a rehearsal or a job puts on a path."""
+def _own(name: str, value: str, folder: str) -> str:
+    """Return a value without the folders that a rehearsal or a job puts on a path; `folder` is the process's own."""
+    value = _WHEN.sub("…", re.sub(rf"{re.escape(folder)}(?=/|:|$)", ".", value))
     if not name.endswith("PATH"):
         return value
     return ":".join(dict.fromkeys(one for one in value.split(":") if one and "trainjob" not in one))

@@ -17,7 +17,10 @@ _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "H
 ENVIRONMENTS = ("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3")
 CONTAINERS = ("apptainer", "singularity", "shifter")
 # Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
-_NO_RANKS = ("torch.distributed.run", "torch.distributed.launch", "pip", "venv", "multiprocessing.resource_tracker")
+_NO_RANKS = (
+    *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "trainjob.launch"),
+    *("pip", "venv", "multiprocessing.resource_tracker"),
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,8 @@ class Process:
     def is_launcher(self) -> bool:
         """Whether it starts ranks, or only helps a script."""
         words = [word.rpartition("/")[2] for word in self.words[:4]]
-        if (len(words) > 1 and words[1] == "-c") or any(word in _NO_RANKS for word in words):
+        is_question = words[1:2] == ["-c"] and "\n" not in "".join(self.words[2:3]).strip()  # one line
+        if is_question or any(word in _NO_RANKS for word in words):
             return "--multiprocessing-fork" not in self.words
         return any(node_launchers.find(words[at:]) for at in range(min(2, len(words))))
 
@@ -134,7 +138,7 @@ class Call:
     @property
     def is_stood_in_for(self) -> bool:
         """Whether it did here what the program would have done, as far as that is possible."""
-        return self.name in (*ENVIRONMENTS, *CONTAINERS, "source", "cd")
+        return self.name in (*ENVIRONMENTS, *CONTAINERS, "source", "cd", "stand-in")
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
         maps=options.maps,
         python=options.python or python_of_file(script, cluster),
         has_gpus=options.has_gpus,
+        takes_whole_nodes=cluster is None and twin.takes_whole_nodes(script),
         stop_after_s=options.stop_after_s,
         inject=options.inject,
         slurm=None if options.slurm == INSTALLED else options.slurm,

@@ -58,6 +58,7 @@ class BatchRun:
     maps: Mapping[str, Path] = field(default_factory=dict)  # a folder that only the cluster has -> one that is here
     python: str = "python3"  # what stand-in GPUs are made for
     has_gpus: bool = True
+    takes_whole_nodes: bool = False  # with their GPUs, for which no directive asks
     stop_after_s: float = 10.0  # of training
     inject: str | None = None  # of base.INJECTIONS
     slurm: str | None = None  # a release; None: the installed one
@@ -115,8 +116,13 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
     for name in _PROGRAMS:
         shutil.copyfile(_STANDINS / "program.sh", programs / name)
         (programs / name).chmod(0o755)
+    shutil.copyfile(_STANDINS / "launcher.py", programs / ".launcher.py")
     python_path = ":".join(path for path in (str(_STANDINS), found["PYTHONPATH"]) if path)
+    prefix = str(Path(run.python).parent.parent)
     return {
+        # What conda, a virtualenv and modules set, which are stood in for: `set -u` ends a job without them.
+        **dict.fromkeys(("CONDA_PREFIX", "VIRTUAL_ENV", "CUDA_HOME"), prefix),
+        "CONDA_DEFAULT_ENV": "base",
         **found,
         **ipus.LOOPBACK,
         "PATH": f"{programs}:{found['PATH']}",
@@ -134,7 +140,13 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     prolog = place / "prolog"
     # Only where the file keeps the environment back (--export=NONE): its own changes must hold in its steps.
     shared = configuration.JOB_ENVIRONMENT
-    prolog.write_text(f'#!/bin/sh\n[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"\n')
+    lines = ["#!/bin/sh", f'[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"']
+    node = run.cluster.node
+    if run.has_gpus and node.accelerator == "gpu" and node.gres_name != "gpu":
+        # Slurm itself tells tasks only of a GRES named gpu which devices they have.
+        devices = ",".join(map(str, range(node.accelerators)))
+        lines.append(f'[ -n "${{CUDA_VISIBLE_DEVICES-}}" ] || echo export CUDA_VISIBLE_DEVICES={devices}')
+    prolog.write_text("\n".join([*lines, ""]))
     prolog.chmod(0o755)
     found = {"TaskProlog": str(prolog), "KillWait": "5"}
     if options := twin.site_options(run.script):
@@ -149,6 +161,9 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
         run.say(f"of the array {array}, elements {first} are rehearsed")
         words.append(f"--array={first}")
     words += [*_fewer_nodes(run), *_names_of_here(run, slurm)]
+    if run.takes_whole_nodes:
+        run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
+        words.append("--exclusive")
     words += [str(run.script.path), *run.arguments]
     return slurm.run(words, folder=run.folder, environment=environment, check=False)
 

@@ -12,6 +12,7 @@ from trainjob.scripts.script import Script
 
 _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
+_WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
 
@@ -22,8 +23,13 @@ class Stage(NamedTuple):
     maps: dict[str, Path]
 
 
-def stage(script: Script, words: Sequence[str], here: Path, place: Path, python: str) -> Stage | None:
-    """Return a stage in `place` where the program that `words` start is not `here`; None if it is, or is not known."""
+def stage(
+    script: Script, words: Sequence[str], here: Path, place: Path, python: str, arguments: Sequence[str] = ()
+) -> Stage | None:
+    """Return a stage in `place` where the program that `words` start is not `here`; None if it is, or is not known.
+
+    Paths among the batch file's `arguments` are there, too: many files look whether they are.
+    """
     text = shlex.join(words) if words[:2] != ["bash", "-c"] else words[-1]
     modules = [name for name in _MODULE.findall(text) if not name.startswith(("torch.", "accelerate."))]
     found = _PROGRAM.search(text)
@@ -37,10 +43,20 @@ def stage(script: Script, words: Sequence[str], here: Path, place: Path, python:
         if target.startswith("/") and not Path(target).exists():
             made.maps[target.rstrip("/")] = made.folder
     _put(made, place, program).write_text(_WAITS)
-    if "/" in words[0] and not (here / words[0]).exists():
-        interpreter = _put(made, place, words[0])
-        interpreter.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
-        interpreter.chmod(0o755)
+    wrapper = _WRAPPER.search(text)
+    for path, starts in ((words[0], shlex.quote(python)), (wrapper[1] if wrapper else "", "")):
+        if "/" in path and not (here / path).exists():
+            starter = _put(made, place, path)
+            starter.write_text(f'#!/bin/sh\nexec {starts} "$@"\n')
+            starter.chmod(0o755)
+    for argument in arguments:
+        if re.fullmatch(r"[\w.][\w./-]*/[\w.-]+|[\w-]+\.\w{2,5}", argument) and not (here / argument).exists():
+            given = _put(made, place, argument)
+            given.touch() if given.suffix else given.mkdir()
+    for sourced in script.named("source", "."):
+        named = sourced.words[1].text if len(sourced.words) > 1 and sourced.words[1].value.known else ""
+        if re.match(r"[\w.]", named) and not named.endswith("activate") and not (here / named).exists():
+            _put(made, place, named).touch()
     for name in ("output", "error"):
         log = (script.header.value(name) or "").replace("%x", script.header.value("job-name") or script.path.name)
         if "/" in log and not Path(log).parent.exists():

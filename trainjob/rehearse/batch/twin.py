@@ -6,6 +6,8 @@ import re
 
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
+from trainjob.scripts.adoption.account import Account
+from trainjob.scripts.adoption.start import AdoptionError, main_launch, start_of
 from trainjob.scripts.options import number
 from trainjob.scripts.script import Script
 
@@ -43,6 +45,7 @@ def cluster_from(script: Script) -> SlurmCluster:
         gpus = min(_GPUS, request.tasks * request.gpus_per_task)
     elif request.nodes is None and (every := number((header.value("gpus") or "").rpartition(":")[2])):
         gpus = min(_GPUS, every)
+    gpus = gpus or _gpus_without_directives(script)
     cpus = max(
         _CPUS,
         per_node * (request.cpus_per_task or 1),
@@ -67,6 +70,20 @@ def cluster_from(script: Script) -> SlurmCluster:
         }
     )
     return SlurmCluster.of(found)
+
+
+def takes_whole_nodes(script: Script) -> bool:
+    """Return whether the file counts on GPUs for which no directive asks, as at sites that give whole nodes."""
+    asked = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "exclusive")
+    return _gpus_without_directives(script) > 0 and all(script.header.value(name) is None for name in asked)
+
+
+def _gpus_without_directives(script: Script) -> int:
+    """Return the GPUs of a node for which srun or the launcher asks."""
+    try:
+        return start_of(script, main_launch(script), Account()).gpus
+    except AdoptionError:
+        return 0
 
 
 def site_options(script: Script) -> list[str]:

@@ -223,6 +223,8 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
         yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
     if containers := dict.fromkeys(call.name for call in recording.calls if call.name in CONTAINERS):
         yield f"no container: what {', '.join(containers)} would start ran on this machine"
+    if launchers := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "stand-in"):
+        yield f"torchrun started the ranks of {', '.join(launchers)}, which PATH does not have here"
 
 
 # -- what became of doctor's findings -----------------------------------------------------------

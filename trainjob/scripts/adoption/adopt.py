@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from trainjob.cluster.reading import job_from_text
 from trainjob.contract import node_launchers
 from trainjob.kinds.lookup import cluster_from_text
 from trainjob.scripts.adoption import files
-from trainjob.scripts.adoption.account import Account, Where
+from trainjob.scripts.adoption.account import Account, Entry, Where
 from trainjob.scripts.adoption.asked import Keys, read_directives
 from trainjob.scripts.adoption.command import run_of
 from trainjob.scripts.adoption.container import read_container
@@ -89,13 +90,13 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
             "adopt the file with one turn of the loop, and give the others as a sweep",
         )
     account, keys = Account(), Keys()
-    if "if" in parts.enclosing:
+    if "if" in parts.enclosing and not _is_decided(script, launch):
         account.note(Where.LOST, launch.line, "the condition around it", "the job starts its training in any case")
     start = start_of(script, launch, account)
     read_directives(script, launch, start, keys, account)
-    place = place_of(parts, folder, below_top)
+    place = place_of(path, parts, folder, below_top)
     run = run_of(script, launch, start, account, place.base)
-    read_container(script, launch, keys, account)
+    read_container(script, launch, keys, account, place.base)
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
     found = node_launchers.find(run.words)
@@ -105,13 +106,15 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
     if run.words[:2] == ["uv", "run"]:
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
         keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
-    read_setup(script, launch, parts, run, keys, account, place)
+    read_setup(script, launch, start, parts, run, keys, account, place)
     _account_for_others(script, launch, account)
     shown = parts.launch
     if shown is not None:
         account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last)
-        if shown.above:
-            keys.comments["command",] = "\n".join(shown.above)
+        # What explains how ranks start is no longer true.
+        above = [line for line in shown.above if not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", line)]
+        if above:
+            keys.comments["command",] = "\n".join(above)
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
     cluster = None if known is not None else files.cluster_text(keys, path.name)
@@ -125,8 +128,20 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
         cluster_from_text(cluster, CLUSTER_FILE)
     faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
+    if "gpus-per-task" in keys.of_cluster("srun"):
+        cured.pop("gpus-per-task-hides-peers", None)
     is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
     return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+
+
+def _is_decided(script: Script, launch: Launch) -> bool:
+    """Return whether the file itself tells that the branch with the launch is the one that runs."""
+    around = {one.number: one.branch for one in launch.command.conditions}
+    return any(
+        one.command.dead and around.get(other.number, other.branch) != other.branch
+        for one in script.training
+        for other in one.command.conditions
+    )
 
 
 def _account_for_others(script: Script, launch: Launch, account: Account) -> None:
@@ -139,13 +154,41 @@ def _account_for_others(script: Script, launch: Launch, account: Account) -> Non
 
 
 def _leave_to(known: Any, keys: Keys, account: Account) -> None:
-    """Move what only the cluster file of --cluster could say: directives to the job, the rest into the account."""
-    own = keys.cluster.get("directives")
-    site = known.directives
-    others = {name: value for name, value in (own if isinstance(own, dict) else {}).items() if site.get(name) != value}
+    """Move directives to the job that the cluster file of --cluster does not have, and say which keys it lacks."""
+    own, site = keys.of_cluster("directives"), known.directives
+    others = {name: value for name, value in own.items() if site.get(name) != value}
     if others:
         keys.job["directives"] = {**others, **keys.of_job("directives")}
-    prologue = keys.cluster.get("prologue")
-    for text in prologue if isinstance(prologue, list) else []:
-        if text not in known.prologue:
-            account.note(Where.LOST, 0, text.split("\n")[0], "the cluster file's prologue does not have it")
+    account.entries = [
+        _in_known(known, keys, others, one) if one.where is Where.CLUSTER else one for one in account.entries
+    ]
+
+
+def _in_known(known: Any, keys: Keys, moved: Collection[str], entry: Entry) -> Entry:
+    """Return what became of a line that a cluster file of its own would have stated."""
+    section, _, rest = entry.what.partition(": ")
+    name = rest.partition(":")[0]
+    if section == "directives":
+        return entry._replace(where=Where.JOB) if name in moved else entry
+    if section == "prologue":
+        has_it = entry.text.strip() in {text.strip().split("\n")[0] for text in known.prologue}
+        return (
+            entry if has_it else entry._replace(where=Where.LOST, what="the cluster file's prologue does not have it")
+        )
+    if section == "nodes":
+        ours, theirs, what = keys.under("nodes").get(name), getattr(known.node, name), f"nodes: {name}"
+    elif section == "srun":
+        ours, theirs, what = keys.under("srun").get(name), known.srun.get(name), entry.what
+    elif section == "container":
+        ours, theirs, what = keys.of_cluster("container").get("image"), known.container.image, "container: image"
+    elif section == "login_environment":
+        ours, theirs, what = True, known.login_environment, section
+    else:
+        margin_s = keys.of_cluster("time_limit_signal").get("margin_s", 120)
+        ours, theirs, what = margin_s, known.time_limit_signal.margin_s, "time_limit_signal: margin_s"
+    if ours == theirs:
+        return entry
+    stated = "is not stated" if theirs is None else f"is {str(theirs).lower() if theirs is False else theirs}"
+    return entry._replace(
+        where=Where.LOST, what=f"{what} {stated} in the cluster file, and {ours} here".replace("True", "true")
+    )

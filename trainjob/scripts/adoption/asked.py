@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.start import Start
 from trainjob.scripts.directives import Directive
-from trainjob.scripts.launches import Launch, option
+from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.options import LONG_NAMES, number
 from trainjob.scripts.script import Script
+from trainjob.scripts.values import HOLE
 
 # What the job script decides by itself, and why nobody states it.
 _OURS = {
@@ -46,7 +47,17 @@ _NOT_FOR_A_JOB = frozenset(("wait", "test-only", "hold", "export-file", "get-use
 _CONTAINER_KEYS = frozenset(
     ("container-image", "container-mounts", "container-workdir", "container-name", "environment", "image", "volume")
 )
-_STEP_ONLY = frozenset(("cpu-bind", "mem-bind", "distribution", "mpi", "network", "wait", "hint"))
+_KEPT_OF_STEP = frozenset(("cpu-bind", "mem-bind", "distribution", "mpi", "network", "wait", "hint"))
+# Of srun, and what a job decides by itself: how many ranks start where, on which devices, and where their output goes.
+_OF_STEP = frozenset(
+    (
+        *("nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu", "gres", "gpus"),
+        *("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpu-bind", "accel-bind", "kill-on-bad-exit", "jobid"),
+        *("label", "unbuffered", "output", "error", "open-mode", "verbose", "quiet", "exact", "overlap", "exclusive"),
+        *("job-name", "mem", "mem-per-cpu", "mem-per-gpu", "input", "threads-per-core", "het-group", "pty"),
+        *("container-workdir", "container-mount-home", "no-container-mount-home", "container-remap-root"),
+    )
+)
 _UNITS = {"": 1 / 1024, "M": 1 / 1024, "G": 1, "T": 1024, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _PLACEHOLDER = re.compile(r"[<{\[].*[>}\]]|.*\bx{3,}.*|YOUR.*", re.IGNORECASE)
 
@@ -64,6 +75,10 @@ class Keys:
         found = self.cluster.setdefault(key, {})
         assert isinstance(found, dict)  # noqa: S101 - the keys that this module fills
         return found
+
+    def of_cluster(self, key: str) -> dict[str, object]:
+        """Return a mapping of the cluster file; empty if there is none."""
+        return self.under(key) if key in self.cluster else {}
 
     def of_job(self, key: str) -> dict[str, object]:
         """Return a mapping of the job file, made if need be."""
@@ -95,9 +110,20 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
             account.note(
                 Where.LOST, ignored.line, ignored.text.strip(), f"sbatch does not read it either: it {ignored.why}"
             )
-    for line, name, value in _of_srun(launch):
-        keys.under("srun")[name] = value
-        account.note(Where.CLUSTER, line, f"srun --{name}={value}", f"srun: {name}")
+    _read_srun(script, launch, keys, account)
+    if start.per == "rank" and launch.srun is not None:
+        _keep_devices_apart(script, launch, start, keys)
+
+
+def _keep_devices_apart(script: Script, launch: Launch, start: Start, keys: Keys) -> None:
+    """Let each rank see its own GPU alone, as device 0, where the file does so."""
+    per_task = number_of(launch.srun, "gpus-per-task") or script.request.gpus_per_task
+    if per_task is not None and start.ranks > 1:
+        keys.under("srun")["gpus-per-task"] = per_task
+    stated = option(launch.srun, "gpu-bind")
+    bound = stated.text if stated is not None and stated.known else script.header.value("gpu-bind")
+    if bound and bound != "none":
+        keys.under("srun")["gpu-bind"] = bound
 
 
 def _nodes(script: Script, launch: Launch, start: Start, keys: Keys) -> dict[str, object]:
@@ -283,9 +309,23 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
-def _of_srun(launch: Launch) -> Iterator[tuple[int, str, str | int | bool]]:
-    """Yield the options of srun that the cluster file keeps."""
+def _read_srun(script: Script, launch: Launch, keys: Keys, account: Account) -> None:
+    """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
     for name, value in (layer.options if layer is not None else {}).items():
-        if name in _STEP_ONLY and value is not None and value.known and "\n" not in value.text:
-            yield launch.line, name, int(value.text) if _is_number(value.text) else value.text or True
+        text = value.text if value is not None else ""
+        shown = f"srun --{name}" + (f"={text}" if text else "")
+        if name in _OF_STEP or name in _CONTAINER_KEYS or (name == "export" and text in ("", "ALL")):
+            continue
+        if name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
+            account.note(Where.NOWHERE, launch.line, shown, "it only prints")
+        elif script.header.value(name) is not None and script.header.value(name) == text:
+            continue
+        elif name not in _KEPT_OF_STEP or value is None or not value.known or "\n" in text:
+            account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), "ranks are started without it")
+        else:
+            keys.under("srun")[name] = int(text) if _is_number(text) else text or True
+            account.note(Where.CLUSTER, launch.line, shown, f"srun: {name}")
+    if "hint" in keys.job and "cpu-bind" in keys.of_cluster("srun"):
+        del keys.job["hint"]
+        account.note(Where.LOST, script.header.line("hint"), "--hint", "srun takes --cpu-bind or --hint")

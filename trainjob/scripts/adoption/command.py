@@ -59,6 +59,7 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
         words = words[1:]  # they are among the settings
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
+    words = [_undecided(word, launch) for word in words]
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
     if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
         # The copy of a project has no virtualenv.
@@ -76,6 +77,15 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
     text = _shell_words(script, launch, words)
     body = "; ".join([*inner, f"exec {text}"])
     return Run(["bash", "-c", body], names_in(body), env)
+
+
+def _undecided(word: Word, launch: Launch) -> Word:
+    """Return an argument without its value, if a branch gave it that only a run may take: a shell expands it then."""
+    options = [one.source for one in launch.command.words[: len(launch.command.words) - len(launch.program) + 1]]
+    names = names_in(word.source) & launch.command.variables.undecided
+    if not names or word.source in options:
+        return word
+    return Word(Value(HOLE, word.value.origins), word.source, word.quoted, word.line)
 
 
 def _program_words(launch: Launch) -> list[Word]:
@@ -163,7 +173,9 @@ def _shell_words(script: Script, launch: Launch, words: Sequence[Word]) -> str:
             )
         else:
             texts.extend(shlex.quote(one.text) for one in group)
-        if HOLE in texts[-1] or re.search(r"\$\{?[1-9@*]", texts[-1]):
+        # A loop that puts words together has ended: what its variable was is gone.
+        looped = names_in(texts[-1]) & set(re.findall(r"^\s*for\s+(\w+)\s+in", "\n".join(script.lines), re.MULTILINE))
+        if HOLE in texts[-1] or looped or re.search(r"\$\{?[1-9@*]", texts[-1]):
             _refuse(script, launch, word)
         at = following
     return " ".join(texts)

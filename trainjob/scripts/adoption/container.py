@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 
 from trainjob.scripts.adoption.account import Account, Where
@@ -15,8 +17,8 @@ _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
 _GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "--contain", "-it")
 
 
-def read_container(script: Script, launch: Launch, keys: Keys, account: Account) -> None:
-    """Fill in the container of the ranks, if there is one."""
+def read_container(script: Script, launch: Launch, keys: Keys, account: Account, base: str) -> None:
+    """Fill in the container of the ranks, if there is one; `base` is the folder of relative paths."""
     layer = launch.layer("container")
     if layer is not None:
         words = [word.text for word in layer.words[: len(layer.words) - layer.left]]
@@ -25,13 +27,14 @@ def read_container(script: Script, launch: Launch, keys: Keys, account: Account)
                 Where.LOST, launch.line, " ".join(words)[:60], "the container's words are known only when it runs"
             )
             return
-        _fill(keys, account, launch, *_of_words(words))
+        _fill(keys, account, launch, *_of_words(words, base))
         return
     stated = {name: value.text for name, value in (launch.srun.options if launch.srun else {}).items() if value}
     stated = {**{one.name: one.value or "" for one in script.header.directives}, **stated}
     if image := stated.get("container-image"):
         mounts = [mount for mount in stated.get("container-mounts", "").split(",") if mount]
-        _fill(keys, account, launch, "pyxis", image, mounts, [])
+        others = [f"--container-workdir={workdir}"] if (workdir := stated.get("container-workdir")) else []
+        _fill(keys, account, launch, "pyxis", image, mounts, others)
     elif environment := stated.get("environment"):
         _fill(keys, account, launch, "ce", environment, [], [])
     elif image := stated.get("image"):
@@ -51,10 +54,10 @@ def _fill(
     keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": same} if same else {})}
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
     for word in others:
-        account.note(Where.LOST, launch.line, word, f"an option of {runtime} that a cluster file does not have")
+        account.note(Where.LOST, launch.line, word, f"a cluster file has no such option of {runtime}")
 
 
-def _of_words(words: list[str]) -> tuple[str, str, list[str], list[str]]:
+def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[str]]:
     """Return the runtime, the image, the mounts and the options that are left."""
     program = words[0].rpartition("/")[2]
     runtime = _RUNTIMES.get(program, program)
@@ -68,6 +71,8 @@ def _of_words(words: list[str]) -> tuple[str, str, list[str], list[str]]:
             image = "" if value in ("exec", "run", "shell") and not image else value
         elif option_word not in _GIVEN:
             others.append(f"{option_word} {value}".strip())
+    if re.fullmatch(r"(?!/)[\w./-]+\.(?:sif|simg|img|sqsh)", image):
+        image = os.path.normpath(f"{base}/{image}")
     return runtime, image, mounts, others
 
 

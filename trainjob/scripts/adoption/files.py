@@ -78,24 +78,45 @@ def _prologue(lines: object, comments: Mapping[tuple[str, ...], str]) -> Iterato
     yield "prologue:"
     for number, line in enumerate(lines if isinstance(lines, list) else []):
         yield from _commented(comments.get(("prologue", str(number)), ""), "  ")
-        yield from _item(str(line))
+        yield from _item(str(line).rstrip("\n") + "\n")
 
 
 def _item(text: str) -> Iterator[str]:
-    first, *others = text.rstrip("\n").split("\n")
-    if not others:
-        yield f"  - {_scalar(text, in_line=False)}"
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) == 1:
+        yield f"  - {_scalar(lines[0], in_line=False)}"
         return
-    yield "  - |"
-    for line in [first, *others]:
+    yield "  - |" + ("+" if not lines[-1] else "" if text.endswith("\n") else "-")
+    for line in lines:
         yield f"    {line}" if line else ""
+
+
+def _wrapped(text: str) -> str:
+    """Return a text of shell, whose long last line goes on in others; options begin them."""
+    before, newline, last = text.rpartition("\n")
+    words = re.findall(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", last)
+    if len(last) <= _WIDTH or " ".join(words) != last:
+        return text
+    lines = [words[0]]
+    for at, word in enumerate(words[1:], 1):
+        value = words[at + 1] if at + 1 < len(words) and word.startswith("-") else ""
+        if len(lines[-1]) + len(word) + len(value) + 4 > _WIDTH - 8:
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return before + newline + " \\\n".join(lines)
 
 
 def _command(words: object) -> Iterator[str]:
     listed = [str(word) for word in words] if isinstance(words, list) else []
     if len(listed) > 2 and listed[:2] == ["bash", "-c"]:
         yield "command:"
-        yield from ("  - bash", "  - -c", *_item(listed[2].replace("; exec ", "\nexec ")))
+        yield from ("  - bash", "  - -c", *_item(_wrapped(listed[2].replace("; exec ", "\nexec ")) + "\n"))
+        return
+    if any("\n" in word for word in listed):
+        yield "command:"
+        for word in listed:
+            yield from _item(word)
         return
     shown = [_scalar(word) for word in listed]
     flow = f"command: [{', '.join(shown)}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,16 +15,19 @@ from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.asked import Keys
 from trainjob.scripts.adoption.command import PLACE_NAMES, Run
 from trainjob.scripts.adoption.parts import Part, Parts, names_in
+from trainjob.scripts.adoption.start import Start
 from trainjob.scripts.commands import Assignment, Command
 from trainjob.scripts.launches import Launch
 from trainjob.scripts.rules.around import holds_secret
 from trainjob.scripts.script import Script
+from trainjob.scripts.values import Value
 
 _PRINTS = re.compile(
     r"echo|printf|date|hostname|pwd|which|type|nvidia-smi|rocm-smi|amd-smi|env|printenv|lscpu|free|df|du|ls|cat|"
     r"scontrol|squeue|sinfo|sleep|clear|true|false|:|uname|whoami|nvcc|head|tail|wc|id|nproc|numactl|seff|sacct|sstat|time|"
     r"test|\[|\[\[|exit|return|wait|basename|dirname|grep|awk|sed|tr|cut|sort|uniq|tee|nslookup|getent|ip|ibstat|shuf|seq|"
-    r"jobs|trap|kill|ping|lspci|stat|readlink|realpath|shift|local|let|break|continue|comm|ss|python3?|git"
+    r"jobs|trap|kill|ping|lspci|stat|readlink|realpath|shift|local|let|break|continue|comm|ss|nc|ncat|netstat|lsof|ifconfig|rocminfo|"
+    r"ibdev2netdev|jq|python3?|git"
 )
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
@@ -35,10 +39,13 @@ _RENDEZVOUS = re.compile(
     r"BACKEND|ENDPOINT)|(?:N|NUM_|COUNT_)NODES?|NODE_?LIST|HOSTNAMES|NODES|GPUS_PER_NODE|NUM_GPUS|NUM_PROCESSES|HOSTFILE"
 )
 _EVERYWHERE = re.compile(
-    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|IFS|\w"
+    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
 )
 # Jobs have only what Slurm tells every job.
 _OTHERS_OF_SLURM = re.compile(r"\$\{?(SLURM_(?:JOB_ACCOUNT|JOB_QOS|GPUS\w*|NTASKS_PER_\w+))\}?")
+_OWN_FOLDER = re.compile(
+    r'\$\(dirname\s+(?:--\s+)?"?(?:\$\((?:readlink\s+-f|realpath)\s+)?"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?"?\)?"?\)'
+)
 _OF_SLURM = {
     "SRUN_CPUS_PER_TASK": "srun gets the CPUs of the job",
     "CUDA_VISIBLE_DEVICES": "Slurm chooses the GPUs",
@@ -50,7 +57,9 @@ _HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
 _MONITORS = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
 _PLACE = "each rank is told its place, and where all meet"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
+_ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
 _RUNS_AGAIN = re.compile(r"\bscontrol\s+requeue|\bsbatch\b.*(?:\$0|\$\{?0|BASH_SOURCE)")
+_COMPOUND = ("if_statement", "for_statement", "c_style_for_statement", "while_statement", "case_statement")
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
 
 
@@ -60,6 +69,7 @@ class Place:
 
     base: str
     copy: str
+    of_file: str  # the folder of the batch file, in the job's shell
 
 
 @dataclass
@@ -71,6 +81,7 @@ class _Sorting:
     keys: Keys
     account: Account
     place: Place
+    threads: int  # of a rank, where nothing sets another number
     needed: set[str]
     in_command: set[str]
     prologue: list[tuple[str, str]] = field(default_factory=list)  # text, comment
@@ -79,21 +90,25 @@ class _Sorting:
     in_copy: bool = False
 
 
-def place_of(parts: Parts, folder: Path, start: str) -> Place:
-    """Return the place of a file that is submitted in `folder`, which is `start` below the top of its project."""
+def place_of(path: Path, parts: Parts, folder: Path, start: str) -> Place:
+    """Return the place of the file `path`, submitted in `folder`, which is `start` below the top of its project."""
     base = str(folder)
     for one in (command for part in parts.before for command in part.commands):
         if one.name == "cd" and len(one.words) > 1 and one.words[1].value.known and one.words[1].text.startswith("/"):
             base = one.words[1].text.rstrip("/")
-    return Place(base, "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}"))
+    copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
+    below = os.path.relpath(path.parent.resolve(), folder.resolve())
+    return Place(base, copy, copy if below.startswith(".") else f"{copy}/{below}")
 
 
 def read_setup(
-    script: Script, launch: Launch, parts: Parts, run: Run, keys: Keys, account: Account, place: Place
+    script: Script, launch: Launch, start: Start, parts: Parts, run: Run, keys: Keys, account: Account, place: Place
 ) -> None:
     """Fill in environment and prologue, and say what became of each statement around the training."""
+    threads = max(1, (start.cpus or start.ranks) // start.ranks)
+    names = set(run.names)
     sorting = _Sorting(
-        script, launch, keys, account, place, set(run.names), set(run.names), consumed=_consumed(script, parts)
+        script, launch, keys, account, place, threads, names, set(names), consumed=_consumed(script, parts)
     )
     modules = [part.line for part in parts.before if any(_SITE.fullmatch(one.name) for one in part.commands)]
     for part in reversed(parts.before):
@@ -127,7 +142,7 @@ def _log_in(sorting: _Sorting) -> None:
     outside = sorted(
         name
         for name in (sorting.needed & names_in(text)) | sorting.in_command
-        if name not in given and not _EVERYWHERE.fullmatch(name)
+        if name not in given and not _EVERYWHERE.fullmatch(name) and not re.search(rf"\$\{{{name}:?-", text)
     )
     conda = re.search(r"\b(?:conda|mamba) activate\b", text)
     own = re.search(r"(?:conda|mamba)\.sh|shell\.bash|hook|module load \S*(?:conda|mamba|forge)", text)
@@ -142,7 +157,9 @@ def _log_in(sorting: _Sorting) -> None:
 
 
 def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
-    if part.kind == "function_definition":
+    if part.commands and all(one.dead for one in part.commands):
+        _say(sorting, part, Where.NOWHERE, "this job never comes here")
+    elif part.kind == "function_definition":
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
         if name is not None and name[1] in sorting.needed:
             _keep(sorting, part)
@@ -156,11 +173,12 @@ def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
 
 def _assigned(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
     """Sort variables: into the environment, into the prologue, or into the words of the command."""
+    if part.kind in _COMPOUND and sorting.needed.intersection(one.name for one in part.assignments):
+        _keep(sorting, part)
+        return
     fates = [_of_variable(sorting, part, one, after_modules=after_modules) for one in part.assignments]
     if any(fate is None for fate in fates):
-        exported = part.text.startswith(("export", "declare -x"))
-        names = [one.name for one in part.assignments if one.name in sorting.in_command]
-        _keep(sorting, part, text=part.text if exported or not names else f"export {part.text}")
+        _keep(sorting, part)
         return
     for where, what in dict.fromkeys(fate for fate in fates if fate is not None):
         _say(sorting, part, where, what)
@@ -175,7 +193,7 @@ def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_module
         return Where.TRAINJOB, _OF_SLURM[name]
     if holds_secret(one) or (is_secret_variable(name) and value.known):
         return Where.LOST, _HIDDEN
-    if name == "OMP_NUM_THREADS" and (not value.known or value.origins):
+    if name == "OMP_NUM_THREADS" and value.origins and _is_own(sorting, value):
         return Where.TRAINJOB, "each rank gets a thread for each of its CPUs"
     if not one.exported:
         if name in sorting.needed:
@@ -185,7 +203,9 @@ def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_module
         return (Where.TRAINJOB, _PLACE) if _is_about_places(one) else (Where.JOB, "in the words of command")
     if _RENDEZVOUS.fullmatch(name) and name not in sorting.needed:
         return Where.TRAINJOB, _PLACE
-    if name in sorting.consumed and (not value.known or re.search(r"(?:^|\s)--?\w|torchrun|accelerate", value.text)):
+    if name in sorting.consumed and (
+        not value.known or re.search(r"(?:^|\s)(?:--?\w|(?:torchrun|accelerate)\s)", value.text)
+    ):
         return (Where.JOB, "in the words of command") if name not in sorting.needed else None
     if one.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
@@ -193,6 +213,11 @@ def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_module
         return None
     sorting.env.append((name, value.text, _comment(part)))
     return Where.JOB, f"env: {name}"
+
+
+def _is_own(sorting: _Sorting, threads: Value) -> bool:
+    """Return whether a job gives its ranks this number of threads by itself."""
+    return threads.text == str(sorting.threads) if threads.known else "SLURM_CPUS_PER_TASK" in threads.origins
 
 
 def tells_place(name: str) -> bool:
@@ -262,6 +287,8 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]
         if _MONITORS.search(part.text):
             return Where.NOWHERE, "`trainjob usage` shows what ranks use"
         return Where.LOST, "it runs beside the training"
+    if sorting.needed.intersection(one.name for one in part.assignments):
+        return None
     if _only_prints(part, commands) or names == {"set"}:
         return Where.NOWHERE, "it only prints or checks"
     return None
@@ -287,15 +314,15 @@ def _only_prints(part: Part, commands: Sequence[Command]) -> bool:
         for sign, path in one.writes_to
     ):
         return False
-    if part.assignments and part.kind not in ("if_statement", "for_statement", "while_statement"):
+    if part.assignments and part.kind not in _COMPOUND:
         return False
     return all(_prints(one) for one in commands) and not any(one.exported for one in part.assignments)
 
 
 def _prints(command: Command) -> bool:
     words = [word.text for word in command.words]
-    if command.name == "module" and words[1:2] and words[1] in ("list", "avail", "show", "spider"):
-        return True
+    if command.name in _ASKED_BY_A_VERB:
+        return bool(words[1:]) and words[1] in ("list", "avail", "show", "spider", "info", "freeze", "--version")
     if command.name in ("python", "python3"):
         return len(words) > 1 and words[1] in ("-c", "--version", "-V", "-m") and "pip" not in words
     if command.name == "git":
@@ -316,16 +343,27 @@ def _trapped(command: Command) -> tuple[Where, str]:
 def _moved(commands: Sequence[Command]) -> tuple[Where, str]:
     target = commands[-1].words[1] if len(commands[-1].words) > 1 else None
     origins = target.value.origins if target is not None else frozenset()
-    if target is None or "SLURM_SUBMIT_DIR" in origins or re.search(r"\$0|BASH_SOURCE", target.source):
+    if (
+        target is None
+        or "SLURM_SUBMIT_DIR" in origins
+        or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
+    ):
         return Where.TRAINJOB, "ranks start in a copy of the folder in which you submit"
     shown = target.text if target.value.known else target.source
     return Where.LOST, f"submit in {shown}: ranks start in a copy of that folder"
 
 
-def _keep(sorting: _Sorting, part: Part, text: str | None = None) -> None:
+def _keep(sorting: _Sorting, part: Part) -> None:
     """Keep a statement in the prologue, and note the variables that it needs."""
+    text, after = part.text, ""
+    own = dict.fromkeys(one.name for one in part.assignments if one.name in sorting.in_command and not one.exported)
+    if own and part.kind in _COMPOUND:
+        after = f"export {' '.join(own)}"
+    elif own and not text.startswith(("export", "declare -x")):
+        text = f"export {text}"
     # Paths below the folder of the submission are in a job's copy of it.
-    kept = re.sub(r"\$\{?SLURM_SUBMIT_DIR\b\}?", sorting.place.copy, part.text if text is None else text)
+    kept = re.sub(r"\$\{?SLURM_SUBMIT_DIR\b\}?", sorting.place.copy, text)
+    kept = _OWN_FOLDER.sub(lambda _match: sorting.place.of_file, kept)
     # The copy of a project has no virtualenv.
     kept = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{sorting.place.base}/\2", kept)
     header = sorting.script.header
@@ -340,11 +378,19 @@ def _keep(sorting: _Sorting, part: Part, text: str | None = None) -> None:
     sorting.needed |= names_in(kept)
     sorting.needed |= {one.words[0].text for one in part.commands if one.words}
     sorting.in_copy = sorting.in_copy or _is_relative(part)
-    sorting.prologue.append((kept, _comment(part)))
     container = sorting.keys.cluster.get("container")
-    names = [one.name for one in part.assignments if one.exported or kept.startswith("export")]
-    if isinstance(container, dict) and container["runtime"] in ("apptainer", "docker") and names:
+    runtime = container["runtime"] if isinstance(container, dict) else None
+    names = dict.fromkeys(one.name for one in part.assignments if one.exported or one.name in own)
+    inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
+    if runtime == "apptainer" and inside:
+        # The environment is clean inside: only these names get there.
+        passed = " ".join(f'APPTAINERENV_{name}="${name}"' for name in inside)
+        sorting.prologue.append((f"export {passed}", ""))
+    elif runtime in ("docker", "podman") and names:
         _say(sorting, part, Where.LOST, f"{', '.join(names)}: a container gets only what env of the job states")
+    if after:
+        sorting.prologue.append((after, ""))
+    sorting.prologue.append((kept, _comment(part)))
     _say(sorting, part, Where.CLUSTER, "prologue")
 
 

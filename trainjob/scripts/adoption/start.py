@@ -6,11 +6,17 @@ import re
 from typing import Literal, NamedTuple
 
 from trainjob.contract.errors import UserError
+from trainjob.planning.words import quantity
 from trainjob.scripts.adoption.account import Account
 from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.script import Script
 
 _PROCESSES = ("nproc_per_node", "nproc", "n", "num_gpus", "num_accelerators")
+# Programs beside the training: what prepares it, and what looks at its results.
+_BESIDE = re.compile(
+    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
+    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
+)
 _GPU = re.compile(r"(?i)\b(?:cuda|nccl|rccl|rocm|gpu|gpus|hip)\b|NCCL_|CUDA_|--?C\s*gpu|constraint=\w*gpu")
 
 
@@ -48,8 +54,8 @@ def main_launch(script: Script) -> Launch:
             f"{script.path}:{ray.line} starts Ray by hand: a job's ranks are alike, and Ray has a head and workers",
             "keep this file",
         )
-    # A command is read again for each value that a branch gave to its words.
-    alive = {(one.command.source, one.line): one for one in script.training if not one.command.dead}
+    # A command is read again for each other value that a branch gave to its words: the first reading counts.
+    alive = {(one.command.source, one.line): one for one in reversed(script.training) if not one.command.dead}
     launches = [one for one in alive.values() if "handler" not in one.command.within]
     if not launches:
         raise AdoptionError(
@@ -57,13 +63,20 @@ def main_launch(script: Script) -> Launch:
             "name the batch file itself, not one that sends others",
         )
     foreground = [one for one in launches if not one.command.background] or launches
-    chosen = max(foreground, key=lambda one: (one.launcher is not None, one.srun is not None, one.line))
+    chosen = max(
+        foreground, key=lambda one: (one.launcher is not None, one.srun is not None, not _is_beside(one), one.line)
+    )
     if chosen.layer("mpirun") is not None:
         raise AdoptionError(
             f"{script.path}:{chosen.line} starts its ranks by mpirun, and a job's own command is started by srun",
             "start them with srun, if they need no MPI",
         )
     return chosen
+
+
+def _is_beside(launch: Launch) -> bool:
+    program = launch.program[0].text if launch.program else ""
+    return bool(_BESIDE.fullmatch(program)) and "train" not in program
 
 
 def start_of(script: Script, launch: Launch, account: Account) -> Start:
@@ -83,7 +96,8 @@ def start_of(script: Script, launch: Launch, account: Account) -> Start:
         return Start(nodes, tasks, "rank", tasks, cpus)
     if 0 < gpus < tasks:
         account.changes.append(
-            f"line {launch.line}: {tasks} processes share {gpus} GPUs on each node; the job starts one for each GPU"
+            f"line {launch.line}: {tasks} processes share {quantity(gpus, 'GPU')} on each node; "
+            "the job starts one for each GPU"
         )
         return Start(nodes, gpus, "rank", gpus, cpus)
     return Start(nodes, tasks, "rank", gpus, cpus)
@@ -152,7 +166,8 @@ def _of_launcher(script: Script, launch: Launch, nodes: int, gpus: int, account:
         account.changes.append(
             f"line {launch.line}: {own or 1} of {gpus} GPUs on each node would get a process; the job starts {gpus}"
             if (own or 1) < gpus
-            else f"line {launch.line}: {own} processes share {gpus} GPUs on each node; the job starts {gpus}"
+            else f"line {launch.line}: {own} processes share {quantity(gpus, 'GPU')} on each node; "
+            f"the job starts {gpus}"
         )
     return gpus, gpus
 

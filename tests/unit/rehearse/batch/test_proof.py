@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainjob.rehearse.batch.proof import Proof, Saw, requested
+from trainjob.rehearse.batch.proof import Proof, Saw, requested, saw
+from trainjob.rehearse.batch.recording import Job, Process, Recording, Step
 from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
 
-FIRST = Saw(0, 2, 0, 0, 4, "8", "python train.py", (("A", "1"),))
+FIRST = Saw(0, 2, 0, 0, 4, 16, "8", "python train.py", (("A", "1"),))
 
 
 def test_equal_ranks_prove_the_job() -> None:
@@ -38,3 +39,33 @@ def test_what_tells_a_rank_its_place_is_not_requested() -> None:
     text = "export A=1 MASTER_PORT=2 RANK=0\nB=3\nC=4 srun python train.py\n"
     text += "srun bash -c 'export LOCAL_RANK=1 D=5; python train.py'\n"
     assert requested(script_of(Path("x"), text.encode(), Site())) == {"A", "C"}
+
+
+def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording:
+    """Return the record of one rank of a step with these CPUs."""
+    fields = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", **environment}
+    process = Process(
+        "node1", 1, 0, 0.0, tuple(words.split()), folder, fields, 2, None, None, None, None, None, (), (), (),
+        None, None, None, has_ended=True, cpu_s=0.0,
+    )  # fmt: skip
+    job = Job("7", "COMPLETED", 0, 0, ("node1",), 0, "", "", "")
+    return Recording([job], [Step("7.0", "python", ("node1",), 2, cpus)], [process], (), 0)
+
+
+def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:
+    names = frozenset({"PYTHONPATH", "OUT"})
+    theirs, ours = (
+        saw(rank_in(folder, f"python {folder}/train.py", 4, PYTHONPATH=f"{folder}/src:/lib", OUT=folder), names)
+        for folder in ("/home/me/project", "/runs/1/code/project")
+    )
+    assert saw(rank_in("/p", "python train.py run-2026-11-23_23-27-40", 4), names)[0].command == "python train.py run-…"
+    assert theirs == ours
+    assert (theirs[0].command, theirs[0].environment[1]) == ("python train.py", ("PYTHONPATH", "./src:/lib"))
+
+
+def test_cpus_count_where_the_file_asks_for_some() -> None:
+    lost, given = rank_in("/p", "python train.py", 2), rank_in("/p", "python train.py", 16)
+    assert saw(lost, frozenset())[0].cpus is None
+    assert saw(given, frozenset(), 8)[0].cpus == 8
+    assert saw(lost, frozenset(), 8)[0].cpus == 1
+    assert saw(lost, frozenset(), 8, least=8)[0].cpus == 8

@@ -65,10 +65,12 @@ def test_helpers_and_launchers_are_no_ranks(tmp_path: Path) -> None:
         ["python", "-c", "import socket"],
         ["python3", "-m", "torch.distributed.run", "x.py"],
         ["python", "-m", "pip", "list"],
+        ["python", "-m", "trainjob.launch", "--launcher", "slurm"],
     )
     spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork"]
-    record = left(tmp_path, *({"words": words} for words in [*helpers, spawned]))
-    assert [list(one.words) for one in record.ranks("7")] == [spawned]
+    program = ["python", "-c", "\nimport mine\nmine.train()\n"]
+    record = left(tmp_path, *({"words": words} for words in [*helpers, spawned, program]))
+    assert [list(one.words) for one in record.ranks("7")] == [spawned, program]
 
 
 def test_each_attempt_has_its_own_ranks(tmp_path: Path) -> None:

@@ -19,13 +19,15 @@ def test_a_training_that_is_here_needs_no_stage(tmp_path: Path) -> None:
 
 
 def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
-    text = "#SBATCH -o logs/%x/%j.out -J small\ncd /nowhere/project\n/nowhere/env/bin/python src/train.py\n"
+    text = "#SBATCH -o logs/%x/%j.out -J small\nsource setup/env.sh\ncd /nowhere/project\n"
+    text += "/nowhere/env/bin/python src/train.py\n"
     (tmp_path / "place").mkdir()
     words = ["/nowhere/env/bin/python", "src/train.py"]
     made = stage(script(f"#!/bin/bash\n{text}"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
     assert made is not None
     assert (made.folder / "src/train.py").is_file()
     assert (made.folder / "logs/small").is_dir()
+    assert (made.folder / "setup/env.sh").is_file()
     assert made.maps["/nowhere/project"] == made.folder
     assert "exec /usr/bin/python3" in (made.maps["/nowhere/env/bin"] / "python").read_text()
 
@@ -36,3 +38,14 @@ def test_a_module_of_a_shell_is_found(tmp_path: Path) -> None:
     made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "python")
     assert made is not None
     assert (made.folder / "training/main.py").is_file()
+
+
+def test_what_wraps_the_program_starts_it_and_arguments_are_there(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    words = ["bash", "-c", "exec scripts/with_env.sh python train.py $OUT"]
+    made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "python", ["data/m.csv", "data/tokens", "7", "-x"])
+    assert made is not None
+    assert 'exec  "$@"' in (made.folder / "scripts/with_env.sh").read_text()
+    assert (made.folder / "data/m.csv").is_file()
+    assert (made.folder / "data/tokens").is_dir()
+    assert not (made.folder / "7").exists()

@@ -47,3 +47,20 @@ def test_it_has_the_cpus_the_partition_and_the_features() -> None:
 def test_only_options_that_the_file_mentions_are_accepted() -> None:
     file = script("--nodes=1", body="srun --container-image=a.sqsh --no-container-mount-home python train.py")
     assert twin.site_options(file) == ["container-image=", "no-container-mount-home"]
+
+
+@pytest.mark.parametrize(
+    ("directives", "body", "gpus", "whole"),
+    [
+        (["-N 2"], "srun --ntasks-per-node=4 --gpus-per-task=1 python train.py", 4, True),
+        (["-N 2", "--exclusive"], "srun torchrun --nnodes 2 --nproc-per-node 8 train.py", 8, False),
+        (["-N 1", "--gres=gpu:2"], "srun python train.py", 2, False),
+        (["-N 2"], "srun python train.py", 0, False),
+        ([], "ray start --head", 0, False),
+    ],
+)
+def test_gpus_that_no_directive_asks_for_come_with_whole_nodes(
+    directives: list[str], body: str, gpus: int, whole: bool
+) -> None:
+    file = script(*directives, body=body)
+    assert (twin.cluster_from(file).node.accelerators, twin.takes_whole_nodes(file)) == (gpus, whole)
