@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from trainjob.contract import environment, exits
 from trainjob.contract.environment import Ranking
@@ -28,7 +28,7 @@ from trainjob.records.job_facts import JobFacts
 if TYPE_CHECKING:
     from trainjob.launch.rank_environment import Watched
     from trainjob.launch.ranks.binding import Binding
-    from trainjob.launch.witness.watching import Observation
+    from trainjob.launch.witness.watching import Observation, Orders
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -186,34 +186,36 @@ class Launch:
                 return None  # watched from inside
             from trainjob.launch.witness import watching
 
-            limit_s, is_stated = self._stall_timeout()
-            orders = watching.Orders(options.usage_every_s, limit_s, ends_stalled=is_stated, answered=answered)
-            if self.job is not None and not self.job.trains:
-                orders = orders._replace(command=self.command or [], progress=self.job.progress or "")
-                grace_s, usual = self.job.exit_grace_s, orders.rules
-                orders = orders._replace(
-                    rules=usual._replace(
-                        exit_grace_s=usual.exit_grace_s if grace_s is None else grace_s,
-                        ends_stalled=self.job.on_stall == "end",
-                        long_call_s=limit_s or usual.long_call_s,
-                    )
-                )
-            if self.job is not None and self.job.idle_timeout_s is not None:
-                orders = orders._replace(idle_device_s=self.job.idle_timeout_s)
-            return watching.begin(self.paths, watched, stacks, orders)
+            return watching.begin(self.paths, watched, stacks, self._orders(answered))
 
         gc.enable()  # not collected during the start: see __main__.py
         return guarded(Supervisor(self.paths, ranks, options.grace_s, self.restarts, watch).run)
 
-    def _stall_timeout(self) -> Tuple[Optional[float], bool]:
-        """Return the stall timeout of a command, and whether the job states it; None where ranks watch their own."""
-        if self.job is None or self.job.trains:
-            return None, False
-        if self.job.stall_timeout_s is not None:
-            return self.job.stall_timeout_s, True
+    def _orders(self, answered: Optional[str]) -> Orders:
+        """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""
         from trainjob.contract.settings import RuntimeSettings
+        from trainjob.launch.witness.watching import Orders
 
-        return RuntimeSettings.stall_timeout_s, False
+        job, orders = self.job, Orders(self.options.usage_every_s, answered=answered)
+        if job is None:
+            return orders
+        if job.idle_timeout_s is not None:
+            orders = orders._replace(idle_device_s=job.idle_timeout_s)
+        if job.trains:
+            return orders
+        stated_s, usual = job.stall_timeout_s, orders.rules
+        limit_s = RuntimeSettings.stall_timeout_s if stated_s is None else stated_s
+        return orders._replace(
+            stall_timeout_s=limit_s,
+            ends_stalled=stated_s is not None,
+            command=self.command or [],
+            progress=job.progress or "",
+            rules=usual._replace(
+                exit_grace_s=usual.exit_grace_s if job.exit_grace_s is None else job.exit_grace_s,
+                ends_stalled=job.on_stall == "end",
+                long_call_s=limit_s or usual.long_call_s,
+            ),
+        )
 
     def _leave_mark(self, code: int) -> None:
         """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""

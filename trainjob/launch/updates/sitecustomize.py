@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.abc
-import importlib.util
 import json
 import os
 import sys
@@ -136,7 +135,7 @@ def _quietly(method: Callable[..., None]) -> Callable[..., None]:
 # -- digests -----------------------------------------------------------------------------------------------------------
 
 
-def _values(tensor: Any, most: Optional[int] = None) -> bytes:
+def _values(tensor: Any, most: int) -> bytes:
     """Return the bytes of a tensor's values, of some of them if it has more than `most`."""
     import ctypes
 
@@ -146,7 +145,7 @@ def _values(tensor: Any, most: Optional[int] = None) -> bytes:
         if tensor.device.type == "meta" or tensor.layout != torch.strided:
             return repr(tuple(tensor.shape)).encode()
         tensor = tensor.reshape(-1)
-        if most is not None and tensor.numel() > most:
+        if tensor.numel() > most:
             tensor = tensor[:: tensor.numel() // most]
         tensor = tensor.cpu().contiguous()
         return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
@@ -156,101 +155,75 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, sys.modules["torch"].Tensor)
 
 
-def _feed(digest: Any, value: Any) -> None:
-    if _is_tensor(value):
-        digest.update(_values(value, _MOST_BYTES))
-    elif isinstance(value, dict) or hasattr(value, "items"):
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield what a value is made of: tensors and plain values, and the keys of mappings."""
+    if isinstance(value, dict) or hasattr(value, "items"):
         for key in value:
-            digest.update(str(key).encode())
-            _feed(digest, value[key])
+            yield str(key)
+            yield from _parts(value[key])
     elif isinstance(value, (list, tuple)):
         for one in value:
-            _feed(digest, one)
-    elif hasattr(value, "tobytes"):
-        digest.update(value.tobytes())
-    elif isinstance(value, (int, float, str, bytes, bool, type(None))):
-        digest.update(repr(value).encode())
-
-
-def _hexadecimal(digest: Any) -> str:
-    return str(digest.hexdigest())[:12]
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if _is_tensor(value):
+            yield from _parts(one)
+    else:
         yield value
-    elif isinstance(value, dict) or hasattr(value, "items"):
-        for key in value:
-            yield from _leaves(value[key])
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _leaves(one)
+
+
+def _digest(value: Any, most: int = _MOST_BYTES) -> str:
+    """Return the digest of all parts of a value, of tensors with more than `most` elements by some of them."""
+    digest = hashlib.blake2b()
+    for part in _parts(value):
+        if _is_tensor(part):
+            digest.update(_values(part, most))
+        elif hasattr(part, "tobytes"):
+            digest.update(part.tobytes())
+        elif isinstance(part, (int, float, str, bytes, bool, type(None))):
+            digest.update(repr(part).encode())
+    return str(digest.hexdigest())[:12]
 
 
 def _samples(batch: Any) -> List[str]:
     """Return the digest of each sample of a batch; one of all where its tensors have no first dimension in common."""
-    tensors = list(_leaves(batch))
+    tensors = [part for part in _parts(batch) if _is_tensor(part)]
     counts = {int(tensor.shape[0]) if tensor.dim() else -1 for tensor in tensors}
     count = counts.pop() if len(counts) == 1 else 0
     if not 0 < count <= _MOST_SAMPLES:
-        digest = hashlib.blake2b()
-        _feed(digest, batch)
-        return [_hexadecimal(digest)]
-    digests = [hashlib.blake2b() for _ in range(count)]
-    for tensor in tensors:
-        for row, digest in enumerate(digests):
-            digest.update(_values(tensor[row], _MOST_BYTES))
-    return [_hexadecimal(digest) for digest in digests]
+        return [_digest(batch)]
+    return [_digest([tensor[row] for tensor in tensors]) for row in range(count)]
+
+
+def _weights_of(optimizer: Any) -> List[Any]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def _weights(optimizer: Any) -> str:
-    digest = hashlib.blake2b()
-    for group in optimizer.param_groups:
-        for weight in group["params"]:
-            digest.update(_values(weight, _MOST_ELEMENTS))
-    return _hexadecimal(digest)
+    return _digest(_weights_of(optimizer), _MOST_ELEMENTS)
 
 
 def _gradients(optimizer: Any) -> Tuple[str, float]:
-    digest = hashlib.blake2b()
-    norm = 0.0
-    for group in optimizer.param_groups:
-        for weight in group["params"]:
-            if weight.grad is not None and weight.grad.layout == sys.modules["torch"].strided:
-                digest.update(_values(weight.grad, _MOST_ELEMENTS))
-                gradient = getattr(weight.grad, "_local_tensor", weight.grad)
-                norm += float(gradient.detach().double().pow(2).sum())
-    return _hexadecimal(digest), norm**0.5
+    """Return the digest of the gradients, and their norm."""
+    every = [weight.grad for weight in _weights_of(optimizer) if weight.grad is not None]
+    dense = [gradient for gradient in every if gradient.layout == sys.modules["torch"].strided]
+    local = [getattr(gradient, "_local_tensor", gradient).detach() for gradient in dense]
+    norm = sum(float(gradient.double().pow(2).sum()) for gradient in local)
+    return _digest(dense, _MOST_ELEMENTS), float(norm**0.5)
 
 
 def _state(optimizer: Any) -> str:
     """Return the digest of an optimizer's state; "" if it has none."""
-    digest = hashlib.blake2b()
-    is_empty = True
-    for group in optimizer.param_groups:
-        for weight in group["params"]:
-            state = optimizer.state.get(weight) or {}
-            for name in sorted(state, key=str):
-                is_empty = False
-                digest.update(str(name).encode())
-                if _is_tensor(state[name]):
-                    digest.update(_values(state[name], _MOST_ELEMENTS))
-                else:
-                    _feed(digest, state[name])
-    return "" if is_empty else _hexadecimal(digest)
+    states = [optimizer.state.get(weight) or {} for weight in _weights_of(optimizer)]
+    named = [{name: state[name] for name in sorted(state, key=str)} for state in states if state]
+    return _digest(named, _MOST_ELEMENTS) if named else ""
 
 
 def _random() -> str:
     """Return the digest of the states of torch's, Python's and numpy's random numbers."""
     import random
 
-    digest = hashlib.blake2b()
-    digest.update(_values(sys.modules["torch"].get_rng_state()))
-    digest.update(repr(random.getstate()).encode())
+    states = [sys.modules["torch"].get_rng_state(), repr(random.getstate())]
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        digest.update(numpy.random.get_state()[1].tobytes())
-    return _hexadecimal(digest)
+        states.append(numpy.random.get_state()[1])
+    return _digest(states)
 
 
 # -- what the script does ----------------------------------------------------------------------------------------------
@@ -335,7 +308,7 @@ def _begin_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> N
     norm_before, norm_now = recorder.watched_norm, _norm_of_watched(recorder)
     if norm_before is not None and norm_now is not None and norm_now < 0.99 * norm_before:
         recorder.divided = True
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    weights = _weights_of(optimizer)
     recorder.watched = next((weight for weight in weights if weight.grad is not None), None)
     found.update(
         gradients=gradients,
@@ -403,11 +376,14 @@ class _Slow:
         return getattr(self._stream, name)
 
 
-def _recording_save(save: Any, target_of: Callable[[Any, Any], Any]) -> Any:
+def _record_saves(module: Any, name: str, keyword: str) -> None:
+    """Record the calls of a function that saves, whose second argument is `keyword`: the file."""
+    save = getattr(module, name)
+
     @functools.wraps(save)
     def recorded(*args: Any, **kwargs: Any) -> Any:
         recorder = _recorder
-        target = target_of(args, kwargs)
+        target = args[1] if len(args) > 1 else kwargs.get(keyword)
         if recorder is None or not recorder.is_here() or recorder.depth:
             return save(*args, **kwargs)
         path = _path_of(target)
@@ -416,7 +392,7 @@ def _recording_save(save: Any, target_of: Callable[[Any, Any], Any]) -> Any:
         try:
             if not recorder.waits("save"):
                 answer = save(*args, **kwargs)
-            elif save.__name__ == "save" and len(args) > 1 and isinstance(path, str) and not hasattr(target, "write"):
+            elif name == "save" and len(args) > 1 and isinstance(path, str) and not hasattr(target, "write"):
                 # As torch does: the file is emptied first, then written piece by piece.
                 with open(path, "wb") as stream:
                     answer = save(args[0], _Slow(stream, recorder), *args[2:], **kwargs)
@@ -428,35 +404,23 @@ def _recording_save(save: Any, target_of: Callable[[Any, Any], Any]) -> Any:
         _saves("saved", path)
         return answer
 
-    return recorded
+    setattr(module, name, recorded)
 
 
-def _of_torch_save(args: Any, kwargs: Any) -> Any:
-    return args[1] if len(args) > 1 else kwargs.get("f")
+def _note_calls(
+    owner: Any, name: str, before: Callable[[Any], None], after: Callable[[], object] = lambda: None
+) -> None:
+    """Have `before` look at the object before each call of a method, and call `after` when it is over."""
+    method = getattr(owner, name)
 
-
-def _of_safetensors(args: Any, kwargs: Any) -> Any:
-    return args[1] if len(args) > 1 else kwargs.get("filename")
-
-
-def _in_serialization(module: Any) -> None:
-    module.save = _recording_save(module.save, _of_torch_save)
-
-
-def _in_safetensors(module: Any) -> None:
-    module.save_file = _recording_save(module.save_file, _of_safetensors)
-
-
-def _in_tensor(module: Any) -> None:
-    backward = module.Tensor.backward
-
-    @functools.wraps(backward)
+    @functools.wraps(method)
     def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _saw_loss(self)
-        backward(self, *args, **kwargs)
-        _went_back()
+        before(self)
+        answer = method(self, *args, **kwargs)
+        after()
+        return answer
 
-    module.Tensor.backward = recorded
+    setattr(owner, name, recorded)
 
 
 def _in_loader(module: Any) -> None:
@@ -485,18 +449,8 @@ def _in_loader(module: Any) -> None:
     module._BaseDataLoaderIter.__next__ = recorded_following
 
 
-def _in_optimizer(module: Any) -> None:
-    begin = module.Optimizer.__init__
-
-    @functools.wraps(begin)
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _record_steps(type(self))
-        return begin(self, *args, **kwargs)
-
-    module.Optimizer.__init__ = recorded
-
-
-def _record_steps(kind: Any) -> None:
+def _record_steps(optimizer: Any) -> None:
+    kind = type(optimizer)
     step = kind.step
     if getattr(step, "_trainjob_records", False):
         return
@@ -535,21 +489,17 @@ def _in_group(module: Any) -> None:
 
 
 def _in_scaler(module: Any) -> None:
-    scale, step = module.GradScaler.scale, module.GradScaler.step
+    scale = module.GradScaler.scale
 
     @functools.wraps(scale)
-    def recorded_scale(self: Any, outputs: Any) -> Any:
+    def recorded(self: Any, outputs: Any) -> Any:
         scaled = scale(self, outputs)
         if _is_tensor(scaled) and scaled is not outputs:
             scaled._trainjob_unscaled = outputs
         return scaled
 
-    @functools.wraps(step)
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _scales(self)
-        return step(self, *args, **kwargs)
-
-    module.GradScaler.scale, module.GradScaler.step = recorded_scale, recorded
+    module.GradScaler.scale = recorded
+    _note_calls(module.GradScaler, "step", _scales)
 
 
 def _in_torch(_module: Any) -> None:
@@ -559,37 +509,17 @@ def _in_torch(_module: Any) -> None:
             _recorder.wait()
 
 
-_WRAPPED = {
+_WRAPPED: Dict[str, Callable[[Any], None]] = {
     "torch": _in_torch,
-    "torch._tensor": _in_tensor,
-    "torch.serialization": _in_serialization,
+    "torch._tensor": lambda module: _note_calls(module.Tensor, "backward", _saw_loss, _went_back),
+    "torch.serialization": lambda module: _record_saves(module, "save", "f"),
     "torch.utils.data.dataloader": _in_loader,
-    "torch.optim.optimizer": _in_optimizer,
+    "torch.optim.optimizer": lambda module: _note_calls(module.Optimizer, "__init__", _record_steps),
     "torch.distributed.distributed_c10d": _in_group,
     "torch.amp.grad_scaler": _in_scaler,  # torch 2.3 and later
     "torch.cuda.amp.grad_scaler": _in_scaler,
-    "safetensors.torch": _in_safetensors,
+    "safetensors.torch": lambda module: _record_saves(module, "save_file", "filename"),
 }
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, name: str, loader: Any) -> None:
-        self._name = name
-        self._loader = loader
-
-    def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: Any) -> None:
-        self._loader.exec_module(module)
-        try:
-            _WRAPPED[self._name](module)
-        except AttributeError as error:
-            if _recorder is not None:
-                _recorder.write("blind", why="%s: %s" % (self._name, error))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -598,15 +528,21 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in _WRAPPED:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(name, spec.loader)
-                return spec
-        return None
+        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
+        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+            load = spec.loader.exec_module
+
+            def load_and_wrap(module: Any) -> None:
+                load(module)
+                try:
+                    _WRAPPED[name](module)
+                except AttributeError as error:
+                    if _recorder is not None:
+                        _recorder.write("blind", why="%s: %s" % (name, error))
+
+            vars(spec.loader)["exec_module"] = load_and_wrap
+        return spec
 
 
 def _next_one() -> None:

@@ -31,6 +31,7 @@ IDLE_CORES = 0.01
 _CONFIRM_S = 30.0
 _PER_LOOK_S = 10.0
 _RANKS_PER_S = 20
+_MOST_GROUPS = 3  # of ranks at the same place, in a line
 
 TakeStacks = Callable[[str], Dict[int, RankStacks]]
 
@@ -56,7 +57,7 @@ class Outliving:
         writers: int,
         rules: Rules,
         take: TakeStacks,
-        forgive: Callable[[int], None],
+        forgive: Callable[[int], object],
     ) -> None:
         self._paths, self._ranks, self._writers, self._rules = paths, ranks, writers, rules
         self._take, self._forgive = take, forgive
@@ -73,7 +74,8 @@ class Outliving:
         if now < self._due:
             return
         self._due = now + self._every_s
-        alive = [rank for rank in self._ranks if _is_alive(rank.pid)]
+        seen = [(rank, processes.look(rank.pid)) for rank in self._ranks]
+        alive = [rank for rank, process in seen if process is not None and process.state not in "ZX"]
         why = self._work_is_done(alive) if alive else None
         if why is None:
             self._why = None
@@ -165,11 +167,3 @@ class Stall:
         self._script.trouble(text)
         sys.stderr.write("trainjob: %s. `trainjob stacks` shows where all ranks are\n" % text)
         sys.stderr.flush()
-
-
-_MOST_GROUPS = 3
-
-
-def _is_alive(pid: int) -> bool:
-    process = processes.look(pid)
-    return process is not None and process.state not in "ZX"

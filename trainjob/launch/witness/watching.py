@@ -92,20 +92,22 @@ def begin(paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Order
     parent = os.getpid()
     (ended, tells_end), (outlived, forgives) = os.pipe(), os.pipe()
     try:
-        observer = os.fork()
+        child = os.fork()
     except OSError as error:  # too many processes: the ranks run without an observer
         sys.stderr.write("trainjob: nothing watches what the ranks use: %s\n" % error.strerror)
         return None
-    if observer != 0:
+    if child != 0:
         os.close(ended)
         os.close(forgives)
-        return Observation(observer, tells_end, outlived)
+        return Observation(child, tells_end, outlived)
     code = 1
     try:
         processes.end_with_parent(signal.SIGKILL, parent)
         processes.take_name(NAME)
         os.close(tells_end)
-        _Observer(paths, ranks, held, orders, lambda rank: _write(forgives, rank)).run(ended)
+        _Observer(paths, ranks, held, orders, lambda rank: os.write(forgives, rank.to_bytes(_RANK_BYTES, "big"))).run(
+            ended
+        )
         code = 0
     except Exception as error:  # noqa: BLE001 - the ranks run on, and the log says why nothing is recorded
         sys.stderr.write("trainjob: what the ranks use is recorded no longer: %s: %s\n" % (type(error).__name__, error))
@@ -121,7 +123,7 @@ class _Observer:
         ranks: Sequence[Watched],
         held: Stacks,
         orders: Orders,
-        forgive: Callable[[int], None] = lambda _: None,
+        forgive: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._paths, self._ranks, self._held, self._orders = paths, ranks, held, orders
         self._sampler = Sampler(ranks)
@@ -162,7 +164,9 @@ class _Observer:
         interval_s = self._sample(_FIRST_S)
         due = look_due = time.monotonic() + interval_s
         while not select.select([ended], [], [], min(_LOOK_S, max(0.0, due - time.monotonic())))[0]:
-            self._answer()
+            word = attempts.asked_for_stacks(self._paths)
+            if word is not None and word != self._answered:
+                self._answer(word)
             if self._script is not None and time.monotonic() >= look_due:
                 began = _cpu_s()
                 self._script.look()
@@ -181,8 +185,9 @@ class _Observer:
         """Take a sample, and return the seconds until the next one."""
         began = _cpu_s()
         records = self._sampler.sample()
-        if self._orders.every_s or any(record.cpu_cores is None for record in records):
-            self._record(records)
+        is_first = any(record.cpu_cores is None for record in records)
+        for record in records if self._orders.every_s or is_first else ():
+            self._record(record)
         for record in records:
             self._report_other_world(record)
         self._report_idle_devices(records)
@@ -194,10 +199,9 @@ class _Observer:
         longest_s = min(self._orders.every_s or EVERY_S, limit_s / 4 if limit_s else EVERY_S)
         return max(min(wished_s, longest_s), (_cpu_s() - began) / _MOST_OF_A_CORE)
 
-    def _record(self, records: Sequence[UsageRecord]) -> None:
-        for record in records:
-            with contextlib.suppress(OSError):  # a full disk: the ranks will report it
-                usage.append(self._paths, record)
+    def _record(self, record: UsageRecord) -> None:
+        with contextlib.suppress(OSError):  # a full disk: the ranks will report it
+            usage.append(self._paths, record)
 
     def _report_other_world(self, record: UsageRecord) -> None:
         """Report once that a launcher in the command has made a world of its own."""
@@ -205,8 +209,7 @@ class _Observer:
         if record.other_world_size is None or life.is_elsewhere:
             return
         life.is_elsewhere = True
-        with contextlib.suppress(OSError):
-            usage.append(self._paths, record)
+        self._record(record)
         sys.stderr.write(
             "trainjob: rank %d has started ranks of another world: its size is %d, and that of the run %d. A command "
             "that starts ranks by itself is started once per node: --command-per node\n"
@@ -241,17 +244,15 @@ class _Observer:
         word = "quiet-%d-%d" % (os.getpid(), self._asked)
         with contextlib.suppress(OSError):
             attempts.ask_for_stacks(self._paths, word)
-        self._answered = word
-        self._write_stacks(word)
+        self._answer(word)
         self._wait_for_others(word)
         every = (stack_records.read(self._paths, rank) for rank in range(self._writers))
         return [one for one in every if one is not None and one.word == word]
 
-    def _answer(self) -> None:
-        word = attempts.asked_for_stacks(self._paths)
-        if word is not None and word != self._answered:
-            self._answered = word
-            self._write_stacks(word)
+    def _answer(self, word: str) -> Dict[int, RankStacks]:
+        """Write down the stacks of the ranks for a request, and return them."""
+        self._answered = word
+        return self._write_stacks(word)
 
     def _write_stacks(self, word: str) -> Dict[int, RankStacks]:
         try:
@@ -271,8 +272,7 @@ class _Observer:
             word = "stall-%d-%d" % (rank, os.getpid())
             with contextlib.suppress(OSError):
                 attempts.ask_for_stacks(self._paths, word)
-        self._answered = word
-        mine = self._write_stacks(word).get(rank)
+        mine = self._answer(word).get(rank)
         with open(str(self._paths.rank_log(rank)), "a") as log:
             log.write(_report(rank, idle_s, mine))
         pid = next(one.pid for one in self._ranks if one.rank == rank)
@@ -319,10 +319,6 @@ def _report(rank: int, idle_s: float, mine: Optional[RankStacks]) -> str:
         lines.append("process %d (%s): %s" % (one.pid, one.state, one.command))
         lines += ["  %s" % line for line in (one.stack or "no Python stack").splitlines()]
     return "\n".join(lines) + "\n"
-
-
-def _write(descriptor: int, rank: int) -> None:
-    os.write(descriptor, rank.to_bytes(_RANK_BYTES, "big"))
 
 
 def _cpu_s() -> float:
