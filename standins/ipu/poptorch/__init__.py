@@ -34,7 +34,14 @@ from poptorch.enums import (
     VariableRetrievalMode,
 )
 from poptorch.errors import Error, RecoverableError, UnrecoverableError
-from poptorch.executor import PoplarExecutor, registerPostCompileHook, registerPreCompileHook
+from poptorch.executor import (
+    PoplarExecutor,
+    inferenceModel,
+    load,
+    registerPostCompileHook,
+    registerPreCompileHook,
+    trainingModel,
+)
 from poptorch.losses import identity_loss
 from poptorch.ops import (
     CPU,
@@ -67,7 +74,6 @@ from poptorch.stages import (
     Stage,
 )
 from poptorch.values import ICustomArgParser, registerCustomArgParser
-from poptorch.wrapping import inferenceModel, load, trainingModel
 
 __version__ = "0+trainjob.standin"
 

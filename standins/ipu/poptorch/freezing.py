@@ -6,7 +6,8 @@ import ast
 import copy
 import importlib
 import os
-from typing import Any, Dict, TypeVar
+from inspect import Parameter, Signature
+from typing import Any, Callable, Dict, TypeVar
 
 from poptorch import enums
 
@@ -43,23 +44,17 @@ class Settings:
         self._values[name] = value
         return self
 
-    def _freeze(self) -> None:
-        object.__setattr__(self, "_frozen", True)
+    def _freeze(self, frozen: bool = True) -> None:
+        object.__setattr__(self, "_frozen", frozen)
         for value in self._values.values():
             if isinstance(value, Settings):
-                value._freeze()
-
-    def _thaw(self) -> None:
-        object.__setattr__(self, "_frozen", False)
-        for value in self._values.values():
-            if isinstance(value, Settings):
-                value._thaw()
+                value._freeze(frozen)
 
     def clone(self: Self) -> Self:
         """Return a copy that can be changed."""
         found = copy.copy(self)
         object.__setattr__(found, "_values", copy.deepcopy(self._values))
-        found._thaw()
+        found._freeze(False)
         return found
 
     def __deepcopy__(self: Self, memo: Dict[int, object]) -> Self:
@@ -73,6 +68,25 @@ class Settings:
     def toDict(self) -> Dict[str, Any]:
         """Return all values, those of groups under their names."""
         return {name: value.toDict() if isinstance(value, Settings) else value for name, value in self._values.items()}
+
+
+def setter(option: str, argument: str, check: Callable[[Any], object] = bool, default: Any = Parameter.empty) -> Any:
+    """Return a method that sets `option` to what `check` makes of its one argument, and returns the settings."""
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    signature = Signature([Parameter("self", kind), Parameter(argument, kind, default=default)])
+
+    def set_option(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        settings, value = bound.arguments.values()
+        return settings._set(option, check(value))
+
+    return set_option
+
+
+def as_it_is(value: object) -> object:
+    """Return `value`."""
+    return value
 
 
 def apply_named(options: Any, settings: Dict[str, object]) -> None:

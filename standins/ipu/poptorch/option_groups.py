@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional
+from functools import partial
+from typing import Any, Dict
 
 import torch
 
 from poptorch.autocasting import Policy
 from poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
-from poptorch.freezing import Settings
+from poptorch.freezing import Settings, as_it_is, setter
 
 
 def whole(name: str, value: object, least: int = 1) -> int:
@@ -39,9 +40,7 @@ class PrecisionOptions(Settings):
             running_statistics_always_float=True,
         )
 
-    def enableStochasticRounding(self, enabled: bool) -> PrecisionOptions:
-        """Record it: how values are rounded at random is the hardware's."""
-        return self._set("stochastic_rounding", bool(enabled))
+    enableStochasticRounding = setter("stochastic_rounding", "enabled")  # recorded: the hardware's randomness
 
     def enableFloatingPointExceptions(self, enabled: bool) -> PrecisionOptions:
         """Set whether overflow, and what is infinite or not a number, raises an error."""
@@ -91,9 +90,7 @@ class JitOptions(Settings):
     def __init__(self) -> None:
         super().__init__(trace_model=True)
 
-    def traceModel(self, trace_model: bool) -> JitOptions:
-        """Record it."""
-        return self._set("trace_model", bool(trace_model))
+    traceModel = setter("trace_model", "trace_model")
 
 
 class TrainingOptions(Settings):
@@ -108,28 +105,22 @@ class TrainingOptions(Settings):
             convolution_dithering=False,
         )
 
-    def gradientAccumulation(self, gradient_accumulation: int) -> TrainingOptions:
-        """Set the micro batches that each replica takes to a weight update."""
-        whole("gradientAccumulation", gradient_accumulation)
-        return self._set("gradient_accumulation", gradient_accumulation)
+    gradientAccumulation = setter(
+        "gradient_accumulation", "gradient_accumulation", partial(whole, "gradientAccumulation")
+    )
+    # When a mean is divided; unset, it is Post, and Running where accumulators are float16.
+    setMeanAccumulationAndReplicationReductionStrategy = setter(
+        "meanAccumulationAndReplicationReductionStrategy", "strategy", MeanReductionStrategy
+    )
+    # Recorded: the loss scale of a stand-in stays as the optimizer says.
+    setAutomaticLossScaling = setter("auto_loss_scaling", "enabled")
+    setConvolutionDithering = setter("convolution_dithering", "enabled")
 
     def accumulationAndReplicationReductionType(self, reduction_type: ReductionType) -> TrainingOptions:
         """Set Sum or Mean, over micro batches and replicas. Raises ValueError for anything else."""
         if reduction_type not in (ReductionType.Sum, ReductionType.Mean):
             raise ValueError("the reduction is ReductionType.Sum or Mean, and not %r" % (reduction_type,))
         return self._set("accumulation_and_replication_reduction_type", ReductionType(reduction_type))
-
-    def setMeanAccumulationAndReplicationReductionStrategy(self, strategy: MeanReductionStrategy) -> TrainingOptions:
-        """Set when a mean is divided; unset, it is Post, and Running where accumulators are float16."""
-        return self._set("meanAccumulationAndReplicationReductionStrategy", MeanReductionStrategy(strategy))
-
-    def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
-        """Record it: the loss scale of a stand-in stays as the optimizer says."""
-        return self._set("auto_loss_scaling", bool(enabled))
-
-    def setConvolutionDithering(self, enabled: bool) -> TrainingOptions:
-        """Record it."""
-        return self._set("convolution_dithering", bool(enabled))
 
 
 class DistributedOptions(Settings):
@@ -168,29 +159,22 @@ class DistributedOptions(Settings):
 class TensorLocationSettings(Settings):
     """The memory of one kind of tensors: recorded only."""
 
-    def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
-        """Record it."""
-        return self._set("minElementsForOffChip", whole("min_elements", min_elements, 0))
+    minElementsForOffChip = setter(
+        "minElementsForOffChip", "min_elements", lambda value: whole("min_elements", value, 0)
+    )
+    minElementsForReplicatedTensorSharding = setter(
+        "minElementsForReplicatedTensorSharding", "min_elements", lambda value: whole("min_elements", value, 0)
+    )
+    # None: undefined.
+    useOnChipStorage = setter("onChip", "use", lambda use: None if use is None else int(use), default=True)
+    useReplicatedTensorSharding = setter("useReplicatedTensorSharding", "use", int, default=True)
+    useIOTilesToLoad = setter("useIOTilesToLoad", "use", int, default=True)
+    useIOTilesToStore = setter("useIOTilesToStore", "use", int, default=True)
 
-    def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
-        """Record it."""
-        return self._set("minElementsForReplicatedTensorSharding", whole("min_elements", min_elements, 0))
 
-    def useOnChipStorage(self, use: Optional[bool] = True) -> TensorLocationSettings:
-        """Record it; None: undefined."""
-        return self._set("onChip", None if use is None else int(use))
-
-    def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
-        """Record it."""
-        return self._set("useReplicatedTensorSharding", int(use))
-
-    def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:
-        """Record it."""
-        return self._set("useIOTilesToLoad", int(use))
-
-    def useIOTilesToStore(self, use: bool = True) -> TensorLocationSettings:
-        """Record it."""
-        return self._set("useIOTilesToStore", int(use))
+def _location(location: object) -> Dict[str, Any]:
+    assert isinstance(location, TensorLocationSettings)  # noqa: S101 - poptorch's own
+    return location.toDict()
 
 
 class TensorLocationOptions(Settings):
@@ -203,25 +187,10 @@ class TensorLocationOptions(Settings):
         )
         return self._set("numIOTiles", num_tiles)
 
-    def setActivationLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Record where activations lie."""
-        return self._location("activation", location)
-
-    def setWeightLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Record where weights lie."""
-        return self._location("weight", location)
-
-    def setOptimizerLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Record where optimizer state lies."""
-        return self._location("optimizer", location)
-
-    def setAccumulatorLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Record where accumulated gradients lie."""
-        return self._location("accumulator", location)
-
-    def _location(self, kind: str, location: TensorLocationSettings) -> TensorLocationOptions:
-        assert isinstance(location, TensorLocationSettings)  # noqa: S101 - poptorch's own
-        return self._set("location_" + kind, location.toDict())
+    setActivationLocation = setter("location_activation", "location", _location)
+    setWeightLocation = setter("location_weight", "location", _location)
+    setOptimizerLocation = setter("location_optimizer", "location", _location)
+    setAccumulatorLocation = setter("location_accumulator", "location", _location)
 
 
 class PopartOptions(Settings):
@@ -240,6 +209,4 @@ class PopartOptions(Settings):
         """Record it."""
         return self._set("patterns", (patterns, level))
 
-    def setEngineOptions(self, options: object) -> PopartOptions:
-        """Record it."""
-        return self._set("engine_options", options)
+    setEngineOptions = setter("engine_options", "options", as_it_is)

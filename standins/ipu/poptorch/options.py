@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Optional
+from functools import partial
+from typing import Any, Dict, Optional
 
 import torch
 from trainjob_standins.announce import say_what_this_is
 
 from poptorch.enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType, SyncPattern
-from poptorch.freezing import ConfigFileError, Settings, apply_file, apply_named
+from poptorch.freezing import ConfigFileError, Settings, apply_file, apply_named, as_it_is, setter
 from poptorch.optim import accumulates_in_half
 from poptorch.option_groups import (
     DistributedOptions,
@@ -70,13 +71,9 @@ class Options(Settings):
 
     # -- what one call of the model is ---------------------------------------------------------
 
-    def deviceIterations(self, device_iterations: int) -> Options:
-        """Set how often the device runs between two returns to the host."""
-        return self._set("device_iterations", whole("deviceIterations", device_iterations))
-
-    def replicationFactor(self, replication_factor: int) -> Options:
-        """Set the copies of the model that this process trains."""
-        return self._set("replication_factor", whole("replicationFactor", replication_factor))
+    deviceIterations = setter("device_iterations", "device_iterations", partial(whole, "deviceIterations"))
+    replicationFactor = setter("replication_factor", "replication_factor", partial(whole, "replicationFactor"))
+    updatableNamedBuffers = setter("updatable_named_buffers", "buffers", list)
 
     def inputReplicaGrouping(self, input_group_size: int, communication_group_type: CommGroupType) -> Options:
         """Set how many replicas share one input, and which."""
@@ -109,10 +106,6 @@ class Options(Settings):
             "anchored_tensors", {**self.anchored_tensors, short_name: [long_name, output_mode, output_return_period]}
         )
 
-    def updatableNamedBuffers(self, buffers: List[str]) -> Options:
-        """Name the buffers that copyNamedBuffersToDevice copies."""
-        return self._set("updatable_named_buffers", list(buffers))
-
     def randomSeed(self, random_seed: int) -> Options:
         """Seed torch as well as the device."""
         assert isinstance(random_seed, int), "randomSeed takes an int, and not %r" % (random_seed,)  # noqa: S101 - as above
@@ -121,48 +114,27 @@ class Options(Settings):
 
     # -- device and compilation ----------------------------------------------------------------
 
-    def enableExecutableCaching(self, path: Optional[str]) -> Options:
-        """Keep compiled models in the folder `path`; None: nowhere."""
-        return self._set("executable_cache", path)
-
-    def showCompilationProgressBar(self, show: bool = True) -> Options:
-        """Set whether compiling shows a progress bar."""
-        return self._set("compilation_progress_bar", bool(show))
-
-    def useIpuModel(self, use_model: bool) -> Options:
-        """Record it: a stand-in runs on the CPU either way. The simulator has no replicas, and nor has this then."""
-        return self._set("ipu_model", bool(use_model))
+    enableExecutableCaching = setter("executable_cache", "path", as_it_is)  # None: nowhere
+    showCompilationProgressBar = setter("compilation_progress_bar", "show", default=True)
+    connectionType = setter("connection_type", "connection_type", partial(member, ConnectionType))
+    autoRoundNumIPUs = setter("auto_round_num_ipus", "auto_round_num_ipus", default=True)
+    # A stand-in runs on the CPU either way. The simulator has no replicas, and nor has this then.
+    useIpuModel = setter("ipu_model", "use_model")
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Options:
         """Compile only, for an IPU of that version."""
         self._set("connection_type", ConnectionType.Never)
         return self._set("offline_ipu_version", ipu_version)
 
-    def connectionType(self, connection_type: ConnectionType) -> Options:
-        """Set when the device is attached; Never: compile only."""
-        return self._set("connection_type", member(ConnectionType, connection_type))
-
     def useIpuId(self, ipu_id: int) -> Options:
         """Record which device to use."""
         assert isinstance(ipu_id, int), "useIpuId takes an int, and not %r" % (ipu_id,)  # noqa: S101 - as above
         return self._set("ipu_id", ipu_id)
 
-    def syncPattern(self, sync_pattern: SyncPattern) -> Options:
-        """Record it."""
-        return self._set("sync_pattern", member(SyncPattern, sync_pattern))
-
-    def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Options:
-        """Take the next power of two of IPUs where the model uses another number."""
-        return self._set("auto_round_num_ipus", bool(auto_round_num_ipus))
-
     def setExecutionStrategy(self, strategy: Strategy) -> Options:
         """Set how blocks of several IPUs run."""
         assert isinstance(strategy, Strategy)  # noqa: S101 - as above
         return self._set("execution_strategy", strategy)
-
-    def broadcastBuffers(self, broadcast_buffers: bool = True) -> Options:
-        """Record it: a stand-in's replicas always have separate buffers."""
-        return self._set("broadcast_buffers", bool(broadcast_buffers))
 
     def loadFromFile(self, filepath: str) -> Options:
         """Call every setter that the file names, one a line: `deviceIterations(4)`."""
@@ -170,6 +142,18 @@ class Options(Settings):
         return self
 
     # -- recorded only -------------------------------------------------------------------------
+
+    syncPattern = setter("sync_pattern", "sync_pattern", partial(member, SyncPattern))
+    broadcastBuffers = setter("broadcast_buffers", "broadcast_buffers", default=True)  # replicas have separate ones
+    enableSyntheticData = setter("synthetic_data", "enabled")
+    enableProfiling = setter("profile_dir", "profile_dir", lambda folder: folder or ".", default=None)
+    logCycleCount = setter("log_cycle_count", "log_cycle_count")
+    modelName = setter("model_name", "name", as_it_is)
+    enableStableNorm = setter("stable_norm", "enabled")
+    maxRepeatLogs = setter("max_repeat_logs", "max_lines", as_it_is, default=None)
+    logDir = setter("log_dir", "log_dir", as_it_is)
+    sourceLocationExcludes = setter("source_location_excludes", "excludes", list)
+    relaxOptimizerAttributesChecks = setter("relax_optimizer_checks", "relax", default=True)
 
     def setAvailableMemoryProportion(self, available_memory_proportion: Dict[str, float]) -> Options:
         """Record it, by "IPU" and a number."""
@@ -180,38 +164,6 @@ class Options(Settings):
             )
         return self._set("available_memory_proportion", dict(available_memory_proportion))
 
-    def enableSyntheticData(self, enabled: bool) -> Options:
-        """Record it."""
-        return self._set("synthetic_data", bool(enabled))
-
-    def enableProfiling(self, profile_dir: Optional[str] = None) -> Options:
-        """Record it."""
-        return self._set("profile_dir", profile_dir or ".")
-
-    def logCycleCount(self, log_cycle_count: bool) -> Options:
-        """Record it."""
-        return self._set("log_cycle_count", bool(log_cycle_count))
-
-    def modelName(self, name: str) -> Options:
-        """Record it."""
-        return self._set("model_name", name)
-
-    def enableStableNorm(self, enabled: bool) -> Options:
-        """Record it."""
-        return self._set("stable_norm", bool(enabled))
-
-    def maxRepeatLogs(self, max_lines: Optional[int] = None) -> Options:
-        """Record it."""
-        return self._set("max_repeat_logs", max_lines)
-
-    def logDir(self, log_dir: str) -> Options:
-        """Record it."""
-        return self._set("log_dir", log_dir)
-
-    def sourceLocationExcludes(self, excludes: List[str]) -> Options:
-        """Record it: frames that a compiler's messages leave out."""
-        return self._set("source_location_excludes", list(excludes))
-
     def appendToLocationExcludes(self, *excludes: str) -> Options:
         """Record further ones."""
         return self._set("source_location_excludes", [*self.source_location_excludes, *excludes])
@@ -219,10 +171,6 @@ class Options(Settings):
     def disableModuleNamescope(self) -> Options:
         """Record it: operations have no names here."""
         return self._set("module_namescope", False)
-
-    def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Options:
-        """Record it."""
-        return self._set("relax_optimizer_checks", bool(relax))
 
     # -- what the stand-in asks ----------------------------------------------------------------
 

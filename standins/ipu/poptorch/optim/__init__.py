@@ -157,45 +157,35 @@ class SGD(Optimizer, torch.optim.SGD):
         self.variable_attrs = VariableAttributes(variable, allowed)
 
 
-class Adam(Optimizer, torch.optim.Adam):
+class _Adam(Optimizer):
+    _base: Any
+    _extras: Tuple[str, ...] = _ADAPTIVE
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Optional[float] = None,
+        betas: Optional[Tuple[float, float]] = None,
+        eps: Optional[float] = None,
+        weight_decay: Optional[float] = None,
+        amsgrad: Optional[bool] = None,
+        **more: object,
+    ) -> None:
+        given = dict(more, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+        self._begin(self._base, params, given, self._extras)
+
+
+class Adam(_Adam, torch.optim.Adam):
     """Adam."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: Optional[float] = None,
-        betas: Optional[Tuple[float, float]] = None,
-        eps: Optional[float] = None,
-        weight_decay: Optional[float] = None,
-        amsgrad: Optional[bool] = None,
-        **more: object,
-    ) -> None:
-        self._begin(
-            torch.optim.Adam,
-            params,
-            dict(more, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad),
-        )
+    _base = torch.optim.Adam
 
 
-class AdamW(Optimizer, torch.optim.AdamW):
+class AdamW(_Adam, torch.optim.AdamW):
     """Adam with weight decay apart from the gradient."""
 
-    def __init__(
-        self,
-        params: Any,
-        lr: Optional[float] = None,
-        betas: Optional[Tuple[float, float]] = None,
-        eps: Optional[float] = None,
-        weight_decay: Optional[float] = None,
-        amsgrad: Optional[bool] = None,
-        **more: object,
-    ) -> None:
-        self._begin(
-            torch.optim.AdamW,
-            params,
-            dict(more, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad),
-            (*_ADAPTIVE, "bias_correction"),
-        )
+    _base = torch.optim.AdamW
+    _extras = (*_ADAPTIVE, "bias_correction")
 
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
