@@ -35,7 +35,7 @@ class NodeLauncher(NamedTuple):
     """A launcher: the words that start it, and how it is told about its node."""
 
     name: str
-    words: Tuple[str, ...]  # a program and its sub-command, or a module of `python -m`
+    starts: Tuple[Tuple[str, ...], ...]  # each a program and its sub-command, or a module of `python -m`
     nodes_options: Tuple[str, ...]  # how a user states the number of nodes
     ranks_options: Tuple[str, ...]  # the number of ranks per node
     world_options: Tuple[str, ...] = ()  # or the number of all ranks
@@ -72,26 +72,21 @@ _TORCHRUN_NODES, _TORCHRUN_RANKS = ("--nnodes",), ("--nproc-per-node", "--nproc_
 _ALONE = ("--standalone",)
 
 LAUNCHERS = (
-    NodeLauncher("torchrun", ("torchrun",), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
-    NodeLauncher("torchrun", ("torch.distributed.run",), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
-    NodeLauncher("torchrun", ("torch.distributed.launch",), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
-    NodeLauncher("tune run", ("tune", "run"), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, options=_tune),
     NodeLauncher(
-        *("accelerate launch", ("accelerate", "launch"), ("--num_machines", "--num-machines"), ()),
-        world_options=("--num_processes", "--num-processes"),
+        *("torchrun", (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",))),
+        *(_TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+    ),
+    NodeLauncher("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, options=_tune),
+    NodeLauncher(
+        *("accelerate launch", (("accelerate", "launch"), ("accelerate.commands.launch",))),
+        *(("--num_machines", "--num-machines"), (), ("--num_processes", "--num-processes")),
         options=_accelerate,
         starts_cpu_ranks=False,  # except through mpirun
     ),
     NodeLauncher(
-        *("accelerate launch", ("accelerate.commands.launch",), ("--num_machines", "--num-machines"), ()),
-        world_options=("--num_processes", "--num-processes"),
-        options=_accelerate,
-        starts_cpu_ranks=False,  # except through mpirun
+        "deepspeed", (("deepspeed",),), ("--num_nodes",), ("--num_gpus", "--num_accelerators"), options=_deepspeed
     ),
-    NodeLauncher(
-        "deepspeed", ("deepspeed",), ("--num_nodes",), ("--num_gpus", "--num_accelerators"), options=_deepspeed
-    ),
-    NodeLauncher("composer", ("composer",), (), ("-n", "--nproc"), world_options=("--world_size",)),
+    NodeLauncher("composer", (("composer",),), (), ("-n", "--nproc"), world_options=("--world_size",)),
 )
 # Programs that start another one, whose words follow their own options.
 _WRAPPERS = ("uv", "poetry", "pixi", "conda", "mamba", "micromamba", "env", "exec", "time")
@@ -125,9 +120,9 @@ def find(command: Sequence[str]) -> Optional[Found]:
 
 def _at(words: Sequence[str], start: int) -> Optional[Found]:
     for launcher in LAUNCHERS:
-        end = start + len(launcher.words)
-        if tuple(words[start:end]) == launcher.words:
-            return Found(launcher, end)
+        for own in launcher.starts:
+            if tuple(words[start : start + len(own)]) == own:
+                return Found(launcher, start + len(own))
     return None
 
 
@@ -209,8 +204,7 @@ def on_node(command: Sequence[str], node: Node) -> List[str]:
     if found is None:
         return list(command)
     own = found.own_options(command)
-    added = found.launcher.options(node, own)
-    return [*command[: found.end], *added, *own]
+    return [*command[: found.end], *found.launcher.options(node, own), *own]
 
 
 def host_file(nodes: int, ranks: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import io
+import math
 import pickle
 import struct
 import zipfile
@@ -105,7 +106,7 @@ def _tensor(storage: Any, offset: int, shape: Any, stride: Any, *_rest: Any) -> 
     if not isinstance(storage, _Storage):
         return _Remembered(storage, offset, shape, stride)
     size = safetensors.SIZES.get(storage.dtype, 16)
-    count = _count(shape)
+    count = math.prod(shape)
     packed, expected = [], 1
     for length in reversed(shape):
         packed.append(expected)
@@ -116,20 +117,8 @@ def _tensor(storage: Any, offset: int, shape: Any, stride: Any, *_rest: Any) -> 
     places = [offset]
     for length, step in zip(shape, stride):
         places = [place + index * step for place in places for index in range(length)]
-    return SavedTensor(
-        storage.dtype, tuple(shape), b"".join(storage.data[place * size : (place + 1) * size] for place in places)
-    )
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for length in shape:
-        count *= length
-    return count
-
-
-def _first(value: Any, *_rest: Any) -> Any:
-    return value
+    data = b"".join(storage.data[place * size : (place + 1) * size] for place in places)
+    return SavedTensor(storage.dtype, tuple(shape), data)
 
 
 def _typed(function: Any, _kind: Any, args: Any, state: Any) -> Any:
@@ -142,8 +131,8 @@ def _typed(function: Any, _kind: Any, args: Any, state: Any) -> Any:
 _CALLED: Dict[Tuple[str, str], Callable[..., Any]] = {
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch._utils", "_rebuild_parameter"): _first,
-    ("torch._utils", "_rebuild_parameter_with_state"): _first,
+    ("torch._utils", "_rebuild_parameter"): lambda value, *_rest: value,
+    ("torch._utils", "_rebuild_parameter_with_state"): lambda value, *_rest: value,
     ("torch._tensor", "_rebuild_from_type_v2"): _typed,
     ("torch", "Size"): tuple,
     ("builtins", "set"): list,
@@ -280,23 +269,19 @@ def _of_distributed(folder: Path) -> Iterator[Leaf]:
         if len(content) < int(places["length"]):
             raise DamagedError("is torn: %s ends too early" % path.name)
         offset = _attributes(names.get("offset")).get("size") or names.get("offset")
-        part = "" if offset is None else "part %s" % (_plain(offset),)
+        if isinstance(offset, _Remembered) and offset.parts:
+            offset = tuple(offset.parts[0])
         value = _read_archive(io.BytesIO(content)) if content[:4] == _ZIP else content
-        yield from _flat((str(names["fqn"]), *([part] if part else [])), value, 0)
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value.parts[0]) if isinstance(value, _Remembered) and value.parts else value
+        path_of_part = (str(names["fqn"]),) if offset is None else (str(names["fqn"]), "part %s" % (offset,))
+        yield from _flat(path_of_part, value, 0)
 
 
 def _attributes(value: Any) -> Dict[str, Any]:
     """Return the attributes of an object that was remembered."""
-    parts = value.parts if isinstance(value, _Remembered) else []
     merged: Dict[str, Any] = {}
-    for part in parts:
+    for part in value.parts if isinstance(value, _Remembered) else ():
         for one in part if isinstance(part, tuple) else (part,):
-            if isinstance(one, dict):
-                merged.update(one)
+            merged.update(one if isinstance(one, dict) else {})
     return merged
 
 
