@@ -107,9 +107,7 @@ def to_json(value: Any) -> Any:
     return [to_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-@functools.lru_cache(maxsize=None)  # `list` reads the same kinds of record for every run
-def _hints_of(kind: Type[object]) -> Dict[str, Any]:
-    return get_type_hints(kind)
+_hints_of = functools.lru_cache(maxsize=None)(get_type_hints)  # `list` reads the same kinds of record for every run
 
 
 def _key(one: "dataclasses.Field[Any]") -> str:

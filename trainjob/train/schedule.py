@@ -35,11 +35,6 @@ def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
-def _stable_then_linear(elapsed: Elapsed, options: Options) -> float:
-    decaying = max(0.0, elapsed.share - (1.0 - options["decay"])) / options["decay"]
-    return _linear(1.0, options["end"], decaying)
-
-
 def _one_cycle(elapsed: Elapsed, options: Options) -> float:
     """Rise and fall along cosines, as torch's OneCycleLR does (Smith and Topin, 2018)."""
     last = max(1, elapsed.total - 1)
@@ -55,7 +50,9 @@ SHAPES: Dict[str, Shape] = {
     "linear": lambda elapsed, options: _linear(1.0, options["end"], elapsed.share),
     "cosine": lambda elapsed, options: _cosine(1.0, options["end"], elapsed.share),
     "step": lambda elapsed, options: options["factor"] ** int(elapsed.epochs / options["every_epochs"]),
-    "warmup-stable-decay": _stable_then_linear,
+    "warmup-stable-decay": lambda elapsed, options: _linear(
+        1.0, options["end"], max(0.0, elapsed.share - (1.0 - options["decay"])) / options["decay"]
+    ),
     "one-cycle": _one_cycle,
 }
 
