@@ -62,22 +62,22 @@ class Leaf(NamedTuple):
 class _Remembered:
     """Stands for an object of any class: what it was made of, and the state and items that it was given."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self.parts: List[Any] = [*args, *kwargs.values()]
         self.items: Dict[Any, Any] = {}
 
-    def __new__(cls, *args: Any, **_kwargs: Any) -> "_Remembered":
+    def __new__(cls, *args: object, **_kwargs: object) -> "_Remembered":
         made = super().__new__(cls)
         made.parts, made.items = list(args), {}
         return made
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.parts.append(state)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         self.items[key] = value
 
-    def append(self, value: Any) -> None:
+    def append(self, value: object) -> None:
         """Take an element of a list."""
         self.parts.append(value)
 
@@ -101,7 +101,7 @@ class _Storage(NamedTuple):
     data: bytes
 
 
-def _tensor(storage: Any, offset: int, shape: Any, stride: Any, *_rest: Any) -> Any:
+def _tensor(storage: object, offset: int, shape: Sequence[int], stride: Sequence[int], *_rest: object) -> Any:
     """Return the tensor that torch._utils._rebuild_tensor_v2 would make of these."""
     if not isinstance(storage, _Storage):
         return _Remembered(storage, offset, shape, stride)
@@ -121,7 +121,7 @@ def _tensor(storage: Any, offset: int, shape: Any, stride: Any, *_rest: Any) -> 
     return SavedTensor(storage.dtype, tuple(shape), data)
 
 
-def _typed(function: Any, _kind: Any, args: Any, state: Any) -> Any:
+def _typed(function: object, _kind: object, args: Sequence[Any], state: object) -> Any:
     """Return what torch._tensor._rebuild_from_type_v2 would make of these."""
     made = function(*args) if callable(function) else _Remembered(*args)
     return made if isinstance(made, SavedTensor) else _Remembered(made, state)
@@ -155,7 +155,7 @@ class _Unpickler(pickle.Unpickler):
             return _StorageType(_TYPES[name])
         return self._kinds.setdefault((module, name), type(str(name), (_Remembered,), {}))
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: object) -> Any:
         if not (isinstance(pid, tuple) and len(pid) >= 3 and pid[0] == "storage"):
             raise DamagedError("refers to something that is no tensor")
         kind = pid[1]
@@ -276,7 +276,7 @@ def _of_distributed(folder: Path) -> Iterator[Leaf]:
         yield from _flat(path_of_part, value, 0)
 
 
-def _attributes(value: Any) -> Dict[str, Any]:
+def _attributes(value: object) -> Dict[str, Any]:
     """Return the attributes of an object that was remembered."""
     merged: Dict[str, Any] = {}
     for part in value.parts if isinstance(value, _Remembered) else ():
@@ -285,7 +285,7 @@ def _attributes(value: Any) -> Dict[str, Any]:
     return merged
 
 
-def _flat(path: Tuple[str, ...], value: Any, depth: int) -> Iterator[Leaf]:
+def _flat(path: Tuple[str, ...], value: object, depth: int) -> Iterator[Leaf]:
     if depth > _MOST_DEPTH:
         raise DamagedError("is nested more than %d levels deep" % _MOST_DEPTH)
     if isinstance(value, (SavedTensor, int, float, str, bytes, type(None))):
