@@ -50,7 +50,7 @@ def seen(folder: Path, *programs: list[str]) -> list[dict[str, Any]]:
         rank.stdin.flush()
     for rank in ranks:
         lines = rank.communicate(timeout=240)[0].splitlines()
-        assert (rank.returncode, json.loads(lines[0])) == (0, {"ready": True})
+        assert (rank.returncode, json.loads(lines[0])) == (0, {"is_ready": True})
         printed.append(json.loads(lines[-1]))
     return printed
 

@@ -26,7 +26,7 @@ CHILD = """
 import json, os, sys
 if os.environ["SLURMD_NODENAME"] == "{broken}":
     sys.exit("RuntimeError: CUDA error: uncorrectable ECC error encountered")
-print(json.dumps({{"ready": True}}), flush=True)
+print(json.dumps({{"is_ready": True}}), flush=True)
 sys.stdin.readline()
 print(json.dumps({{"wrong": [], "has_wrong_sum": False, "mb_per_s": [[0, 1, 9e4]]}}))
 """

@@ -8,7 +8,7 @@ import pytest
 
 from trainjob.launch.nodecheck.verdict import MOST_ROUNDS, Report, judge, members, rounds
 
-A, B, C = Report("a", [0]), Report("b", [1]), Report("c", [2])
+A, B, C = Report("a", 0), Report("b", 1), Report("c", 2)
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ A, B, C = Report("a", [0]), Report("b", [1]), Report("c", [2])
     [
         ([A, B._replace(failed="CUDA error", failed_after_s=2), C], "b", "an all-reduce ended there with: CUDA error"),
         (
-            [A._replace(is_done=False), B._replace(is_done=False, is_ready=False)],
+            [A._replace(wrong=None), B._replace(wrong=None, is_ready=False)],
             "b",
             "its GPU did not answer through torch within 180 s",
         ),
@@ -30,7 +30,7 @@ A, B, C = Report("a", [0]), Report("b", [1]), Report("c", [2])
         ([A._replace(unreached=[(0, 1), (0, 2)]), B, C], "a", "no connection between it and b, c"),
         ([A._replace(failed="CUDA error")], "a", "an all-reduce ended there with: CUDA error"),
         (
-            [A._replace(is_done=False), B._replace(is_done=False, lost="rank 1 could not join")],
+            [A._replace(wrong=None), B._replace(wrong=None, lost="rank 1 could not join")],
             "",
             "the all-reduce of 2 ranks on 2 nodes failed, and no single node is to blame: rank 1 could not join",
         ),
@@ -55,7 +55,7 @@ def test_the_slowest_pair_is_reported() -> None:
     found = judge([A._replace(mb_per_s=[(0, 1, 1200.0), (0, 2, 90.0)]), B._replace(mb_per_s=[(1, 2, 1100.0)]), C])
     assert not found.is_refused
     assert found.text == "the all-reduce of 3 ranks on 3 nodes gave the right sum; slowest pair: a and c with 0.09 GB/s"
-    inside = judge([Report("a", [0, 1], mb_per_s=[(0, 1, 2e5)])])
+    inside = judge([Report("a", 0, mb_per_s=[(0, 1, 2e5)]), Report("a", 1)])
     assert inside.text.endswith("slowest pair: rank 0 and rank 1 with 200 GB/s")
 
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import IO, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import IO, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from trainjob.contract import environment, ports
 from trainjob.launch import processes, rank_environment
@@ -55,10 +55,11 @@ def verdict(work: Work, record: Callable[[Verdict], None]) -> Optional[Verdict]:
     try:
         met = _meet(work, address, int(port or 0), others)
         with contextlib.closing(met):
-            report = _on_gpus(met, work) if work.children else _over_tcp(met, work)
-            if isinstance(report, Verdict):
-                return report
-            reports = [Report(**fields) for fields in met.gather(report._asdict())]
+            mine = _on_gpus(met, work) if work.children else [_over_tcp(met, work)]
+            if isinstance(mine, Verdict):
+                return mine
+            gathered = met.gather([report._asdict() for report in mine])
+            reports = [Report(**fields) for of_launcher in gathered for fields in of_launcher]
             found = judge(reports) if met.is_first else Verdict("")
             if found.is_refused:
                 record(found)
@@ -80,20 +81,8 @@ def _meet(work: Work, address: str, port: int, others: int) -> Meeting:
 # -- on GPUs -------------------------------------------------------------------------------------
 
 
-class _Seen(NamedTuple):
-    """The outcome of one rank's process, in its own words and in those of its error stream."""
-
-    seconds: float
-    ready: bool = False
-    failed: str = ""
-    lost: str = ""
-    wrong: Optional[List[int]] = None  # None: it has not verified the sum
-    has_wrong_sum: bool = False
-    mb_per_s: Sequence[Tuple[int, int, float]] = ()
-
-
-def _on_gpus(met: Meeting, work: Work) -> Union[Report, Verdict]:
-    """Return the report of this node's ranks; a verdict if there is nothing to report."""
+def _on_gpus(met: Meeting, work: Work) -> Union[List[Report], Verdict]:
+    """Return the reports of this node's ranks; a verdict if there is nothing to report."""
     without = met.share(sorted({party["node"] for party in met.parties if not party["has_torch"]}))
     if without:
         return Verdict(SKIPPED % "%s on %s has no torch" % (sys.executable, ", ".join(without)))
@@ -107,22 +96,7 @@ def _on_gpus(met: Meeting, work: Work) -> Union[Report, Verdict]:
             for child in started:
                 child.go()
             _wait(started)
-        seen = [child.end() for child in started]
-    numbers = [ranking.rank for ranking in work.rankings]
-    # A failure counts for the first rank of the report, so the rank that failed comes first.
-    first = next((at for at, one in enumerate(seen) if one.failed), 0)
-    return Report(
-        node=node_name(),
-        ranks=[numbers[first], *(number for number in numbers if number != numbers[first])],
-        failed=seen[first].failed,
-        failed_after_s=seen[first].seconds,
-        lost=next((one.lost for one in seen if one.lost), ""),
-        is_ready=all(one.ready for one in seen),
-        is_done=all(one.wrong is not None for one in seen),
-        wrong=[rank for one in seen for rank in one.wrong or ()],
-        has_wrong_sum=any(one.has_wrong_sum for one in seen),
-        mb_per_s=[pair for one in seen for pair in one.mb_per_s],
-    )
+        return [child.end(ranking.rank) for child, ranking in zip(started, work.rankings)]
 
 
 def _wait(started: "List[_Child]", is_awaited: "Callable[[_Child], bool]" = bool) -> None:
@@ -172,19 +146,19 @@ class _Child:
         with contextlib.suppress(OSError):
             os.write(self._input, b"\n")
 
-    def end(self) -> _Seen:
+    def end(self, rank: int) -> Report:
         """Return the report that the process printed, and its error if it failed by itself."""
         has_failed = self._process.poll() not in (None, 0)
         self._process.kill()
         self._process.wait()
-        seen = _Seen(self._seconds)
+        report = Report(node_name(), rank, failed_after_s=self._seconds, is_ready=False, wrong=None)
         for line in _lines(self._printed):
             with contextlib.suppress(ValueError, TypeError):
-                seen = seen._replace(**json.loads(line))
+                report = report._replace(**json.loads(line))
         if has_failed:
             last = ([line for line in _lines(self._errors) if line.strip()] or ["nothing printed"])[-1]
-            seen = seen._replace(failed="exit code %d: %s" % (self._process.returncode, last.strip()))
-        return seen
+            report = report._replace(failed="exit code %d: %s" % (self._process.returncode, last.strip()))
+        return report
 
 
 def _lines(file: IO[bytes]) -> List[str]:
@@ -226,7 +200,7 @@ def _over_tcp(met: Meeting, work: Work) -> Report:
                     speeds.append((one, other, speed))
         serving.join(MOST_ROUNDS * _PAIR_S)
     has_wrong_sum = total != expected_sum(work.rankings[0].world_size)
-    return Report(node_name(), [rank], wrong=wrong, has_wrong_sum=has_wrong_sum, mb_per_s=speeds, unreached=unreached)
+    return Report(node_name(), rank, wrong=wrong, has_wrong_sum=has_wrong_sum, mb_per_s=speeds, unreached=unreached)
 
 
 def contribution(rank: int) -> List[int]:

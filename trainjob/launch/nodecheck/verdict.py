@@ -19,16 +19,15 @@ Pair = Tuple[int, int]
 
 
 class Report(NamedTuple):
-    """The report of one launcher's ranks."""
+    """The report of one rank."""
 
     node: str
-    ranks: List[int]
-    failed: str = ""  # the last output of a rank's process that failed by itself
+    rank: int
+    failed: str = ""  # the last output of its process, if that failed by itself
     failed_after_s: float = 0.0
-    lost: str = ""  # the connection to another rank that a rank lost
+    lost: str = ""  # the connection to another rank that it lost
     is_ready: bool = True  # whether its GPU answered
-    is_done: bool = True
-    wrong: Sequence[int] = ()  # ranks whose numbers arrived wrong
+    wrong: Optional[Sequence[int]] = ()  # ranks whose numbers arrived wrong; None: it has not verified the sum
     has_wrong_sum: bool = False
     mb_per_s: Sequence[Tuple[int, int, float]] = ()
     unreached: Sequence[Pair] = ()
@@ -45,26 +44,26 @@ class Verdict(NamedTuple):
 
 def judge(reports: Sequence[Report]) -> Verdict:
     """Return the fault and its node; without a fault, the slowest pair."""
-    nodes = {rank: report.node for report in reports for rank in report.ranks}
+    nodes = {report.rank: report.node for report in reports}
     broken = sorted((report for report in reports if report.failed), key=lambda report: report.failed_after_s)
     if broken:
         return _of_broken(broken, nodes)
-    waiting = [report for report in reports if not report.is_done]
+    waiting = [report for report in reports if report.wrong is None]
     silent = [report for report in waiting if not report.is_ready]
     if len(silent) == len(reports):
         return Verdict(SKIPPED % "no GPU answered through torch within %g s" % LIMIT_S)
     if silent:
-        return _against(silent[0].ranks[0], nodes, "its GPU did not answer through torch within %g s" % LIMIT_S)
+        return _against(silent[0].rank, nodes, "its GPU did not answer through torch within %g s" % LIMIT_S)
     if waiting:
         why = next((report.lost for report in waiting if report.lost), "it did not end within %g s" % LIMIT_S)
         return _against_all(nodes, why)
-    wrong = Counter(rank for report in reports for rank in report.wrong).most_common(1)
+    wrong = Counter(rank for report in reports for rank in report.wrong or ()).most_common(1)
     if wrong:
         rank = wrong[0][0]
         return _against(rank, nodes, "data that rank %d contributes to an all-reduce arrives corrupted" % rank)
     for report in reports:
         if report.has_wrong_sum:
-            return _against(report.ranks[0], nodes, "rank %d got a wrong sum of an all-reduce" % report.ranks[0])
+            return _against(report.rank, nodes, "rank %d got a wrong sum of an all-reduce" % report.rank)
     unreached = [pair for report in reports for pair in report.unreached]
     if unreached:
         times = Counter(rank for pair in unreached for rank in pair)
@@ -88,7 +87,7 @@ def _of_broken(broken: List[Report], nodes: Mapping[int, str]) -> Verdict:
         return Verdict(SKIPPED % first.failed)
     if {report.node for report in broken} == all_nodes and len(all_nodes) > 1:
         return _against_all(nodes, first.failed)
-    return _against(first.ranks[0], nodes, "an all-reduce ended there with: %s" % first.failed)
+    return _against(first.rank, nodes, "an all-reduce ended there with: %s" % first.failed)
 
 
 def _against(rank: int, nodes: Mapping[int, str], text: str) -> Verdict:

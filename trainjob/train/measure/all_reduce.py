@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     """Reduce, verify and measure; return 0, also where another rank has gone."""
     place = worlds.place(os.environ)
     torch.ones(1, device=place.device).sum().item()
-    _print({"ready": True})
+    _print({"is_ready": True})
     sys.stdin.readline()  # all ranks are ready
     try:
         world = worlds.join(place, os.environ, _LIMIT_S)
