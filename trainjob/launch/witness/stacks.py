@@ -63,7 +63,9 @@ class Stacks:
         found = []
         for process in tree:
             command = text(Path("/proc/%d/cmdline" % process.pid)).rstrip("\0").replace("\0", " ")[:_MOST_COMMAND]
-            stack, moved = self._of(process.pid), _io_bytes(process.pid)
+            stack, io = self._of(process.pid), text(Path("/proc/%d/io" % process.pid))
+            counts = dict(line.split(": ", 1) for line in io.splitlines() if ": " in line)
+            moved = int(counts["rchar"]) + int(counts["wchar"]) if {"rchar", "wchar"} <= counts.keys() else None
             found.append(ProcessStack(process.pid, command, process.state, stack, process.cpu_s, moved))
         return found
 
@@ -85,12 +87,6 @@ class Stacks:
 def script_has_ended(pid: int, environ: Mapping[str, str]) -> bool:
     """Return whether the script of a rank's own Python process had ended, without an exception, before the process."""
     return bool(re.search(r"(?m)^ended %d$" % pid, text(environ.get(STACKS, ""))))
-
-
-def _io_bytes(pid: int) -> Optional[int]:
-    """Return the bytes that a process has read and written so far; None if that can't be read."""
-    counts = dict(line.split(": ", 1) for line in text(Path("/proc/%d/io" % pid)).splitlines() if ": " in line)
-    return int(counts["rchar"]) + int(counts["wchar"]) if {"rchar", "wchar"} <= counts.keys() else None
 
 
 def _size_at_rest(pid: int, descriptor: int, start: int) -> int:

@@ -120,6 +120,26 @@ class Process:
         """Its command line, as a person would write it."""
         return " ".join([self.words[0].rpartition("/")[2], *self.words[1:]]) if self.words else ""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return what a rank was told and did, for `--json`."""
+        return {
+            "node": self.node,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "local_rank": self.local_rank,
+            "world": self.world.id if self.world else None,
+            "meets_at": self.address,
+            "gpus": list(self.used_gpus),
+            "visible_gpus": None if self.visible_gpus is None else list(self.visible_gpus),
+            "cpus": self.cpus,
+            "cpus_per_task": self.environment.get("SLURM_CPUS_PER_TASK"),
+            "threads": self.threads,
+            "handles": list(self.handles),
+            "signals": list(self.signals),
+            "command": list(self.words),
+            "error": self.error,
+        }
+
 
 @dataclass(frozen=True)
 class Call:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from trainjob.planning.words import quantity
 from trainjob.rehearse.batch.attempt import Attempt
-from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Process, Recording
+from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Recording
 from trainjob.scripts.codes import Finding
 
 
@@ -56,7 +56,7 @@ class BatchVerdict:
                     "exit_code": job.exit_code,
                     "restarts": job.restarts,
                     "nodes": list(job.nodes),
-                    "ranks": [_rank(rank) for rank in self.recording.ranks(job.id, job.restarts + 1)],
+                    "ranks": [rank.as_json() for rank in self.recording.ranks(job.id, job.restarts + 1)],
                 }
                 for job in self.recording.jobs
             ],
@@ -64,26 +64,6 @@ class BatchVerdict:
             "launches": [list(call.words) for call in self.recording.calls if not call.is_stood_in_for],
             "stood_in_for": [list(call.words) for call in self.recording.calls if call.is_stood_in_for],
         }
-
-
-def _rank(rank: Process) -> dict[str, Any]:
-    return {
-        "node": rank.node,
-        "rank": rank.rank,
-        "world_size": rank.world_size,
-        "local_rank": rank.local_rank,
-        "world": rank.world.id if rank.world else None,
-        "meets_at": rank.address,
-        "gpus": list(rank.used_gpus),
-        "visible_gpus": None if rank.visible_gpus is None else list(rank.visible_gpus),
-        "cpus": rank.cpus,
-        "cpus_per_task": rank.environment.get("SLURM_CPUS_PER_TASK"),
-        "threads": rank.threads,
-        "handles": list(rank.handles),
-        "signals": list(rank.signals),
-        "command": list(rank.words),
-        "error": rank.error,
-    }
 
 
 def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:

@@ -244,10 +244,6 @@ def _memory(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     return _to(keys, one, job=False)
 
 
-def _cpus(start: Start, _keys: Keys, _one: Directive) -> tuple[Where, str]:
-    return Where.CLUSTER, f"nodes: cpus: {start.cpus}"
-
-
 def _gres_directive(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     entries = [entry for entry in (one.value or "").split(",") if entry]
     if start.gpus and len(entries) == 1 and not start.gpus_beyond_ranks:
@@ -300,7 +296,7 @@ _SPECIAL: dict[str, _Special] = {
     "hint": _setting("hint"),
     "array": _setting("array"),
     "mem": _memory,
-    "cpus-per-task": _cpus,
+    "cpus-per-task": lambda start, _keys, _one: (Where.CLUSTER, f"nodes: cpus: {start.cpus}"),
     "gres": _gres_directive,
     "gpus-per-node": _gpus_per_node,
     "signal": _signal,

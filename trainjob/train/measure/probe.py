@@ -23,6 +23,7 @@ import time
 from typing import Any, Dict, List
 
 _HOLD_S = 1800.0
+_OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
 _MATRIX, _REPEATS = 4096, 20
 _SMALL_MATRIX = 512  # where a CPU computes
 _BYTES = 256 << 20
@@ -59,7 +60,7 @@ def _facts() -> Dict[str, Any]:
         "memory_gb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30),
         "address": None,
         "python": sys.version.split()[0],
-        "in_container": _in_container(),
+        "in_container": "ENROOT_ROOTFS" in os.environ or any(map(os.path.exists, _OF_CONTAINERS)),
         "links_gb_per_s": _links(),
     }
     with contextlib.suppress(OSError):
@@ -75,11 +76,6 @@ def _facts() -> Dict[str, Any]:
     else:
         facts.update(_product(torch, torch.float32, "cpu"))
     return facts
-
-
-def _in_container() -> bool:
-    marks = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
-    return any(map(os.path.exists, marks)) or "ENROOT_ROOTFS" in os.environ
 
 
 def _links() -> Dict[str, float]:

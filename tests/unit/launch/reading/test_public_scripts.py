@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.reading import recording
 from trainjob.launch.reading.recording import ScriptProgress
@@ -245,25 +246,6 @@ SCRIPTS = [
     ),
     Script("Stable-Baselines3", [f"|    total_timesteps      | {2048 * n:<11} |\n" for n in range(1, 9)], 16384),
 ]
-
-
-class Clock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1.75e9
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    clock = Clock()
-    monkeypatch.setattr(recording, "time", clock)
-    return clock  # type: ignore[return-value] # a fixture that ends nothing
 
 
 def run(script: Script, paths: RunPaths, clock: Clock) -> None:

@@ -12,13 +12,13 @@ from typing import cast
 
 import pytest
 
+from tests.support.clock import Clock
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
-from trainjob.launch.reading import recording
 from trainjob.launch.reading.recording import ScriptProgress
-from trainjob.launch.witness import quiet, watching
+from trainjob.launch.witness import watching
 from trainjob.launch.witness.quiet import Outliving, Rules, Stall
 from trainjob.launch.witness.stacks import Stacks
 from trainjob.launch.witness.watching import Orders
@@ -34,24 +34,6 @@ Current thread 0x00007e (most recent call first):
   File "/project/train.py", line %d in %s
   File "/project/train.py", line 90 in main
 """
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1.75e9
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in (quiet, recording):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
 
 
 @pytest.fixture
