@@ -62,6 +62,35 @@ def test_the_hook_changes_nothing_that_the_script_prints(here: Here) -> None:
     assert (here.folder / "run" / "updates" / "rank-0000.jsonl").read_text().count('"event":"update"') == 12
 
 
+@pytest.mark.parametrize(
+    ("loss", "gradients", "is_divided"),
+    [("loss", "", False), ("loss / 2", "", True), ("loss", "model.weight.grad /= 2", True), ("a + b / 2", "", True)],
+)
+def test_division_of_micro_batches_is_seen(here: Here, loss: str, gradients: str, is_divided: bool) -> None:
+    here.write(
+        "micro.py",
+        f"""\
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+for number in range(1, 7):
+    loss = model(torch.ones(2, 4)).square().mean()
+    a, b = loss, loss.sqrt()
+    scaler.scale({loss}).backward()
+    if number % 2 == 0:
+        {gradients}
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+""",
+    )
+    run = {**updates.hooked(here.folder, None), "TRAINJOB_RUN_DIR": str(here.project)}
+    subprocess.run([PYTHON, "micro.py"], cwd=here.project, env={**here.environ, **run}, check=True)
+    ((log,),) = update_log.read(RunPaths(here.project))
+    assert [one.divided for one in log.updates[1:]] == [is_divided] * 2
+
+
 def test_the_oldest_python_and_torch_are_recorded(here: Here, needs: Callable[[str], Path]) -> None:
     script = """\
 import torch

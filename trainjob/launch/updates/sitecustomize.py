@@ -306,7 +306,8 @@ def _scales(recorder: _Recorder, scaler: Any) -> None:
 def _begin_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> None:
     gradients, norm = _gradients(optimizer)
     norm_before, norm_now = recorder.watched_norm, _norm_of_watched(recorder)
-    if norm_before is not None and norm_now is not None and norm_now < 0.99 * norm_before:
+    # A gradient scaler has made them smaller by its scale, which is no division.
+    if norm_before is not None and norm_now is not None and norm_now * (recorder.scale or 1.0) < 0.99 * norm_before:
         recorder.divided = True
     weights = _weights_of(optimizer)
     recorder.watched = next((weight for weight in weights if weight.grad is not None), None)
