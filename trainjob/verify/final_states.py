@@ -38,6 +38,7 @@ class Apart:
     file: str
     name: str
     difference: str
+    has_grown: bool = False  # a whole number that is larger in the interrupted run
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,9 @@ def _same(one: Leaf | None, two: Leaf | None) -> bool:
 
 def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None) -> Apart:
     kind = _kind(file, path, (two or one or Leaf(path, None)).value)
-    return Apart(kind, file, "/".join(path), _difference(one, two))
+    ours, theirs = (leaf.value if leaf is not None else None for leaf in (one, two))
+    has_grown = isinstance(ours, int) and isinstance(theirs, int) and ours > theirs
+    return Apart(kind, file, "/".join(path), _difference(one, two), has_grown)
 
 
 def _kind(file: str, path: tuple[str, ...], value: object) -> str:

@@ -250,7 +250,7 @@ class Evidence:
         shards = list(self._shards())
         yield from shards
         if self.first is not None and not shards:
-            yield from lost(self.first, self._whole, longer=self.is_longer())
+            yield from lost(self.first, self._whole, longer=self._is_longer())
         elif self.first is None and not self._broken.crashed and not shards:
             yield from self._too_short()
         yield from self._of_signals()
@@ -295,8 +295,7 @@ class Evidence:
                     )
                     return
 
-    def is_longer(self) -> bool:
-        """Return whether the interrupted run went on to more updates than the uninterrupted one."""
+    def _is_longer(self) -> bool:
         ends = [(self._starts[one.number] or 0) + len(one.updates) for one in self._attempts]
         return max(ends, default=0) > len(self._whole.updates)
 
@@ -451,10 +450,12 @@ def by_states(compared: Compared | None, evidence: Evidence, found: Sequence[Lik
     if compared is None:
         return
     if evidence.first is not None:
-        is_counted = compared.counts and not any(one.kind == final_states.COUNTER for one in compared.apart)
-        if is_counted and evidence.is_longer() and all(one.code != "step-counter" for one in found):
+        counts_the_same = compared.counts and not any(one.kind == final_states.COUNTER for one in compared.apart)
+        steps = [one for one in compared.apart if one.kind == final_states.SCHEDULER and one.has_grown]
+        if counts_the_same and steps and all(one.code != "step-counter" for one in found):
+            # Trainer's count says both which samples come next and when it is over.
             yield _finding(
-                "step-counter", "more updates than the uninterrupted run's, and every saved count is as there"
+                "step-counter", f"every saved count is the same, and the scheduler's is not: {_described(steps)}"
             )
         return
     for kind, code in _OF_STATES.items():

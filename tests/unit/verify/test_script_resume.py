@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
@@ -105,16 +107,16 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     assert [one.code for one in evidence.findings()] == codes
 
 
-def test_more_updates_to_the_same_count_are_a_lost_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "count", "codes"), [(15, 12, ["step-counter"]), (15, 15, []), (2, 12, [])])
+def test_more_steps_up_to_the_same_count_are_a_lost_count(
+    tmp_path: Path, steps: int, count: int, codes: list[str]
+) -> None:
     runs = [RunPaths(tmp_path / name) for name in ("whole", "broken")]
-    for run in runs:
+    for run, made, counted in zip(runs, (12, steps), (12, count), strict=True):
         run.code.mkdir(parents=True)
-        (run.code / "trainer_state.json").write_text('{"global_step": 12, "epoch": 3.0}')
-    repeated = AttemptLog(2, (changed(6, **taken_from(0)), *(changed(number) for number in range(7, 15))))
-    whole = dataclasses.replace(WHOLE, events=(Event(updates.SAVED, 4, {}),))
-    attempts = [AttemptLog(1, WHOLE.updates[:6]), repeated]
-    evidence = script_resume.Evidence(runs[0], Interrupted(runs[1], (), None), [[whole]], [attempts])
+        (run.code / "trainer_state.json").write_text(json.dumps({"global_step": counted, "epoch": 3.0}))
+        torch.save({"last_epoch": made}, run.code / "scheduler.pt")
+    attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, (changed(6, **taken_from(0)),))]
+    evidence = script_resume.Evidence(runs[0], Interrupted(runs[1], (), None), [[WHOLE]], [attempts])
     found = script_resume.by_states(final_states.compare(*runs), evidence, [])
-    assert [one.code for one in found] == ["step-counter"]
-    (runs[1].code / "trainer_state.json").write_text('{"global_step": 15, "epoch": 3.0}')
-    assert not list(script_resume.by_states(final_states.compare(*runs), evidence, []))
+    assert [one.code for one in found] == codes
