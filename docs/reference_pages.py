@@ -64,9 +64,10 @@ def _commands() -> Iterator[str]:
     yield "Exit codes: 0 done; 1 you or the cluster can fix it; 2 wrong usage; 3 a bug in trainjob (the message names a"
     yield "log file); 130 interrupted. A run's own exit code is in `trainjob status`."
     for name, command in _walk(root, "trainjob"):
-        yield from ("", f"## {name}", "", inspect.cleandoc(command.help or ""), "")
+        usage = " ".join(command.collect_usage_pieces(click.Context(command)))
+        yield from ("", f"## {name}", "", f"`{name} {usage}`", "", inspect.cleandoc(command.help or ""), "")
         rows = [row for parameter in command.params if (row := _option(parameter)) is not None]
-        yield from _table(("option", "what"), rows)
+        yield from _table(("option", "value", "default", "what"), rows)
         yield from ("", *(f"    {line}" for line in command.examples))
 
 
@@ -79,12 +80,15 @@ def _walk(command: click.Command | None, name: str) -> Iterator[tuple[str, Comma
             yield from _walk(command.get_command(context, word), f"{name} {word}")
 
 
-def _option(parameter: Any) -> tuple[str, str] | None:
-    """Return flags and help of a command's own parameter; a job's settings have a page of their own."""
+def _option(parameter: Any) -> tuple[str, str, str, str] | None:
+    """Return flags, value, default and help of a command's own parameter; a job's settings have a page of their own."""
     if getattr(parameter, "group", OTHER) != OTHER:
         return None
     names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-"))
-    return names or f"`{parameter.metavar or parameter.name.upper()}`", parameter.help or ""
+    value, default = parameter.make_metavar(click.Context(root)), parameter.to_info_dict()["default"]
+    is_flag = getattr(parameter, "is_flag", False)
+    shown = "" if is_flag or default in (None, (), []) else f"`{default}`"
+    return names or f"`{value}`", "" if is_flag or not names else f"`{value}`", shown, parameter.help or ""
 
 
 def _cluster_file(schema: Any) -> Iterator[str]:

@@ -13,7 +13,7 @@ from trainjob.contract.errors import Problem, UserError, nearest, of_error
 from trainjob.kinds.slurm.directives import cpus_per_task, of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
-from trainjob.machines.slurm import commands, partitions
+from trainjob.machines.slurm import commands, drafted, partitions
 from trainjob.machines.slurm.partitions import Nodes, Partition
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
@@ -174,10 +174,10 @@ def changes(named: Cluster, machine: Machine) -> list[Change]:
     if found is None:
         names = ", ".join(one.name for one in listed)
         return [Change("directives.partition", name or "the default one", f"there is none; it has {names}")]
-    settings = partitions.configuration(machine)
-    compared = [*_of_limits(cluster, found), *_of_slurm(cluster, settings, machine)]
+    settings, words = partitions.configuration(machine), partitions.settings_of(machine, found.name)
+    compared = [*_of_limits(cluster, found), *_of_slurm(cluster, settings, words, machine)]
     if not cluster.has_groups:
-        compared += _of_nodes(cluster, found, machine, settings)
+        compared += _of_nodes(cluster, found, machine, settings, words)
     return [one for one in compared if one.stated != one.live]
 
 
@@ -190,10 +190,17 @@ def _of_limits(cluster: SlurmCluster, found: Partition) -> Iterator[Change]:
         yield Change("limits.max_nodes", str(limits.max_nodes), str(found.max_nodes or "unlimited"))
 
 
-def _of_slurm(cluster: SlurmCluster, settings: dict[str, str], machine: Machine) -> Iterator[Change]:
+def _of_slurm(
+    cluster: SlurmCluster, settings: dict[str, str], words: dict[str, str], machine: Machine
+) -> Iterator[Change]:
     version = settings.get("SLURM_VERSION", "")
     if cluster.slurm.version is not None and not version.startswith(cluster.slurm.version):
         yield Change("slurm.version", cluster.slurm.version, version)
+    if "task_plugin" in cluster.slurm.stated:
+        yield Change("slurm.task_plugin", cluster.slurm.task_plugin, drafted.task_plugin(settings))
+    _, preemption = drafted.preemption(settings, words)
+    if preemption is not None:
+        yield Change("preemption", cluster.preemption, preemption)
     account = partitions.account(machine, settings)
     is_named = "account" in (*cluster.required_directives, *cluster.directives)
     if account.is_demanded and not account.default and not is_named:
@@ -201,14 +208,16 @@ def _of_slurm(cluster: SlurmCluster, settings: dict[str, str], machine: Machine)
         yield Change("required_directives", "no account", f"AccountingStorageEnforce={enforced}: an account is needed")
 
 
-def _of_nodes(cluster: SlurmCluster, found: Partition, machine: Machine, settings: dict[str, str]) -> Iterator[Change]:
+def _of_nodes(
+    cluster: SlurmCluster, found: Partition, machine: Machine, settings: dict[str, str], words: dict[str, str]
+) -> Iterator[Change]:
     ours, kind = cluster.node, cluster.node.gres_name
 
     def likeness(nodes: Nodes) -> tuple[bool, bool, int]:
         return nodes.accelerators(kind) == ours.accelerators, nodes.cpus == ours.cpus, nodes.count
 
     whole = max(found.nodes, key=likeness)
-    theirs = partitions.allowed_nodes(machine, found.name, whole, settings, partitions.settings_of(machine, found.name))
+    theirs = partitions.allowed_nodes(machine, found.name, whole, settings, words)
     alike = sum(one.count for one in found.nodes if one.accelerators(kind) == theirs.accelerators(kind))
     yield Change("nodes.count", str(ours.count), str(alike))
     yield Change("nodes.accelerators", str(ours.accelerators), str(theirs.accelerators(kind)))

@@ -136,7 +136,7 @@ def _compile(torch: Torch, targets: Dict[str, Path], say: Say) -> None:
             "Ubuntu: apt install g++), or name one in CXX"
         )
     say(
-        "stand-in GPUs for torch %s are compiled by %s, once for all virtualenvs that have it: about 15 s"
+        "stand-in GPUs for torch %s are compiled by %s, once for all virtualenvs that have it: 15 s to two minutes"
         % (torch.version, os.path.basename(compiler))
     )
     began = time.monotonic()

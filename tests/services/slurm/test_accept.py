@@ -17,6 +17,7 @@ from tests.support.slurm_network import INTERFACE, networked_site, slow_down
 from tests.support.slurm_site import DESCRIPTION, Site, site
 from tests.support.waiting import until
 from trainjob.rehearse import gpus
+from trainjob.rehearse.slurm.description import SlurmPartition
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -63,8 +64,8 @@ def named(rungs: dict[str, dict[str, Any]], rung: str) -> str:
     return found[rung]
 
 
-def test_the_quick_rungs_pass(cluster: Site) -> None:
-    rungs = climb(cluster, skip=(*SLOW, "host", "killed-rank", "staging", "same-training"))
+def test_the_quick_rungs_pass_over_ssh(cluster: Site) -> None:
+    rungs = climb(cluster, skip=(*SLOW, "host", "killed-rank", "staging", "same-training"), ssh=True)
     assert failures(rungs) == {}
     assert [name for name, one in rungs.items() if one["state"] == "passed"] == ["site", "rank", "two-hosts", "cancel"]
     assert rungs["two-hosts"]["figures"]["gb_per_s"] > 0
@@ -83,6 +84,17 @@ def test_missing_memory(cluster: Site) -> None:
     stated = DESCRIPTION.memory_mb // 1024
     rungs = climb(cluster, nodes={"memory_gb": 4096}, directives={"partition": "gpu", "mem": f"{stated}G"})
     assert "GB of memory, and the cluster file says 4096 GB. Set nodes.memory_gb to" in named(rungs, "rank")
+
+
+@pytest.mark.full
+def test_as_many_hosts_as_are_asked_for(tmp_path: Path, needs: Callable[[str], Path]) -> None:
+    needs("slurm")
+    three = replace(DESCRIPTION, nodes=3, partitions=(SlurmPartition("gpu"),))
+    others = ("rank", "host", "two-hosts", "cancel", "killed-rank", "staging", "same-training")
+    with site(tmp_path, needs("sshd"), three) as made:
+        rungs = climb(made, "--hosts", "3", skip=(*SLOW, *others), nodes={"count": 3}, limits={"max_nodes": 3})
+        assert failures(rungs) == {}
+        assert rungs["3-hosts"]["figures"]["gb_per_s"] > 0
 
 
 @pytest.mark.full

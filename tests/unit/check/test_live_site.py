@@ -73,6 +73,14 @@ def test_limits_release_and_accounts_that_changed_are_named() -> None:
     assert found(limits={"min_nodes": 2}) == [("limits.min_nodes", "2", "1")]
 
 
+def test_binding_and_preemption_that_changed_are_named() -> None:
+    changed = Recorded(CONFIG + "TaskPlugin = task/cgroup,task/affinity\n", partition="PreemptMode=CANCEL")
+    assert found(changed) == [("preemption", "requeue", "cancel")]
+    assert found(changed, preemption="cancel", slurm={"task_plugin": "none"}) == [
+        ("slurm.task_plugin", "none", "cgroup")
+    ]
+
+
 def test_what_slurm_keeps_back_of_a_node_is_none_of_its_cpus() -> None:
     node = "NodeName=n1 CPUTot=64 RealMemory=512000 Partitions=gpu CoreSpecCount=4 MemSpecLimit=0\n"
     assert found(Recorded(node=node), nodes={"cpus": 60}) == []

@@ -95,11 +95,12 @@ def _lines(site: Site) -> Iterator[str]:
     else:
         yield "  # account: abc123                # optional: the account to charge; this cluster demands none"
     yield '# time_limit: "04:00:00"           # optional: of one job; absent: the partition\'s own default'
-    yield _preemption(settings, words)
+    mode, ours = preemption(settings, words)
+    nobody = f"requeue               # PreemptMode is {mode}: nobody is preempted here"
+    yield f"preemption: {ours or nobody}"
     version = _RELEASE.match(settings.get("SLURM_VERSION", ""))
-    plugins = settings.get("TaskPlugin", "").replace("task/", "").split(",")
     slurm: dict[str, object] = {"version": version.group()} if version else {}
-    slurm["task_plugin"] = next((plugin for plugin in ("cgroup", "affinity") if plugin in plugins), "none")
+    slurm["task_plugin"] = task_plugin(settings)
     slurm["accounting"] = settings.get("AccountingStorageEnforce", "none") not in ("none", "(null)", "")
     yield from _dumped({"slurm": slurm})
     if site.shared is None:
@@ -135,13 +136,18 @@ def _nodes(nodes: Nodes) -> dict[str, object]:
     return fields
 
 
-def _preemption(settings: Mapping[str, str], words: Mapping[str, str]) -> str:
+def task_plugin(settings: Mapping[str, str]) -> str:
+    """Return our word for the plugin that binds tasks, by the settings of slurm.conf."""
+    plugins = settings.get("TaskPlugin", "").replace("task/", "").split(",")
+    return next((plugin for plugin in ("cgroup", "affinity") if plugin in plugins), "none")
+
+
+def preemption(settings: Mapping[str, str], words: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return PreemptMode and our word for it; None where nobody is preempted. `words` are those of the partition."""
     mode = words.get("PreemptMode") or settings.get("PreemptMode", "OFF")
     ours = next((ours for theirs, ours in _PREEMPTION.items() if theirs in mode.upper()), None)
     # Slurm 23.02 moved it from one to the other.
     parameters = settings.get("SlurmctldParameters", "") + settings.get("PreemptParameters", "")
     if ours == "cancel" and "send_user_signal" in parameters:
         ours = "user-signal"
-    if ours is None:
-        return f"preemption: requeue               # PreemptMode is {mode}: nobody is preempted here"
-    return f"preemption: {ours}"
+    return mode, ours
