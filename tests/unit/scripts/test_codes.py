@@ -10,7 +10,7 @@ from trainjob.cluster.nodes import Nodes
 from trainjob.scripts.codes import CODES, Finding, Severity
 from trainjob.scripts.diagnosis import diagnosis_of
 from trainjob.scripts.request import Site
-from trainjob.scripts.script import script_of
+from trainjob.scripts.script import read_script, script_of
 
 HEAD = """\
 #!/bin/bash
@@ -284,3 +284,14 @@ def test_a_comment_ignores_a_code(where: str, line: str) -> None:
     text = job("export MASTER_PORT=1\n" + RIGHT).replace("$((20000 + SLURM_JOB_ID % 20000))", "0")
     assert "port-fixed" in {finding.code for finding in found(text)}
     assert "port-fixed" not in {finding.code for finding in found(text.replace(where, line))}
+
+
+@pytest.mark.parametrize(
+    ("inner", "code"),
+    [("python -m torch.distributed.launch train.py", "old-launcher"), ("export DATA=/path/to/data", "placeholders")],
+)
+def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{inner}\n")
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:1\n\n\nbash run.sh\n")
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", Site())).findings
+    assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
-from trainjob.scripts.codes import Finding
+from trainjob.scripts.codes import Finding, found
 from trainjob.scripts.script import Script
 
 
@@ -131,7 +131,7 @@ def placeholders(script: Script) -> Iterator[Finding]:
             yield Finding("placeholders", directive.line, f"--{directive.name}={directive.value}")
     for one in script.assignments:
         if one.value.fixed and _PLACEHOLDER.fullmatch(one.value.text) and one.array is None and "$" not in one.text:
-            yield Finding("placeholders", one.line, one.text[:60])
+            yield found("placeholders", one, one.text[:60])
 
 
 def old_or_loose(script: Script) -> Iterator[Finding]:
@@ -143,9 +143,9 @@ def old_or_loose(script: Script) -> Iterator[Finding]:
             if layer.name == "srun":
                 old = next((word.text for word in layer.words if re.match(r"--(?:cpu|mem)_bind\b", word.text)), None)
                 if old:
-                    yield Finding("old-option", launch.line, f"{old}: the option is {old.replace('_', '-', 1)}")
+                    yield found("old-option", launch, f"{old}: the option is {old.replace('_', '-', 1)}")
             if layer.name == "old-launcher":
-                yield Finding("old-launcher", launch.line, "python -m torch.distributed.launch")
+                yield found("old-launcher", launch, "python -m torch.distributed.launch")
 
 
 def beyond_cluster(script: Script) -> Iterator[Finding]:

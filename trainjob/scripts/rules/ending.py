@@ -90,7 +90,7 @@ def _deferred(script: Script, traps: dict[str, Command], name: str) -> Iterator[
     command = _outermost(last)
     if not command.text.startswith("exec "):
         text = f"the trap for {name} (line {traps[name].line}) waits for this command"
-        yield Finding("trap-deferred", command.line, text)
+        yield found("trap-deferred", command, text)
 
 
 def _outermost(launch: Launch) -> Command:
@@ -194,8 +194,8 @@ def cleanup(script: Script) -> Iterator[Finding]:
     for command in script.commands[at + 1 :]:
         stops_ray = command.name == "ray" and "stop" in command.text
         if _follows(command, main) and (command.name in _CLEANS_UP or stops_ray) and "e" in command.options:
-            yield Finding(
-                "cleanup-skipped-by-set-e", command.line, f"{command.text[:60]} is skipped when line {main.line} fails"
+            yield found(
+                "cleanup-skipped-by-set-e", command, f"{command.text[:60]} is skipped when line {main.line} fails"
             )
             return
 
@@ -229,12 +229,12 @@ def never_ends(script: Script) -> Iterator[Finding]:
         if not work:  # it serves until its time limit, as it is meant to
             return
         if not daemon.background and at < work[-1] and not {"if", "loop", "endless"} & set(daemon.within):
-            yield Finding("job-never-ends", daemon.line, f"what stands below never runs: {daemon.text[:40]} …")
+            yield found("job-never-ends", daemon, f"what stands below never runs: {daemon.text[:40]} …")
             return
         waits = [one for one in following if one.name == "wait" and len(one.words) == 1 and not one.within]
         ends = any(one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text for one in following)
         if daemon.background and waits and not ends:
-            yield Finding("job-never-ends", waits[-1].line, f"wait waits for line {daemon.line} too: {daemon.name} …")
+            yield found("job-never-ends", waits[-1], f"wait waits for line {daemon.line} too: {daemon.name} …")
             return
 
 
