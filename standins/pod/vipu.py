@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Tuple
 
 from standins.pod import Refused, tables
 from standins.pod.server import Server
@@ -24,25 +24,21 @@ _AGENT_IPUS = 4
 _DOMAIN_IPUS = 64
 
 
-def main(words: List[str]) -> int:
+def main(words: List[str], is_admin: bool = False) -> int:
     """Return 0, or 1 with the reason on standard error."""
-    return _run(words, is_admin=False)
-
-
-def admin(words: List[str]) -> int:
-    """Do the same for the administrator."""
-    return _run(words, is_admin=True)
-
-
-def _run(words: List[str], is_admin: bool) -> int:
     if "--server-version" in words:
-        sys.stdout.write("version: %s (a stand-in on this machine)\n" % VERSION)
+        _say("version: %s (a stand-in on this machine)" % VERSION)
         return 0
     try:
         return _answer(_parser(is_admin).parse_args(words), is_admin)
     except Refused as refused:
         sys.stderr.write("Error: %s\n" % refused)
         return 1
+
+
+def admin(words: List[str]) -> int:
+    """Do the same for the administrator."""
+    return main(words, is_admin=True)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,18 +104,21 @@ def _list(what: str, server: Server) -> None:
     site = server.site()
     agents = ["ag%d" % number for number in range(-(-site["ipus"] // _AGENT_IPUS))]
     if what == "allocations":
-        rows = [(name, " ".join(agents)) for name in site["allocations"]]
-        _print(tables.ruled(("Allocation ID", "Agents"), rows, rule_above=True))
+        lines = tables.ruled(
+            ("Allocation ID", "Agents"), [(name, " ".join(agents)) for name in site["allocations"]], rule_above=True
+        )
     elif what == "ipu-attrs":
-        _print(tables.ruled(("Agent", "IPU", "Attribute", "Value"), list(_attributes(site["ipus"]))))
+        lines = tables.ruled(("Agent", "IPU", "Attribute", "Value"), list(_attributes(site["ipus"])))
     elif what == "agents":
-        _print(tables.ruled(("Agent", "IPUs"), [(name, str(_AGENT_IPUS)) for name in agents]))
+        lines = tables.ruled(("Agent", "IPUs"), [(name, str(_AGENT_IPUS)) for name in agents])
     elif what == "clusters":
         clusters = [(name, " ".join(agents), str(site["ipus"])) for name in site["allocations"]]
-        _print(tables.ruled(("Cluster", "Agents", "IPUs"), clusters))
+        lines = tables.ruled(("Cluster", "Agents", "IPUs"), clusters)
     else:
         heads = ("Partition", "Cluster", "ILDs", "GW Routing", "ILD Routing", "Size", "GCDs", "State")
-        _print(tables.ruled(heads, [_of_partition(name, one) for name, one in sorted(server.visible().items())]))
+        lines = tables.ruled(heads, [_of_partition(name, one) for name, one in sorted(server.visible().items())])
+    for line in lines:
+        _say(line)
 
 
 def _attributes(ipus: int) -> Iterator[Tuple[str, ...]]:
@@ -137,29 +136,21 @@ def _of_partition(name: str, one: Dict[str, Any]) -> Tuple[str, ...]:
     return (name, one["allocation"], str(domains), *routing, str(one["size"]), str(one["gcds"]), state)
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        _say(line)
-
-
 def _get(name: str, server: Server) -> None:
     found = server.get(name)
     if found is None:
         raise Refused("partition '%s' not found" % name)
-    for key, value in _facts(name, found).items():
-        _say("%-16s %s" % (key + ":", value))
-
-
-def _facts(name: str, one: Dict[str, Any]) -> Dict[str, Any]:
-    return {
+    facts = {
         "Name": name,
-        "Size": one["size"],
-        "Allocation": one["allocation"],
-        "Reconfigurable": "yes" if one["reconfigurable"] else "no",
-        "GCDs": one["gcds"],
-        "Sync type": one["sync_type"],
-        "State": one["state"],
+        "Size": found["size"],
+        "Allocation": found["allocation"],
+        "Reconfigurable": "yes" if found["reconfigurable"] else "no",
+        "GCDs": found["gcds"],
+        "Sync type": found["sync_type"],
+        "State": found["state"],
     }
+    for key, value in facts.items():
+        _say("%-16s %s" % (key + ":", value))
 
 
 def _say(line: str) -> None:
