@@ -104,7 +104,8 @@ def _deepspeed(options: Dict[str, str]) -> Start:
         nodes, slots = max(1, len(found)), int(found[0]) if found else 0
     if nodes > 1 and "no_ssh" not in options:
         sys.exit("deepspeed would start the ranks of its %d nodes over ssh, and a rehearsal has none" % nodes)
-    ranks = _number(options, "num_gpus", "num_accelerators") or slots or _gpus()
+    chosen = [one for one in options.get("include", "").partition(":")[2].split(",") if one]
+    ranks = _number(options, "num_gpus", "num_accelerators") or len(chosen) or slots or _gpus()
     return Start(
         nodes, ranks, _number(options, "node_rank") or 0,
         options.get("master_addr", "127.0.0.1"), options.get("master_port", "29500"),

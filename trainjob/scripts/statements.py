@@ -114,7 +114,7 @@ def _if(shell: Shell, node: Node) -> None:
     before = dict(shell.variables.values)
     ends: list[tuple[dict[str, Value], bool]] = []
     outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
-    taken, tests = _Truth(holds=False), ""
+    taken, tests, undecided = _Truth(holds=False), "", False
     for number, branch in enumerate(branches):
         condition, body = _halves(branch)
         verdict = _Truth(holds=None) if branch.type == "else_clause" else _truth(condition, shell.expander)
@@ -130,8 +130,9 @@ def _if(shell: Shell, node: Node) -> None:
         ends.append((dict(shell.variables.values), not never))
         shell.variables.values = dict(before)
         taken = verdict if verdict.holds else taken
+        undecided = undecided or (verdict.holds is None and branch.type != "else_clause" and not taken.holds)
     shell.conditions, shell.dead = outer_conditions, outer_dead
-    _merge(shell, before, ends, undecided=not taken.holds)
+    _merge(shell, before, ends, undecided=undecided)
 
 
 def _merge(

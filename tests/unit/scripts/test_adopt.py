@@ -275,13 +275,14 @@ def test_options_of_srun_are_kept_or_named(tmp_path: Path) -> None:
             ['if [[ "$(nvidia-smi)" == *A100* ]]; then\n  FLAG=--bf16\nelse\n  FLAG=--fp16\nfi', "export FLAG"],
         ),
         ("if [ 1 -eq 1 ]; then FLAG=--bf16; else FLAG=--fp16; fi\n", "python train.py --bf16", None),
+        ("X=${2:-no}\nif [ $X = yes ]; then FLAG=--bf16; else FLAG=--fp16; fi\n", "python train.py --fp16", None),
         (
             'if [ -z "$GPUS" ]; then\n  GPUS=$(nvidia-smi -L | wc -l)\nfi\nSTEPS=$((64 / GPUS))\n',
             "python train.py $STEPS",
             ['if [ -z "$GPUS" ]; then\n  GPUS=$(nvidia-smi -L | wc -l)\nfi', "export STEPS=$((64 / GPUS))"],
         ),
     ],
-    ids=["a-flag-of-the-node", "a-switch", "a-figure-of-the-node"],
+    ids=["a-flag-of-the-node", "a-switch", "another-switch", "a-figure-of-the-node"],
 )
 def test_what_only_a_run_decides_is_decided_when_it_runs(
     setup: str, command: str, prologue: list[str] | None, tmp_path: Path
@@ -354,3 +355,19 @@ def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
     cluster = cluster_from_text(adoption.cluster or "", "c.yaml")
     assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export APPTAINERENV_CACHE="$CACHE"']
     assert cluster.container.image == "/home/me/project/images/a.sif"
+
+
+def test_a_rank_that_saw_all_gpus_still_does(tmp_path: Path) -> None:
+    text = (
+        ONE_GPU.replace("gres=gpu:1", "gpus-per-task=1")
+        + "#SBATCH --ntasks-per-node=4 -N 1 --gpu-bind=none\nsrun python train.py\n"
+    )
+    assert SlurmCluster.of(cluster_from_text(adopted(text, tmp_path).cluster or "", "c.yaml")).srun == {}
+
+
+def test_what_may_fail_in_the_file_may_fail_in_the_job(tmp_path: Path) -> None:
+    text = 'RUN=${1:-a b}\nOUT=/out/$RUN-$SLURM_JOB_ID\nln -s "$OUT" last\npython train.py "$OUT"\n'
+    kept = cluster_from_text(adopted(ONE_GPU + text, tmp_path).cluster or "", "c.yaml").prologue
+    assert kept == ["RUN='a b'", "export OUT=/out/$RUN-$SLURM_JOB_ID", 'ln -s "$OUT" last || true']
+    kept = cluster_from_text(adopted(ONE_GPU + "set -e\n" + text, tmp_path).cluster or "", "c.yaml").prologue
+    assert kept[-1] == 'ln -s "$OUT" last'

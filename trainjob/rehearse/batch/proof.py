@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,7 @@ from trainjob.scripts.script import Script, read_script
 _RANK = ("RANK", "SLURM_PROCID")
 _WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
+_ROOT = package.companion("standins").parent
 # What `date` printed in each of the two.
 _WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
 # Python waits where its program is not here, so that all ranks are seen.
@@ -142,7 +145,23 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             return Proof((), (), f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}")
     names, asked = requested(script), _cpus_asked(script)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
-    return Proof(saw(original, names, asked, least=asked or 0), saw(adopted, names, asked))
+    folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
+    theirs = saw(original, names, asked, folders, least=asked or 0)
+    ours = saw(adopted, names, asked, folders)
+    cpus = len(os.sched_getaffinity(0))
+    return Proof(theirs, [with_cpus_of_a_node(one, other, cpus) for one, other in zip_longest(ours, theirs) if one])
+
+
+def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int) -> Saw:
+    """Return what a rank of the job would see on a node: it gets no more threads than this machine has CPUs."""
+    if (
+        theirs is None
+        or not (theirs.threads or "").isdigit()
+        or ours.threads != str(min(int(theirs.threads or 0), here))
+    ):
+        return ours
+    own = dict(ours.environment) | {"OMP_NUM_THREADS": theirs.threads or ""}
+    return ours._replace(threads=theirs.threads, environment=tuple(sorted(own.items())))
 
 
 def _cpus_asked(script: Script) -> int | None:
@@ -183,8 +202,17 @@ def requested(script: Script) -> frozenset[str]:
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
 
 
-def saw(recording: Recording, names: frozenset[str], cpus_asked: int | None = None, least: int = 0) -> list[Saw]:
-    """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them."""
+def saw(
+    recording: Recording,
+    names: frozenset[str],
+    cpus_asked: int | None = None,
+    folders: Collection[str] = (),
+    least: int = 0,
+) -> list[Saw]:
+    """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them.
+
+    `folders` are as good as a rank's own: paths below them are the same.
+    """
     ranks = recording.ranks(recording.jobs[0].id)
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
@@ -194,10 +222,10 @@ def saw(recording: Recording, names: frozenset[str], cpus_asked: int | None = No
         step = f"{one.job}.{one.environment.get('SLURM_STEP_ID')}"
         return per_task.get(step, int(on_node) if on_node.isdigit() else None) if cpus_asked else None
 
-    return sorted(_saw(one, nodes, names)._replace(cpus=cpus(one)) for one in ranks)
+    return sorted(_saw(one, nodes, names, {one.folder, *folders})._replace(cpus=cpus(one)) for one in ranks)
 
 
-def _saw(one: Process, nodes: Sequence[str], names: frozenset[str]) -> Saw:
+def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
     environment = one.environment
     in_step = "SLURM_STEP_ID" in environment
 
@@ -215,19 +243,27 @@ def _saw(one: Process, nodes: Sequence[str], names: frozenset[str]) -> Saw:
         gpus=_gpus(one),
         cpus=None,
         threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,
-        command=re.sub(r"^\S*/", "", _WHEN.sub("…", one.command.replace(f"{one.folder}/", ""))),
+        command=re.sub(r"^\S*/", "", re.sub(r"(?<![.\w])\./", "", _below(one.command, folders))),
         environment=tuple(
-            sorted((name, _own(name, environment[name], one.folder)) for name in names if name in environment)
+            sorted((name, _own(name, environment[name], folders)) for name in names if name in environment)
         ),
     )
 
 
-def _own(name: str, value: str, folder: str) -> str:
-    """Return a value without the folders that a rehearsal or a job puts on a path; `folder` is the process's own."""
-    value = _WHEN.sub("…", re.sub(rf"{re.escape(folder)}(?=/|:|$)", ".", value))
-    if not name.endswith("PATH"):
-        return value
-    return ":".join(dict.fromkeys(one for one in value.split(":") if one and "trainjob" not in one))
+def _own(name: str, value: str, folders: Collection[str]) -> str:
+    """Return a value without the folders that a rehearsal or a job puts on a path."""
+    if name.endswith("PATH"):
+        ours = ("trainjob", str(package.companion("standins")))
+        added = [one for one in value.split(":") if not any(own in one for own in ours) and Path(one) != _ROOT]
+        value = ":".join(dict.fromkeys(filter(None, added)))
+    return _below(value, folders)
+
+
+def _below(text: str, folders: Collection[str]) -> str:
+    """Return a text with paths relative to the folder in which a rank starts, and without the time."""
+    for own in sorted(folders, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(own)}(?=[/:\s]|$)", ".", text)
+    return _WHEN.sub("…", text)
 
 
 def _gpus(one: Process) -> int:

@@ -142,10 +142,12 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     shared = configuration.JOB_ENVIRONMENT
     lines = ["#!/bin/sh", f'[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"']
     node = run.cluster.node
-    if run.has_gpus and node.accelerator == "gpu" and node.gres_name != "gpu":
-        # Slurm itself tells tasks only of a GRES named gpu which devices they have.
+    if run.has_gpus and node.accelerator == "gpu" and (node.gres_name != "gpu" or run.takes_whole_nodes):
+        # Slurm tells tasks which devices they have only if they ask for a GRES named gpu.
         devices = ",".join(map(str, range(node.accelerators)))
-        lines.append(f'[ -n "${{CUDA_VISIBLE_DEVICES-}}" ] || echo export CUDA_VISIBLE_DEVICES={devices}')
+        lines.append(
+            f'case ${{CUDA_VISIBLE_DEVICES-}} in "" | NoDevFiles) echo export CUDA_VISIBLE_DEVICES={devices} ;; esac'
+        )
     prolog.write_text("\n".join([*lines, ""]))
     prolog.chmod(0o755)
     found = {"TaskProlog": str(prolog), "KillWait": "5"}
@@ -161,7 +163,7 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
         run.say(f"of the array {array}, elements {first} are rehearsed")
         words.append(f"--array={first}")
     words += [*_fewer_nodes(run), *_names_of_here(run, slurm)]
-    if run.takes_whole_nodes:
+    if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
         run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
         words.append("--exclusive")
     words += [str(run.script.path), *run.arguments]

@@ -74,7 +74,7 @@ def cluster_from(script: Script) -> SlurmCluster:
 
 def takes_whole_nodes(script: Script) -> bool:
     """Return whether the file counts on GPUs for which no directive asks, as at sites that give whole nodes."""
-    asked = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "exclusive")
+    asked = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
     return _gpus_without_directives(script) > 0 and all(script.header.value(name) is None for name in asked)
 
 

@@ -117,12 +117,14 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
 
 def _keep_devices_apart(script: Script, launch: Launch, start: Start, keys: Keys) -> None:
     """Let each rank see its own GPU alone, as device 0, where the file does so."""
+    stated = option(launch.srun, "gpu-bind")
+    bound = stated.text if stated is not None and stated.known else script.header.value("gpu-bind")
+    if bound == "none":
+        return
     per_task = number_of(launch.srun, "gpus-per-task") or script.request.gpus_per_task
     if per_task is not None and start.ranks > 1:
         keys.under("srun")["gpus-per-task"] = per_task
-    stated = option(launch.srun, "gpu-bind")
-    bound = stated.text if stated is not None and stated.known else script.header.value("gpu-bind")
-    if bound and bound != "none":
+    if bound:
         keys.under("srun")["gpu-bind"] = bound
 
 

@@ -25,7 +25,7 @@ _DECIDED = frozenset(
         *("master_addr", "master_port", "standalone", "num_processes", "num_machines", "machine_rank"),
         *("main_process_ip", "main_process_port", "same_network", "multi_gpu", "num_nodes", "num_gpus"),
         *("num_accelerators", "hostfile", "no_ssh", "launcher", "world_size", "nproc", "n", "base_rank", "local_addr"),
-        *("deepspeed_multinode_launcher", "deepspeed_hostfile", "role"),
+        *("deepspeed_multinode_launcher", "deepspeed_hostfile", "role", "include"),
     )
 )
 # Around the training of each rank or node, and of no use in a job.

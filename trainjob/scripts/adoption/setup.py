@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,7 @@ _OF_SLURM = {
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
 _MONITORS = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
+_MAY_FAIL = re.compile(r"(?:ulimit|ln|cp|mv|rm|rmdir|rsync|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|huggingface-cli)\s")
 _PLACE = "each rank is told its place, and where all meet"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
@@ -81,7 +83,7 @@ class _Sorting:
     keys: Keys
     account: Account
     place: Place
-    threads: int  # of a rank, where nothing sets another number
+    threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     needed: set[str]
     in_command: set[str]
     prologue: list[tuple[str, str]] = field(default_factory=list)  # text, comment
@@ -105,7 +107,7 @@ def read_setup(
     script: Script, launch: Launch, start: Start, parts: Parts, run: Run, keys: Keys, account: Account, place: Place
 ) -> None:
     """Fill in environment and prologue, and say what became of each statement around the training."""
-    threads = max(1, (start.cpus or start.ranks) // start.ranks)
+    threads = max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None
     names = set(run.names)
     sorting = _Sorting(
         script, launch, keys, account, place, threads, names, set(names), consumed=_consumed(script, parts)
@@ -370,8 +372,11 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     given = {"SLURM_JOB_ACCOUNT": header.value("account"), "SLURM_JOB_QOS": header.value("qos")}
     given |= sorting.script.request.slurm_variables
     kept = _OTHERS_OF_SLURM.sub(lambda match: given.get(match[1]) or match[0], kept)
-    if kept.startswith("ulimit") and not any("e" in one.options for one in part.commands):
-        kept += " || true"  # a limit that a node does not allow ends the job, and has not ended the file
+    if _MAY_FAIL.match(kept) and not any("e" in one.options for one in part.commands):
+        kept += " || true"  # it would end the job, and has not ended the file
+    if re.search(r"\$\{?[1-9@*]", kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
+        one = part.assignments[0]
+        kept = f"{'export ' if one.exported or own else ''}{one.name}={shlex.quote(one.value.text)}"
     if re.search(r"\$\{?[1-9@*]", kept):
         _say(sorting, part, Where.LOST, "it reads an argument of the file: write the value")
         return

@@ -153,6 +153,9 @@ def _gpus(script: Script, launch: Launch, nodes: int, tasks: int, account: Accou
 def _of_launcher(script: Script, launch: Launch, nodes: int, gpus: int, account: Account) -> tuple[int, int]:
     """Return the ranks and the GPUs of each node."""
     own = number_of(launch.launcher, *_PROCESSES)
+    chosen = option(launch.launcher, "include")
+    if chosen is not None and re.fullmatch(r"localhost:[0-9,]+", chosen.text):
+        own = chosen.text.count(",") + 1
     total = number_of(launch.launcher, "num_processes", "world_size")
     if own is None and total is not None:
         own = max(1, total // nodes)

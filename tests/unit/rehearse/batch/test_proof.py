@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainjob.rehearse.batch.proof import Proof, Saw, requested, saw
+from trainjob.rehearse.batch.proof import Proof, Saw, requested, saw, with_cpus_of_a_node
 from trainjob.rehearse.batch.recording import Job, Process, Recording, Step
 from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
@@ -69,3 +69,10 @@ def test_cpus_count_where_the_file_asks_for_some() -> None:
     assert saw(given, frozenset(), 8)[0].cpus == 8
     assert saw(lost, frozenset(), 8)[0].cpus == 1
     assert saw(lost, frozenset(), 8, least=8)[0].cpus == 8
+
+
+def test_threads_are_those_of_a_node() -> None:
+    theirs, ours = (FIRST._replace(threads=count, environment=(("OMP_NUM_THREADS", count),)) for count in ("8", "2"))
+    assert with_cpus_of_a_node(ours, theirs, here=2) == theirs
+    assert with_cpus_of_a_node(ours, theirs, here=4) == ours
+    assert with_cpus_of_a_node(ours, None, here=2) == ours

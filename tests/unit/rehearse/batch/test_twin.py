@@ -53,7 +53,7 @@ def test_only_options_that_the_file_mentions_are_accepted() -> None:
     ("directives", "body", "gpus", "whole"),
     [
         (["-N 2"], "srun --ntasks-per-node=4 --gpus-per-task=1 python train.py", 4, True),
-        (["-N 2", "--exclusive"], "srun torchrun --nnodes 2 --nproc-per-node 8 train.py", 8, False),
+        (["-N 2", "--exclusive"], "srun torchrun --nnodes 2 --nproc-per-node 8 train.py", 8, True),
         (["-N 1", "--gres=gpu:2"], "srun python train.py", 2, False),
         (["-N 2"], "srun python train.py", 0, False),
         ([], "ray start --head", 0, False),
