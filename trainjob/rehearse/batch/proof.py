@@ -25,7 +25,7 @@ from trainjob.rehearse.batch.stage import stage
 from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
-from trainjob.scripts.adoption.setup import tells_place
+from trainjob.scripts.adoption.setup import COMMAND_WORDS, tells_place
 from trainjob.scripts.options import number
 from trainjob.scripts.request import Site
 from trainjob.scripts.rules.around import holds_secret
@@ -197,7 +197,7 @@ def requested(script: Script) -> frozenset[str]:
     """Return the variables that the file exports for its ranks, but for those that tell them their place."""
     given = [one for one in script.assignments if one.exported and "called" not in one.within]
     # Words of a command line are compared as such.
-    names = {one.name for one in given if not holds_secret(one) and not re.search(r"(?:^|\s)--\w", one.value.text)}
+    names = {one.name for one in given if not holds_secret(one) and not COMMAND_WORDS.search(one.value.text)}
     names |= {name for launch in script.training for name in launch.settings}
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
 

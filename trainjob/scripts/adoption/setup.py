@@ -47,6 +47,8 @@ _OTHERS_OF_SLURM = re.compile(r"\$\{?(SLURM_(?:JOB_ACCOUNT|JOB_QOS|GPUS\w*|NTASK
 _OWN_FOLDER = re.compile(
     r'\$\(dirname\s+(?:--\s+)?"?(?:\$\((?:readlink\s+-f|realpath)\s+)?"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?"?\)?"?\)'
 )
+# A variable that holds words of a command line, and not one figure or name for the program.
+COMMAND_WORDS = re.compile(r"(?:^|\s)(?:--?\w|(?:torchrun|accelerate)\s)")
 _OF_SLURM = {
     "SRUN_CPUS_PER_TASK": "srun gets the CPUs of the job",
     "CUDA_VISIBLE_DEVICES": "Slurm chooses the GPUs",
@@ -205,9 +207,7 @@ def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_module
         return (Where.TRAINJOB, _PLACE) if _is_about_places(one) else (Where.JOB, "in the words of command")
     if _RENDEZVOUS.fullmatch(name) and name not in sorting.needed:
         return Where.TRAINJOB, _PLACE
-    if name in sorting.consumed and (
-        not value.known or re.search(r"(?:^|\s)(?:--?\w|(?:torchrun|accelerate)\s)", value.text)
-    ):
+    if name in sorting.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
         return (Where.JOB, "in the words of command") if name not in sorting.needed else None
     if one.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None

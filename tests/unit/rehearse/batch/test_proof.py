@@ -36,7 +36,7 @@ def test_a_side_that_starts_nothing_proves_nothing() -> None:
 
 
 def test_what_tells_a_rank_its_place_is_not_requested() -> None:
-    text = "export A=1 MASTER_PORT=2 RANK=0\nB=3\nC=4 srun python train.py\n"
+    text = "export A=1 MASTER_PORT=2 RANK=0 CMD='python -u train.py'\nB=3\nC=4 srun python train.py\n"
     text += "srun bash -c 'export LOCAL_RANK=1 D=5; python train.py'\n"
     assert requested(script_of(Path("x"), text.encode(), Site())) == {"A", "C"}
 
