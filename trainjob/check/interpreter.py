@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Dict, List, Optional
 
 # Output of a user's module during its import goes to standard error, not among the facts.
 _facts = os.fdopen(os.dup(1), "w")
@@ -61,7 +61,7 @@ def look_at_torch() -> None:
     fact("torch-built-for", " ".join("%s-%s" % pair for pair in built_for) or "cpu")
 
 
-def look_at_task(entry: str, options: Any, shards: bool) -> None:
+def look_at_task(entry: str, options: Dict[str, object], shards: bool) -> None:
     """Import the task and build it with its options, as a rank would; if the job `shards`, find the model's units."""
     # Imported by name, because packages of the command line must not import the runtime.
     load = importlib.import_module("trainjob.train.tasks.loading").load
@@ -107,7 +107,7 @@ def look_at_optimizer(entry: str) -> None:
         fact("optimizer-refused", "%s: %s" % (type(error).__name__, error))
 
 
-def look_at_compiler(names: Any) -> None:
+def look_at_compiler(names: List[str]) -> None:
     """Print the compiler that torch.compile would find: the variable's, or one of the usual ones."""
     variable, *usual = names
     candidates = [os.environ[variable]] if os.environ.get(variable) else usual

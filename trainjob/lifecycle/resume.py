@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from trainjob.backends import mirror, registry
 from trainjob.cluster.job import Job
@@ -130,7 +129,7 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
 def request_of(
     record: JobRecord,
     *,
-    job: Mapping[str, Any] | None = None,
+    job: Mapping[str, object] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Request:
     """Return the request that job.json records, planned anew; `job` replaces what was stated. Raises Refusal."""

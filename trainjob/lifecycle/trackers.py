@@ -245,7 +245,7 @@ class _Events:
         self._write(self._events.Event(wall_time=at_s, step=self._update, summary=text))
         self._write(self._events.Event(wall_time=at_s, summary=hparams_pb(dict(history.settings))))
 
-    def _write(self, event: Any) -> None:
+    def _write(self, event: object) -> None:
         if self._writer is None:
             self._writer = self._open(str(self._folder))
         self._writer.add_event(event)

@@ -75,7 +75,7 @@ def own_settings(element: RunPaths) -> dict[str, Any]:
     return differing(*(jobs.read(paths.job).request.job for paths in (element, element.whole)))
 
 
-def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+def differing(one: Mapping[str, object], whole: Mapping[str, object]) -> dict[str, Any]:
     """Return the settings of the job `one`, as requested, that `whole` lacks or has with another value."""
     from trainjob.cluster.merging import by_setting  # loads a YAML parser
 
@@ -86,7 +86,7 @@ def differing(one: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any
     return settings
 
 
-def in_words(settings: Mapping[str, Any]) -> str:
+def in_words(settings: Mapping[str, object]) -> str:
     """Return settings as one line: learning_rate 0.1 · set.width 32."""
     return " · ".join(
         f"{key} {' '.join(value) if isinstance(value, list) else value}" for key, value in settings.items()

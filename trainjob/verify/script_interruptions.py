@@ -87,26 +87,29 @@ def interrupted(
         saved = 0 if paths is None else _saved_before(paths, whole[0])
         at = AT_UPDATE if moment == NEAR_END else moment
         updates.wait_at(workbench.folder, number, at, 0 if at == AT_START else max(1, target - saved))
-        if paths is None or now is None:
-            paths = workbench.begin(request)
-        else:
-            resuming.resume(now)
+        paths = _begun(workbench, request, now)
         seen = _wait_until_it_waits(paths, number)
         if seen is None:
             now = status(paths)
             break
-        now = _interrupt(workbench, paths, way, seen)
-        done.append(ScriptInterruption(way, moment, number, seen["update"], tuple(seen["handles"]), now.state))
+        handles = tuple(seen["handles"])
+        now = _interrupt(workbench, paths, way, seen["pid"], handles)
+        done.append(ScriptInterruption(way, moment, number, seen["update"], handles, now.state))
         after = f"update {seen['update']} of attempt {number}"
         workbench.say(f"  {number} of {len(chosen)}: {way} at {moment}, after {after}")
     else:
-        if paths is None or now is None:
-            paths = workbench.begin(request)
-        else:
-            resuming.resume(now)
+        paths = _begun(workbench, request, now)
         now = wait(paths, workbench.say)
     updates.wait_nowhere(workbench.folder)
     return Interrupted(paths, tuple(done), None if now.state == states.COMPLETED else now)
+
+
+def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunPaths:
+    """Return the run, which has begun, or goes on after an attempt that has ended as `now`."""
+    if now is None:
+        return workbench.begin(request)
+    resuming.resume(now)
+    return now.paths
 
 
 def _chosen(whole: AttemptLog, most: int, ways: Sequence[str], chance: random.Random) -> Iterator[tuple[str, str, int]]:
@@ -163,16 +166,16 @@ def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None
     return wait_for(paths, waits)
 
 
-def _interrupt(workbench: Workbench, paths: RunPaths, way: str, seen: dict[str, Any]) -> Snapshot:
+def _interrupt(workbench: Workbench, paths: RunPaths, way: str, pid: int, handles: Sequence[str]) -> Snapshot:
     """Interrupt the run and return its status once the attempt has ended."""
     submission = submissions.read(paths)
     assert submission is not None  # noqa: S101 - it was submitted above
     assert submission.native is not None  # noqa: S101 - and began
     if way == KILL:
         with suppress(ProcessLookupError):
-            os.kill(seen["pid"], signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         return wait(paths, workbench.say)
-    if way == TIME_LIMIT and "USR1" in seen["handles"]:
+    if way == TIME_LIMIT and "USR1" in handles:
         registry.get(submission.backend).interrupt(submission.native)
         deadline = time.monotonic() + MARGIN_S
         while look(paths).is_open and time.monotonic() < deadline:
