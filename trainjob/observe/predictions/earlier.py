@@ -14,7 +14,6 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
 from trainjob.observe.predictions import model
 from trainjob.observe.predictions.model import Observation
-from trainjob.observe.report.report import report
 from trainjob.planning.limits import limit_margin_s
 from trainjob.records import attempts, checkpoints
 from trainjob.records import job as jobs
@@ -133,6 +132,8 @@ def work(record: JobRecord) -> dict[str, Any] | None:
 
 def observe(paths: RunPaths, record: JobRecord) -> Observation | None:
     """Return the measurements of a run; None if it is not complete, or recorded too little."""
+    from trainjob.observe.report.report import report  # most plans find no run of the same work
+
     done = report(paths)
     goodput, train = done.goodput, record.train
     is_enough = done.state == states.COMPLETED and done.seconds and done.updates and done.attempts
