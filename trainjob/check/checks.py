@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -14,20 +13,11 @@ from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines.ssh.failures import SshError
 
 
-class Where(enum.Enum):
-    """The part of a job's surroundings that a check examines."""
-
-    FILES = "the job, its project and the cluster file: no machine is contacted"
-    HOSTS = "the answer of every host, or of the container that its ranks would run in, to one probe"
-    SCHEDULER = "the scheduler's own state and limits"
-
-
 class Check(NamedTuple):
     """One row of the list. Checks without `before_submit` are slow, and only `trainjob check` runs them."""
 
     name: str
     find: Callable[[Context], Iterable[Problem]]
-    where: Where
     applies: Callable[[Context], bool] = lambda _context: True
     before_submit: bool = True
 
@@ -46,50 +36,54 @@ def _is_command(context: Context) -> bool:
     return bool(context.request.job.command)
 
 
-# In the order in which a job would fail.
-CHECKS = (
-    Check("facts", project.missing_facts, Where.FILES),
-    Check("directives", project.refused, Where.FILES),
-    Check("limits", slurm.limits, Where.FILES, _HAS_SCHEDULER),
-    Check("arguments", project.too_long, Where.FILES, _is_command),
-    Check("script", project.missing_script, Where.FILES, _is_command),
-    Check("own-program", project.own_program, Where.FILES, _is_command),
-    Check("left-behind", project.left_behind, Where.FILES, _is_command),
-    Check("syntax", project.syntax, Where.FILES),
-    Check("memory", memory.too_little, Where.FILES),
-    Check("port", storage.port, Where.FILES, _TRAINS_HERE),
-    Check("container", software.container, Where.FILES, lambda context: containers.find(context.request) is not None),
-    Check("unreachable", software.unreachable, Where.HOSTS),
-    Check("ssh", software.ssh_between_hosts, Where.HOSTS),
-    Check("sdk", pod.sdk, Where.HOSTS, _IS_POD),
-    Check("image", software.image_file, Where.HOSTS),
-    Check("interpreter", software.interpreter, Where.HOSTS),
-    Check("torch", software.torch, Where.HOSTS),
-    Check("poptorch", pod.poptorch, Where.HOSTS, _IS_POD),
-    Check("task", software.task, Where.HOSTS),
-    Check("units", software.units, Where.HOSTS),
-    Check("optimizer", software.optimizer, Where.HOSTS),
-    Check("module", software.module, Where.HOSTS, _is_command),
-    Check("program", software.program, Where.HOSTS, _is_command),
-    Check("mpirun", software.mpirun, Where.HOSTS),
-    Check("horovod", software.horovod, Where.HOSTS),
-    Check("network", storage.network, Where.HOSTS),
-    Check("runs-dir", storage.runs_dir, Where.HOSTS),
-    Check("runs-dir", storage.other_users, Where.HOSTS),
-    Check("runs-dir-open", storage.open_runs_dir, Where.HOSTS),
-    Check("data", storage.data, Where.HOSTS),
-    Check("damaged-data", storage.damaged_data, Where.HOSTS, before_submit=False),
-    Check("stage", storage.staging_disk, Where.HOSTS),
-    Check("init-from", storage.first_weights, Where.HOSTS),
-    Check("secrets", storage.secrets, Where.HOSTS),
-    Check("cache", pod.cache, Where.HOSTS, _IS_POD),
-    # It is not known in advance whether a limit matters, and no limit keeps a run from starting.
-    Check("memlock", pod.memlock, Where.HOSTS, _IS_POD, before_submit=False),
-    Check("limits", software.limits, Where.HOSTS, _STARTS_BY_MPIRUN, before_submit=False),
-    Check("different", software.different, Where.HOSTS),
-    Check("vipu", pod.partition, Where.HOSTS, _IS_POD),
-    Check("slurm", slurm.live, Where.SCHEDULER, _HAS_SCHEDULER),
+# In the order in which a job would fail: by the job, its project and the cluster file alone,
+_OF_FILES = (
+    Check("facts", project.missing_facts),
+    Check("directives", project.refused),
+    Check("limits", slurm.limits, _HAS_SCHEDULER),
+    Check("arguments", project.too_long, _is_command),
+    Check("script", project.missing_script, _is_command),
+    Check("own-program", project.own_program, _is_command),
+    Check("left-behind", project.left_behind, _is_command),
+    Check("syntax", project.syntax),
+    Check("memory", memory.too_little),
+    Check("port", storage.port, _TRAINS_HERE),
+    Check("container", software.container, lambda context: containers.find(context.request) is not None),
 )
+# by the answer of every host, or of the container that its ranks would run in, to one probe,
+_OF_HOSTS = (
+    Check("unreachable", software.unreachable),
+    Check("ssh", software.ssh_between_hosts),
+    Check("sdk", pod.sdk, _IS_POD),
+    Check("image", software.image_file),
+    Check("interpreter", software.interpreter),
+    Check("torch", software.torch),
+    Check("poptorch", pod.poptorch, _IS_POD),
+    Check("task", software.task),
+    Check("units", software.units),
+    Check("optimizer", software.optimizer),
+    Check("module", software.module, _is_command),
+    Check("program", software.program, _is_command),
+    Check("mpirun", software.mpirun),
+    Check("horovod", software.horovod),
+    Check("network", storage.network),
+    Check("runs-dir", storage.runs_dir),
+    Check("runs-dir", storage.other_users),
+    Check("runs-dir-open", storage.open_runs_dir),
+    Check("data", storage.data),
+    Check("damaged-data", storage.damaged_data, before_submit=False),
+    Check("stage", storage.staging_disk),
+    Check("init-from", storage.first_weights),
+    Check("secrets", storage.secrets),
+    Check("cache", pod.cache, _IS_POD),
+    # It is not known in advance whether a limit matters, and no limit keeps a run from starting.
+    Check("memlock", pod.memlock, _IS_POD, before_submit=False),
+    Check("limits", software.limits, _STARTS_BY_MPIRUN, before_submit=False),
+    Check("different", software.different),
+    Check("vipu", pod.partition, _IS_POD),
+)
+# and by the scheduler's own state and limits.
+_OF_SCHEDULER = (Check("slurm", slurm.live, _HAS_SCHEDULER),)
 
 
 def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
@@ -98,19 +92,18 @@ def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
 
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
-    rows = [row for row in CHECKS if (row.before_submit or depth.thorough) and row.applies(context)]
+    is_reachable = requirements.is_reachable(context.request)
+    checks = (*_OF_FILES, *(_OF_HOSTS if is_reachable else ()))
+    checks += _OF_SCHEDULER if is_reachable and depth.scheduler else ()
     try:
-        for where in Where:
-            if where is Where.SCHEDULER and not depth.scheduler:
-                return
-            if where is Where.HOSTS and not requirements.is_reachable(context.request):
-                return
-            for row in rows:
-                try:
-                    yield from row.find(context) if row.where is where else ()
-                except SshError:
-                    raise
-                except UserError as error:
-                    yield of_error(row.name, error)
+        for check in checks:
+            if not ((check.before_submit or depth.thorough) and check.applies(context)):
+                continue
+            try:
+                yield from check.find(context)
+            except SshError:
+                raise
+            except UserError as error:
+                yield of_error(check.name, error)
     except SshError as error:
         yield of_error("unreachable", error)
