@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainjob.cli import complete
-from trainjob.cli.command import PATH, Group, json_option
-from trainjob.contract import exits
+from trainjob.cli.command import PATH, Group, fail_unless, json_option
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -151,8 +150,7 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
             click.echo("the live cluster differs:" if changes else "the live cluster is as the file says")
         for one in changes:
             click.echo(f"  {one.key}: {one.stated} in the file, {one.live} on the cluster")
-    if changes:
-        raise click.exceptions.Exit(1)
+    fail_unless(not changes)
 
 
 def _changes(found: NamedCluster) -> list[Change]:
@@ -216,8 +214,7 @@ def accept(
         for line in changes:
             click.echo(f"changed: {line}")
         click.echo(f"{named.name}: {ladder.verdict(evidence)}; see {folder}/ladder.html")
-    if not evidence.has_passed:
-        raise click.exceptions.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+    fail_unless(evidence.has_passed)
 
 
 def _device_hours(budget: str) -> float:
