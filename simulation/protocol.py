@@ -207,69 +207,56 @@ def _slurm(now: State) -> Iterator[Step]:
 
 
 def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]:  # noqa: C901 - a branch for each step
-    attempt, number = now.attempts[index], index + 1
+    attempt, number, name = now.attempts[index], index + 1, now.attempts[index].script
     is_stale = now.attempt != attempt.number
     fenced = "fence of scripts" not in without and is_stale
-    if attempt.script in ("", "gone"):
+
+    def moved(script: str, state: State = now, **changes: object) -> State:
+        return _with_attempt(state, index, script=script, **changes)
+
+    if name in ("", "gone"):
         return
     if now.faults:
-        killed = _with_attempt(now._replace(faults=now.faults - 1), index, script="gone", ranks=("ended", "ended"))
+        killed = moved("gone", now._replace(faults=now.faults - 1), ranks=("ended", "ended"))
         yield f"script {number} is killed", True, killed
-    name, then = attempt.script, _with_attempt
     if name == "started":
         if now.state == "COMPLETED" and "refuse_complete_run" not in without:
-            yield "refuse_complete_run", False, then(now, index, script="gone")
+            yield "refuse_complete_run", False, moved("gone")
         else:
-            yield (
-                f"begin_attempt {number}: remove state",
-                False,
-                then(now._replace(state="", marker=False), index, script="bare"),
-            )
+            bare = moved("bare", now._replace(state="", marker=False))
+            yield f"begin_attempt {number}: remove state", False, bare
     elif name == "bare":
-        claimed = then(now._replace(attempt=now.attempt + 1), index, script="claimed", number=now.attempt + 1)
+        claimed = moved("claimed", now._replace(attempt=now.attempt + 1), number=now.attempt + 1)
         yield f"begin_attempt {number}: write attempt", False, claimed
+    elif name in ("claimed", "waited") and fenced:
+        yield f"end_attempt {number}: stale", False, moved("gone")
     elif name == "claimed":
-        if fenced:
-            yield f"end_attempt {number}: stale", False, then(now, index, script="gone")
-        else:
-            running = _writes(now._replace(state="RUNNING"), index)
-            if now.complete:
-                running = running._replace(broken="a complete run trains again")
-            ranks = ("training", "training")
-            yield (
-                f"begin_attempt {number}: write state",
-                False,
-                then(running, index, script="ran", ranks=ranks, saved=now.saved),
-            )
+        running = _writes(now._replace(state="RUNNING"), index)
+        if now.complete:
+            running = running._replace(broken="a complete run trains again")
+        ran = moved("ran", running, ranks=("training", "training"), saved=now.saved)
+        yield f"begin_attempt {number}: write state", False, ran
     elif name == "ran":
-        if attempt.told or "training" not in attempt.ranks or attempt.ranks.count("training") == 1:
+        if attempt.told or attempt.ranks.count("training") < 2:
             # srun ends the other ranks when one fails; TERM ends all of them.
-            yield f"wait_for_ranks {number}", False, then(now, index, script="waited", ranks=("ended", "ended"))
+            yield f"wait_for_ranks {number}", False, moved("waited", ranks=("ended", "ended"))
     elif name == "waited":
-        if fenced:
-            yield f"end_attempt {number}: stale", False, then(now, index, script="gone")
-            return
         word = _state_under_slurm(now, index)
         written = _writes(now._replace(state=word, complete=now.complete or word == "COMPLETED"), index)
-        ended = then(written, index, script="recorded")
         asks = word == "REQUEUED" and not (attempt.told or attempt.is_cut)
-        yield f"end_attempt {number}: write state {word}", False, ended if asks else then(ended, index, script="gone")
+        yield f"end_attempt {number}: write state {word}", False, moved("recorded" if asks else "gone", written)
     elif name == "recorded":
         job = now.jobs[attempt.job]
         if is_stale:
-            yield f"end_job {number}: stale", False, then(now, index, script="gone")
+            yield f"end_job {number}: stale", False, moved("gone")
         elif "still_runs" not in without and (job.at != "RUNNING" or job.is_cancelled):
             word = _state_by_controller(now, index)
-            yield (
-                f"start_again {number}: write state {word}",
-                False,
-                then(now._replace(state=word), index, script="gone"),
-            )
+            yield f"start_again {number}: write state {word}", False, moved("gone", now._replace(state=word))
         else:
             again = _with_job(now, attempt.job, at="PENDING", is_cancelled=False)
             if job.is_cancelled:
                 again = again._replace(broken="a job that was cancelled waits again")
-            yield f"start_again {number}: scontrol requeue", False, then(again, index, script="gone")
+            yield f"start_again {number}: scontrol requeue", False, moved("gone", again)
 
 
 def _state_under_slurm(now: State, index: int) -> str:
