@@ -17,7 +17,8 @@ distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Linear(8, 1).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-inputs = torch.randn(64, 8, device=device)
+# Samples of this rank's own.
+inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(distributed.get_rank())).to(device)
 targets = inputs.sum(1, keepdim=True)
 for step in range(1, 101):
     loss = nn.functional.mse_loss(model(inputs), targets)

@@ -19,7 +19,8 @@ model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1)).to(device)
 for layer in (model[0], model[2], model):
     fully_shard(layer)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-inputs = torch.randn(64, 8, device=device)
+# Samples of this rank's own.
+inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(distributed.get_rank())).to(device)
 targets = inputs.sum(1, keepdim=True)
 for _ in range(100):
     loss = nn.functional.mse_loss(model(inputs), targets)
