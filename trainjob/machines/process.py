@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -68,11 +69,7 @@ def run(
     """
     # Errors go to a file: a helper that outlives the command, like ssh's shared connection, would keep a pipe open.
     streams: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
-    try:
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise _not_started(arguments[0], None, error) from None
-    with stderr:
+    with _starting(arguments[0], folder), tempfile.TemporaryFile() as stderr:
         try:
             ended = subprocess.run(
                 list(arguments),
@@ -84,8 +81,6 @@ def run(
                 env=None if environment is None else dict(environment),
                 check=False,
             )
-        except OSError as error:
-            raise _not_started(arguments[0], folder, error) from None
         except subprocess.TimeoutExpired:
             text = f"`{_shown(arguments)}` did not end within {timeout_s:g} s"
             raise TimedOutError(text, cure="call it in a shell to see whether it hangs") from None
@@ -110,6 +105,15 @@ def _shown(arguments: Sequence[str]) -> str:
     if len(words) > 3 and words[1] == "-c" and "\n" in words[2]:
         words = words[3:]
     return shlex.join(f"{word.splitlines()[0]} …" if "\n" in word else word for word in words)
+
+
+@contextmanager
+def _starting(program: str, folder: Path | None = None) -> Iterator[None]:
+    """Raise NotStartedError where the system does not start what is started inside."""
+    try:
+        yield
+    except OSError as error:
+        raise _not_started(program, folder, error) from None
 
 
 def _not_started(program: str, folder: Path | None, error: OSError) -> NotStartedError:
@@ -139,10 +143,8 @@ def show(
     environ = None if environment is None else dict(environment)
     # A relative name is looked up on the command's own PATH, not on ours.
     program = shutil.which(arguments[0], path=None if environ is None else environ.get("PATH")) or arguments[0]
-    try:
+    with _starting(arguments[0], folder):
         return subprocess.run([program, *arguments[1:]], cwd=folder, env=environ, stdout=output, check=False).returncode
-    except OSError as error:
-        raise _not_started(arguments[0], folder, error) from None
 
 
 def search_path(python: str = sys.executable) -> str:
@@ -223,13 +225,10 @@ def keep(arguments: Sequence[str], *, log: Path) -> Kept:
 
     Raises CommandError when it can't be started. Ctrl-C does not reach it; the caller ends it.
     """
-    with log.open("ab", buffering=0) as stream:
-        try:
-            process = subprocess.Popen(
-                list(arguments), stdin=subprocess.PIPE, stdout=stream, stderr=stream, process_group=0
-            )
-        except OSError as error:
-            raise _not_started(arguments[0], None, error) from None
+    with log.open("ab", buffering=0) as stream, _starting(arguments[0]):
+        process = subprocess.Popen(
+            list(arguments), stdin=subprocess.PIPE, stdout=stream, stderr=stream, process_group=0
+        )
     return Kept(process)
 
 
@@ -238,7 +237,7 @@ def lines_of(arguments: Sequence[str], *, folder: Path, environment: Mapping[str
 
     Closing the generator ends the command. Raises CommandError when it is missing.
     """
-    try:
+    with _starting(arguments[0], folder):
         process = subprocess.Popen(
             list(arguments),
             cwd=folder,
@@ -247,8 +246,6 @@ def lines_of(arguments: Sequence[str], *, folder: Path, environment: Mapping[str
             stdout=subprocess.PIPE,
             text=True,
         )
-    except OSError as error:
-        raise _not_started(arguments[0], folder, error) from None
     with process:
         try:
             yield from process.stdout or ()
