@@ -371,3 +371,8 @@ def test_what_may_fail_in_the_file_may_fail_in_the_job(tmp_path: Path) -> None:
     assert kept == ["RUN='a b'", "export OUT=/out/$RUN-$SLURM_JOB_ID", 'ln -s "$OUT" last || true']
     kept = cluster_from_text(adopted(ONE_GPU + "set -e\n" + text, tmp_path).cluster or "", "c.yaml").prologue
     assert kept[-1] == 'ln -s "$OUT" last'
+
+
+def test_a_rank_gets_at_least_one_cpu(tmp_path: Path) -> None:
+    adoption = adopted(TWO_NODES.replace("=32", "=2") + HEAD + TORCHRUN, tmp_path)
+    assert "cpus: 4  # each rank needs one, and the file asks for 2" in (adoption.cluster or "")

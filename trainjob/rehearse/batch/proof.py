@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -149,19 +150,22 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     theirs = saw(original, names, asked, folders, least=asked or 0)
     ours = saw(adopted, names, asked, folders)
     cpus = len(os.sched_getaffinity(0))
-    return Proof(theirs, [with_cpus_of_a_node(one, other, cpus) for one, other in zip_longest(ours, theirs) if one])
+    per_node = max(Counter(one.node for one in ours).values(), default=0)
+    pairs = zip_longest(ours, theirs)
+    return Proof(theirs, [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one])
 
 
-def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int) -> Saw:
-    """Return what a rank of the job would see on a node: it gets no more threads than this machine has CPUs."""
-    if (
-        theirs is None
-        or not (theirs.threads or "").isdigit()
-        or ours.threads != str(min(int(theirs.threads or 0), here))
-    ):
+def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int, ranks: int = 0) -> Saw:
+    """Return what a rank of the job would see on a node with as many CPUs as it asks for; `here` are this machine's."""
+    if theirs is None:
         return ours
-    own = dict(ours.environment) | {"OMP_NUM_THREADS": theirs.threads or ""}
-    return ours._replace(threads=theirs.threads, environment=tuple(sorted(own.items())))
+    if ours.cpus == ranks > (theirs.cpus or ranks):
+        ours = ours._replace(cpus=theirs.cpus)  # the least that a plan takes is one for each rank
+    asked = theirs.threads or ""
+    if not asked.isdigit() or ours.threads != str(min(int(asked), here)):
+        return ours
+    own = dict(ours.environment) | {"OMP_NUM_THREADS": asked}
+    return ours._replace(threads=asked, environment=tuple(sorted(own.items())))
 
 
 def _cpus_asked(script: Script) -> int | None:
@@ -222,7 +226,19 @@ def saw(
         step = f"{one.job}.{one.environment.get('SLURM_STEP_ID')}"
         return per_task.get(step, int(on_node) if on_node.isdigit() else None) if cpus_asked else None
 
-    return sorted(_saw(one, nodes, names, {one.folder, *folders})._replace(cpus=cpus(one)) for one in ranks)
+    def gpus(one: Process) -> int:
+        if one.visible_gpus is not None:
+            return len(one.visible_gpus)
+        listed = one.environment.get("CUDA_VISIBLE_DEVICES")
+        return (
+            recording.gpus_per_node
+            if listed is None
+            else len([name for name in listed.split(",") if name and name != "NoDevFiles"])
+        )
+
+    return sorted(
+        _saw(one, nodes, names, {one.folder, *folders})._replace(cpus=cpus(one), gpus=gpus(one)) for one in ranks
+    )
 
 
 def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
@@ -240,7 +256,7 @@ def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Col
         world_size=first(one.world_size, _WORLD, 1),
         local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
         node=nodes.index(one.node),
-        gpus=_gpus(one),
+        gpus=0,
         cpus=None,
         threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,
         command=re.sub(r"^\S*/", "", re.sub(r"(?<![.\w])\./", "", _below(one.command, folders))),
@@ -264,9 +280,3 @@ def _below(text: str, folders: Collection[str]) -> str:
     for own in sorted(folders, key=len, reverse=True):
         text = re.sub(rf"{re.escape(own)}(?=[/:\s]|$)", ".", text)
     return _WHEN.sub("…", text)
-
-
-def _gpus(one: Process) -> int:
-    if one.visible_gpus is not None:
-        return len(one.visible_gpus)
-    return len([name for name in one.environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name])

@@ -135,9 +135,11 @@ def _nodes(script: Script, launch: Launch, start: Start, keys: Keys) -> dict[str
         kind, name = _gres(script, launch)
         nodes |= {"type": kind} if kind else {}
         nodes |= {"gres": name} if name != "gpu" else {}
-    nodes["cpus"] = start.cpus or max(start.ranks, 1)
+    nodes["cpus"] = max(start.cpus or 1, start.ranks)
     if start.cpus is None:
         keys.comments["nodes", "cpus"] = "the file asks for none: fill in what a node has"
+    elif start.cpus < start.ranks:
+        keys.comments["nodes", "cpus"] = f"each rank needs one, and the file asks for {start.cpus}"
     memory = _memory_gb(script.header.value("mem") or "")
     if memory is not None:
         nodes["memory_gb"] = memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from trainjob.rehearse.batch.proof import Proof, Saw, requested, saw, with_cpus_of_a_node
@@ -76,3 +77,12 @@ def test_threads_are_those_of_a_node() -> None:
     assert with_cpus_of_a_node(ours, theirs, here=2) == theirs
     assert with_cpus_of_a_node(ours, theirs, here=4) == ours
     assert with_cpus_of_a_node(ours, None, here=2) == ours
+    few, enough = FIRST._replace(cpus=2), FIRST._replace(cpus=4)
+    assert with_cpus_of_a_node(enough, few, here=2, ranks=4).cpus == 2
+    assert with_cpus_of_a_node(enough, few, here=2, ranks=2).cpus == 4
+
+
+def test_a_rank_without_a_list_of_gpus_sees_all_of_its_node() -> None:
+    free = replace(rank_in("/p", "python train.py", 4), gpus_per_node=4)
+    listed = replace(rank_in("/p", "python train.py", 4, CUDA_VISIBLE_DEVICES="2,3"), gpus_per_node=4)
+    assert [saw(one, frozenset())[0].gpus for one in (free, listed)] == [4, 2]
