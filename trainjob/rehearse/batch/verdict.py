@@ -260,6 +260,8 @@ def _hangs(seen: _Seen) -> bool | None:
 
 
 def _exit_code_lost(seen: _Seen) -> bool | None:
+    if seen.inject == "rank-death" and seen.attempts and not seen.recording.stopped:
+        return any(attempt.job.state == "COMPLETED" for attempt in seen.attempts)
     failed = [attempt for attempt in seen.attempts if any(rank.error for rank in attempt.ranks)]
     if not failed or seen.inject is not None or seen.recording.stopped:
         return None
@@ -278,8 +280,42 @@ def _log_folder(seen: _Seen) -> bool | None:
     return True if any(job.state == "FAILED" and not job.output for job in seen.recording.jobs) else None
 
 
+def _cpus_lost(seen: _Seen) -> bool | None:
+    """Return whether a task got fewer CPUs than the job asks for, on the release that was rehearsed on."""
+    given = {step.id: step.cpus // max(1, step.tasks) for step in seen.recording.steps}
+    found = [
+        given[step] < int(asked)
+        for attempt in seen.attempts
+        for rank in attempt.ranks
+        if (step := f"{rank.job}.{rank.environment.get('SLURM_STEP_ID')}") in given
+        and (asked := rank.environment.get("SLURM_CPUS_PER_TASK", "")).isdigit()
+    ]
+    return any(found) if found else None
+
+
+def _peers_hidden(seen: _Seen) -> bool | None:
+    visible = [rank.visible_gpus for attempt in seen.attempts for rank in attempt.ranks if rank.visible_gpus]
+    return all(len(gpus) == 1 for gpus in visible) if len(visible) > 1 else None
+
+
+def _installs(seen: _Seen) -> bool | None:
+    calls = [call.words for call in seen.recording.calls if call.name in (*ENVIRONMENTS, "python", "python3")]
+    return True if any({"install", "sync"} & set(words[1:4]) for words in calls) else None
+
+
+def _in_spool(seen: _Seen) -> bool | None:
+    texts = [text for one in seen.recording.processes for text in (one.folder, *one.words)]
+    return True if any("/spool-" in text for text in texts) else None
+
+
+def _cancels(seen: _Seen) -> bool | None:
+    if seen.inject is not None or seen.recording.stopped:
+        return None
+    return any(job.state.startswith("CANCELLED") for job in seen.recording.jobs)
+
+
 # The fault that shows it.
-_SHOWN_BY: Mapping[_Look, str] = {_not_back: "timeout", _hangs: "rank-death"}
+_SHOWN_BY: Mapping[_Look, str] = {_not_back: "timeout", _hangs: "rank-death", _exit_code_lost: "rank-death"}
 _LOOKS: Mapping[str, _Look] = {
     **dict.fromkeys(
         (
@@ -293,11 +329,16 @@ _LOOKS: Mapping[str, _Look] = {
     "no-srun": _nodes_idle,
     "command-not-found": _printed("command not found"),
     "unset-variable": _printed("unbound variable"),
-    **dict.fromkeys(("time-limit-unhandled", "signal-without-requeue"), _not_back),
+    **dict.fromkeys(("time-limit-unhandled", "signal-without-requeue", "requeue-without-signal"), _not_back),
     **dict.fromkeys(("trap-deferred", "signal-kills-batch", "signal-never-arrives"), _not_back),
     "no-kill-on-bad-exit": _hangs,
     "kill-on-bad-exit-0": _hangs,
     "exit-code-lost": _exit_code_lost,
     "threads-unset": _threads,
+    "srun-loses-cpus": _cpus_lost,
+    "gpus-per-task-hides-peers": _peers_hidden,
+    "installs-in-job": _installs,
+    "script-dir-is-spool": _in_spool,
+    "cancels-itself": _cancels,
     "log-folder-must-exist": _log_folder,
 }

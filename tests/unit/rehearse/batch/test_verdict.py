@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.rehearse.batch.recording import Call, Job, Meeting, Process, Recording, World
+from trainjob.rehearse.batch.recording import Call, Job, Meeting, Process, Recording, Step, World
 from trainjob.rehearse.batch.verdict import BatchVerdict, judge
 from trainjob.scripts.codes import Finding
 
@@ -193,3 +193,35 @@ def test_what_was_stood_in_for_is_said() -> None:
     assert any("module load cuda" in fact for fact in facts)
     assert any("--map /scratch/me=FOLDER" in fact for fact in facts)
     assert any("what apptainer would start ran on this machine" in fact for fact in facts)
+
+
+def in_step(cpus: int, **fields: Any) -> Recording:
+    """Return the record of four ranks of one step of srun's, in a job that asks for 8 CPUs a task."""
+    told = {"SLURM_STEP_ID": "0", "SLURM_CPUS_PER_TASK": "8"}
+    job = Job("7", "COMPLETED", 0, 0, ("node1", "node2"), 0, "None", "", "/p/log")
+    ranks = [process(rank, environment=told, **fields) for rank in range(4)]
+    pip = Call("node1", in_step=False, folder="/p", words=("pip", "install", "-q", "x"))
+    return Recording([job], [Step("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
+
+
+@pytest.mark.parametrize(
+    ("recording", "code", "confirmed"),
+    [
+        (in_step(4), "srun-loses-cpus", True),
+        (in_step(32), "srun-loses-cpus", False),
+        (in_step(32, visible_gpus=(0,)), "gpus-per-task-hides-peers", True),
+        (in_step(32), "gpus-per-task-hides-peers", False),
+        (in_step(32), "installs-in-job", True),
+        (in_step(32, folder="/s/spool-node1/job00001"), "script-dir-is-spool", True),
+        (in_step(32), "script-dir-is-spool", None),
+        (in_step(32), "cancels-itself", False),
+    ],
+)
+def test_what_was_seen_confirms_or_clears_a_finding(recording: Recording, code: str, confirmed: bool | None) -> None:
+    assert judge(recording, [Finding(code, 9, "text")]).confirmations[0].is_confirmed is confirmed
+
+
+def test_a_rank_that_was_killed_shows_whether_the_exit_code_is_lost() -> None:
+    for state, lost in (("COMPLETED", True), ("FAILED", False)):
+        verdict = judged(GOOD, "exit-code-lost", inject="rank-death", stopped=None, state=state)
+        assert verdict.confirmations[0].is_confirmed is lost
