@@ -33,6 +33,7 @@ SITE, ALIKE = "site", "same-training"
 _UPDATES, _GRACE_S = 20, 5.0
 # Sums in another order, in float32: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html
 _SAME_LOSS = 1e-3
+_OF_A_NODE = ("node", "address", "meeting_at")  # another node's differ
 _WORSE = 0.5  # of an earlier ladder's figure
 
 
@@ -160,7 +161,9 @@ def outcomes(
         elif stopped:
             yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
         elif step.device_hours > left:
-            stopped = f"it may cost {step.device_hours:.2f} device-hours, and {left:.2f} of the budget are left"
+            stopped = (
+                f"{step.name} may cost {step.device_hours:.2f} device-hours, and {left:.2f} of the budget are left"
+            )
             yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
         else:
             say(f"{step.name}: {step.shows} …")
@@ -268,7 +271,7 @@ def against(earlier: Evidence, now: Evidence) -> list[str]:
             lines.append(f"{outcome.rung}: {outcome.state}, and {old.state} on {earlier.climbed_at}")
         for name, value in outcome.figures.items():
             then = old.figures.get(name)
-            if isinstance(value, str) and then is not None and then != value and name not in ("node", "address"):
+            if isinstance(value, str) and then is not None and then != value and name not in _OF_A_NODE:
                 lines.append(f"{outcome.rung}: {name} is {value}, and was {then}")
             if not name.endswith("_per_s") or isinstance(value, str) or not isinstance(then, float):
                 continue

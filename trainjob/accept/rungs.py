@@ -118,12 +118,14 @@ def _if_restarted(cluster: Cluster) -> dict[str, Any] | None:
 
 
 def unexpected(now: Snapshot, cure: str = "") -> Found:
-    """Return the reason why a job did not end as it should; `cure` is that of a job whose cause is not known."""
+    """Return the reason why a job did not end as it should; `cure` is its rung's, where no better one is known."""
     cause, failure = now.cause, now.failure
     text = now.note or "no cause is known" if cause is None else cause.text
-    where = f" (rank {failure.rank} on {failure.host}: {failure.tail[-1].strip()})" if failure and failure.tail else ""
-    known = cause.cure if cause is not None else cure
-    return Found(f"the run is {now.state}: {text}{where}", known or f"See trainjob logs {now.id}")
+    if cause is None and failure is not None and failure.tail:
+        text += f" (rank {failure.rank} on {failure.host}: {failure.tail[-1].strip()})"
+    if cause is not None and (cause.code != "exception" or not cure):
+        cure = cause.cure
+    return Found(f"the run is {now.state}: {text}", cure or f"See trainjob logs {now.id}")
 
 
 def _host(result: Result) -> Iterator[Found]:
@@ -278,7 +280,7 @@ def _named_the_dead(result: Result) -> Iterator[Found]:
 
 def _of_ranks(result: Result) -> dict[str, Figure]:
     first = result.ranks[0] if result.ranks else {}
-    names = ("node", "device", "torch", "cuda", "python", "address")
+    names = ("node", "device", "torch", "cuda", "python", "address", "meeting_at")
     figures: dict[str, Figure] = {name: str(first[name]) for name in names if first.get(name)}
     if first.get("is_stand_in"):
         figures["device"] = f"{first['device']} (a stand-in)"
@@ -296,6 +298,7 @@ def _of_ranks(result: Result) -> dict[str, Figure]:
 
 
 NO_SECOND = "the cluster has one host, or its limits allow no more"
+_REACHABLE = "Set network.interface in the cluster file to one whose address the other nodes reach: see meeting_at"
 _REQUEUE = "Slurm must allow requeueing (JobRequeue=1 in slurm.conf) or follow-up jobs from compute nodes"
 
 # In the order in which a job would fail, the cheapest first.
@@ -307,7 +310,7 @@ RUNGS = (
     Rung("host", "all devices of one host: sums, CPUs, bandwidth", "reduce", _full_hosts(1), _together, _of_ranks,
          absent="a host has one device"),
     Rung("two-hosts", "the network between two hosts", "reduce", _full_hosts(2), _together, _of_ranks,
-         absent=NO_SECOND),
+         cure=_REACHABLE, absent=NO_SECOND),
     Rung("time-limit", "a job stops before its time limit and starts again", "hold", _with_limit, _came_back,
          cure=_REQUEUE, absent="nothing starts a job again without a scheduler"),
     Rung("preemption", "a job that Slurm requeues, as it does with preempted ones, starts again", "requeue",
@@ -330,7 +333,9 @@ def over_hosts(count: int) -> Rung:
     """Return the rung of the network between `count` hosts."""
     absent = f"the cluster does not allow {count} hosts"
     shows = f"the network between {count} hosts"
-    return Rung(f"{count}-hosts", shows, "reduce", _full_hosts(count), _together, _of_ranks, absent=absent)
+    return Rung(
+        f"{count}-hosts", shows, "reduce", _full_hosts(count), _together, _of_ranks, cure=_REACHABLE, absent=absent
+    )
 
 
 def problems(rung: Rung, result: Result) -> list[Found]:

@@ -15,7 +15,7 @@ def test_beyond_the_budget_nothing_is_submitted(tmp_path: Path) -> None:
     steps = ladder.steps(find("slurm-gpu"), tmp_path, 4, "/tmp", skip=["site"])
     outcomes = list(ladder.outcomes(steps, 0.05, lambda _line: None))
     assert [one.rung for one in outcomes if one.state != ladder.NOT_CLIMBED] == ["site"]
-    assert outcomes[1].note == "it may cost 0.08 device-hours, and 0.05 of the budget are left"
+    assert outcomes[1].note == "rank may cost 0.08 device-hours, and 0.05 of the budget are left"
     assert outcomes[-1].rung == "4-hosts"
 
 

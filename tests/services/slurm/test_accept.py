@@ -141,13 +141,16 @@ def test_a_slow_link_and_an_address_of_no_use(tmp_path: Path, needs: Callable[[s
         rungs = climb(made, network=None)
         assert failures(rungs) == {}
         assert rungs["two-hosts"]["note"].startswith("the own address of node1, node2 is 127.0.1.1, which no other")
-        slow_down(made, "node2", 300)
+        slow_down(made, "node2", 100)
         before = made.here / "accept-twin" / "ladder.json"
         slow = climb(made, "--against", str(before), "--output", "slow", network={"interface": INTERFACE})
         assert "an all-reduce over 2 nodes moves 0.0" in named(slow, "two-hosts")
         page = (made.here / "slow" / "ladder.html").read_text()
         assert "two-hosts: failed, and passed on" in page
         assert "two-hosts: gb_per_s is 0.0" in page
+        lost = climb(made, skip=(*SLOW, "rank", "host"), network={"interface": "lo"})
+        assert "Set network.interface in the cluster file to one whose address" in named(lost, "two-hosts")
+        assert lost["two-hosts"]["figures"]["meeting_at"] == "127.0.0.1"
 
 
 @pytest.mark.full
@@ -160,7 +163,12 @@ def test_a_slow_link_and_an_address_of_no_use(tmp_path: Path, needs: Callable[[s
             "host",
             "A100-SXM4-80GB 1 of node1, computes a wrong matrix product",
         ),
-        ("node2", "raise RuntimeError('CUDA error: uncorrectable ECC error encountered')", "two-hosts", "on node2"),
+        (
+            "node2",
+            "raise RuntimeError('CUDA error: uncorrectable ECC error encountered')",
+            "two-hosts",
+            "rank 3 on host node2 lost its GPU",
+        ),
     ],
 )
 def test_one_bad_gpu(

@@ -20,9 +20,11 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from typing import Any, Dict, List
 
 _HOLD_S = 1800.0
+_MEET_S = 120  # of the job's five minutes: an error of torch's tells more than the time limit
 _OF_CONTAINERS = ("/.dockerenv", "/run/.containerenv", "/.singularity.d")
 _MATRIX, _REPEATS = 4096, 20
 _SMALL_MATRIX = 512  # where a CPU computes
@@ -59,6 +61,7 @@ def _facts() -> Dict[str, Any]:
         "threads": int(os.environ.get("OMP_NUM_THREADS", "0")),
         "memory_gb": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30),
         "address": None,
+        "meeting_at": os.environ.get("MASTER_ADDR"),
         "python": sys.version.split()[0],
         "in_container": "ENROOT_ROOTFS" in os.environ or any(map(os.path.exists, _OF_CONTAINERS)),
         "links_gb_per_s": _links(),
@@ -151,7 +154,7 @@ def reduce() -> int:
     import torch.distributed as dist
 
     on_gpu = bool(facts.get("gpus"))
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=_MEET_S))
     size, rank = dist.get_world_size(), dist.get_rank()
     where = "cuda" if on_gpu else "cpu"
     values = torch.arange(1024, dtype=torch.float32, device=where) + rank
