@@ -376,3 +376,10 @@ def test_what_may_fail_in_the_file_may_fail_in_the_job(tmp_path: Path) -> None:
 def test_a_rank_gets_at_least_one_cpu(tmp_path: Path) -> None:
     adoption = adopted(TWO_NODES.replace("=32", "=2") + HEAD + TORCHRUN, tmp_path)
     assert "cpus: 4  # each rank needs one, and the file asks for 2" in (adoption.cluster or "")
+
+
+@pytest.mark.parametrize(("tasks", "cpus"), [("--ntasks-per-gpu=1", 8), ("--ntasks-per-node=4", 32)])
+def test_tasks_that_nothing_starts_hold_cpus_as_slurm_counts_them(tasks: str, cpus: int, tmp_path: Path) -> None:
+    text = ONE_GPU.replace("--gres=gpu:1", "--gpus-per-node=4 -N 1") + f"#SBATCH {tasks}\npython train.py\n"
+    cluster = SlurmCluster.of(cluster_from_text(adopted(text, tmp_path).cluster or "", "c.yaml"))
+    assert cluster.node.cpus == cpus

@@ -188,5 +188,6 @@ def _cpus(script: Script, launch: Launch, tasks: int, gpus: int) -> int | None:
     per_task = (number_of(launch.srun, "cpus-per-task") if launch.srun else None) or script.request.cpus_per_task
     if per_task is None:
         return None
-    # Where no srun starts them, tasks of the request still hold CPUs.
-    return per_task * max(tasks, script.request.tasks_per_node or 1)
+    # Where no srun starts them, tasks of the request still hold CPUs; but not those of --ntasks-per-gpu alone.
+    stated = any(script.header.value(name) for name in ("ntasks", "ntasks-per-node"))
+    return per_task * max(tasks, (script.request.tasks_per_node or 1) if stated else 1)
