@@ -121,11 +121,12 @@ def remove_run(paths: RunPaths) -> None:
     try:
         shutil.rmtree(gone, ignore_errors=True)
         paths.folder.replace(gone)
-        index.forget(paths.id)
         if gone.is_symlink():
             gone.unlink()  # its target is not ours
         else:
             shutil.rmtree(gone)
+        # The index last: a folder that it does not name would never be found.
+        index.forget(paths.id)
     except OSError as error:
         why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise UserError(f"run {paths.id} can't be removed: {why}", "ask whoever owns it") from None

@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
+from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
@@ -36,6 +37,8 @@ from trainjob.render.rendered import File, Rendered
 _SAME_JOB_WITHIN_S = 60
 # A submission whose outcome nobody knows may be repeated by hand much later.
 _UNKNOWN_WITHIN_S = 7 * 24 * 3600
+# What a resume of the run takes, which another command may begin as soon as the folder is there.
+_LOCK_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,10 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         except folder.FolderError:
             index.forget(paths.id)
             raise
-        hand_over(paths, submission)
+        with _held(paths):
+            recorded = submissions.read(paths)
+            if recorded is None or recorded.native is None:  # nobody has resumed it already
+                hand_over(paths, submission)
     except (NotSubmittedError, index.IndexUnwritableError):
         # The run certainly never began: it must not be in the way of the next try.
         with contextlib.suppress(UserError, OSError):
@@ -120,6 +126,17 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
             index.forget(paths.id)
         raise
     return paths
+
+
+@contextlib.contextmanager
+def _held(paths: RunPaths) -> Iterator[None]:
+    """Hold the run's lock, so that no `resume` takes it for an interrupted submission. Raises NotSubmittedError."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))
+        except UserError as error:
+            raise NotSubmittedError(error.text, error.cure) from None
+        yield
 
 
 def _new_place(handover: Handover) -> RunPaths:

@@ -458,6 +458,46 @@ def test_no_name_that_is_none_of_a_node_reaches_scontrol(bash: Bash) -> None:
     assert bash.run("job=7; nodes_to_exclude", **NODES).out == "\n"
 
 
+@pytest.mark.parametrize(
+    ("refusal", "shown", "state"),
+    [
+        ("Job is pending execution", "JobState=PENDING Restarts=1 Reason=BeginTime", "REQUEUED"),
+        ("Job/step already completing or completed", "JobState=COMPLETING Restarts=0 Reason=None", "CANCELLED"),
+    ],
+)
+def test_a_job_that_waits_again_or_was_cancelled_gets_no_follow_up(
+    bash: Bash, refusal: str, shown: str, state: str
+) -> None:
+    # The question before the requeue is not answered.
+    answers = f"if [ -e asked ]; then echo 'JobId=7 {shown} '; fi; touch asked"
+    bash.program("scontrol", f'if [ "$1" = requeue ]; then echo "{refusal}" >&2; exit 1; fi\n{answers}')
+    bash.program("sbatch", "echo 8")
+    bash.run(page("touch requeue"), **JOB)
+    assert (bash.word("state"), bash.word("job_id"), bash.calls("sbatch")) == (state, "7", [])
+
+
+def test_a_job_that_slurm_took_back_knows_the_newer_job_of_its_run(bash: Bash) -> None:
+    bash.program("scontrol", RUNNING)
+    bash.program("scancel", "true")
+    bash.write("job_id", "12\n")
+    bash.write("attempt", "1\n")
+    bash.run(page("true"), **JOB)
+    assert (bash.word("state"), bash.calls("scancel")) == ("COMPLETED", ["--state=PENDING 12"])
+
+
+def test_ranks_that_were_asked_to_stop_have_not_completed_the_run(bash: Bash) -> None:
+    bash.program("scontrol", "echo 'JobId=7 JobState=PENDING Restarts=0 Reason=Priority '")
+    bash.program("scancel", "true")
+    leaves = "mkdir .ended; echo 0 | tee .ended/1.0000 >.ended/1.0001; touch requeue ready"
+    ranks = f"{leaves}\nwhile [ ! -e go ]; do sleep 0.05; done"
+    process = bash.start(page(ranks), **NODES)
+    until(lambda: bash.word("ready") is not None, "the ranks to start")
+    process.send_signal(signal.SIGTERM)
+    bash.write("go")
+    process.wait(LIMIT_S)
+    assert (bash.word("state"), bash.calls("scancel")) == ("REQUEUED", [])
+
+
 def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash: Bash) -> None:
     bash.program("sbatch", "echo 12")
     bash.program("scancel", "true")

@@ -9,15 +9,20 @@ REDIRECTS=(
 )
 
 begin_job() {
-  local progress automatic='' last_nodes=''
+  local progress automatic='' last_nodes='' last_job
   name_job
   count_restarts
   progress=$(progress_so_far)
-  if [[ "$job" == "$(cat job_id 2>/dev/null)" || "$job" == "$(cat .follow_up 2>/dev/null)" ]]; then automatic=1; fi
+  last_job=$(cat job_id 2>/dev/null) || true
+  if ((restarts > 0)) || [[ "$job" == "$last_job" || "$job" == "$(cat .follow_up 2>/dev/null)" ]]; then automatic=1; fi
   if [[ -n "$automatic" ]]; then refuse_complete_run; fi
   if [[ -n "$automatic" ]]; then last_nodes=$(nodes_of_last_attempt); fi
   begin_attempt
   write_word job_id "$job"
+  # A newer job continues this run, and Slurm took this one back in the moment in which it was submitted.
+  if [[ ! -s .follow_up && "$last_job" =~ ^[0-9]+ ]] && ((BASH_REMATCH[0] > ${job%%_*})); then
+    write_word .follow_up "$last_job"
+  fi
   write_word .nodes "${SLURM_JOB_NODELIST:-}"
   rm -f .bad_node
   note_failed_nodes "$last_nodes"
@@ -187,14 +192,17 @@ may_start_again() {
 
 # By the controller; where it refuses, or scontrol is missing, by another job that waits for this one to end.
 start_again() {
-  local follow_up state
+  local follow_up state refused
   if ! still_runs; then
-    state=$(state_by_controller)
-    if ! is_stale; then write_word state "$state"; fi
+    refused='already completing or completed'
+  elif refused=$(scontrol requeue "$job" 2>&1); then
+    start_elsewhere
     return 0
   fi
-  if scontrol requeue "$job" 2>/dev/null; then
-    start_elsewhere
+  # It waits again by itself, or was cancelled: Slurm says so here if it did not answer before.
+  if [[ "$refused" == *@('is pending execution'|'already completing or completed')* ]]; then
+    state=$(state_by_controller)
+    if ! is_stale; then write_word state "$state"; fi
     return 0
   fi
   # One that was queued before the work started may not exclude what has failed since, and two must not start.
@@ -225,7 +233,8 @@ queue_follow_up() {
     write_word .follow_up "$follow_up"
     say "job $follow_up waits, and continues the run if this one ends before it is done"
   else
-    rm -f .follow_up
+    # With 2 nobody knows, and whoever asks for the follow-up job looks for it.
+    if (($? != 2)); then rm -f .follow_up; fi
     say "no follow-up job can be queued: if the first node of this job dies, trainjob resume continues"
   fi
 }
@@ -299,19 +308,20 @@ submit_follow_up() {
 
 # waiting_job_of_run NAME ELEMENT: prints the newest job of this run that waits and was submitted after this one. The
 # controller may have taken a job although its answer was lost: nobody would know of that job, and it would start. An
-# empty list is no proof of the contrary.
+# empty list is no proof of the contrary. Fails with 2 where no question was answered.
 waiting_job_of_run() {
-  local tries listed
+  local tries listed code=2
   for ((tries = 0; tries < 3; tries++)); do
     if ((tries > 0)); then sleep 5; fi
     listed=$(squeue --noheader --array --states=PENDING --name="$1" --format='%F|%K|%Z' 2>/dev/null) || continue
+    code=1
     if awk -F '|' -v job="${job%%_*}" -v element="${2:-N/A}" -v folder="$TRAINJOB_SUBMITTED_IN" '
       $1 > job + 0 && $2 == element && substr($0, length($1 $2) + 3) == folder { newest = $1 }
       END { if (newest == "") exit 1; print newest (element == "N/A" ? "" : "_" element) }' <<<"$listed"; then
       return
     fi
   done
-  return 1
+  return "$code"
 }
 
 # The redirects that are set, as sbatch's --export takes them.

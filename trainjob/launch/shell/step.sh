@@ -97,9 +97,9 @@ others_are_lost() {
   since=$(stat -c %Y .ended) && (($(date +%s) - since > step_lost_s))
 }
 
-# Whether every rank has ended with 0, and none was told to end.
+# Whether every rank has ended with 0, and none because it was told to end, or asked to stop.
 all_ranks_have_succeeded() {
-  [[ ! -e .terminated ]] && all_ranks_have_ended && [[ "$(code_of_marks)" == 0 ]]
+  [[ ! -e .terminated && ! -e requeue ]] && all_ranks_have_ended && [[ "$(code_of_marks)" == 0 ]]
 }
 
 code_of_marks() {
