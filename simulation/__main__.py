@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
 from collections import Counter
+
+from simulation import plan
 
 sys.dont_write_bytecode = True  # a file that Python writes would count as a command's
 
@@ -17,6 +20,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this history, event by event")
     parser.add_argument("--seeds", type=int, default=100, help="number of histories")
     parser.add_argument("--first", type=int, default=1, help="the first of their seeds")
+    parser.add_argument("--about", default="", help="only the seeds whose histories are about this: simulation/plan.py")
     parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
     parser.add_argument(
         "--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run them side by side"
@@ -27,7 +31,8 @@ def main() -> int:
         print("\n".join(map(str, world.history)))
         print(f"seed {asked.seed}: " + ("; ".join(world.violations) or "every invariant holds"))
         return int(bool(world.violations))
-    return _many(range(asked.first, asked.first + asked.seeds), asked.processes, until_found=asked.until_found)
+    about = (seed for seed in itertools.count(asked.first) if asked.about in ("", plan.theme_of(seed).name))
+    return _many(list(itertools.islice(about, asked.seeds)), asked.processes, until_found=asked.until_found)
 
 
 def _history(seed: int):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
@@ -54,14 +59,14 @@ def _some(seeds: list[int], report: int, *, until_found: bool) -> None:
                 break
 
 
-def _many(seeds: range, processes: int, *, until_found: bool) -> int:
+def _many(seeds: list[int], processes: int, *, until_found: bool) -> int:
     began, sums, failed = time.monotonic(), Counter[str](), []
     pipes = []
     for number in range(processes):
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.close(reader)
-            _some(list(seeds[number::processes]), writer, until_found=until_found)
+            _some(seeds[number::processes], writer, until_found=until_found)
             os._exit(0)
         os.close(writer)
         pipes.append(os.fdopen(reader))

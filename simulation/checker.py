@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from simulation.slurm import Job, Slurm
 from simulation.world import World
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
 from trainjob.observe.status import Snapshot
 from trainjob.records import attempts
+from trainjob.records import submission as submissions
 from trainjob.records.files import read_json
 
 # A script may wait this long between its look at `attempt` and its write: longer than any step takes, and far shorter
@@ -25,7 +28,12 @@ TOLD_WITHIN_S = 90.0
 # Calls of the controller: of one look at a run, of one command, and of one job script within a minute.
 MOST_CALLS_OF_A_LOOK = 6
 MOST_CALLS_OF_A_COMMAND = 60
-MOST_CALLS_OF_A_SCRIPT = 12
+MOST_CALLS_OF_A_SCRIPT, MOST_CALLS_OF_A_TROUBLED_SCRIPT = 12, 40
+# How long a script may act on an answer that was not as it should be.
+TROUBLED_S = 90.0
+MOST_STARTS = 9
+# What a script may have asked for when its job was cancelled.
+ANSWERED_WITHIN_S = 2.0
 
 
 @dataclass
@@ -34,6 +42,7 @@ class Truth:
 
     durable: int = 0
     completed_at: float | None = None
+    told_cancelled_at: float | None = None  # when a cancel told so
     cancelled_at: float | None = None  # when a cancel returned, unless a resume began later
     claims: dict[int, float] = field(default_factory=dict)  # when each attempt was claimed
 
@@ -50,6 +59,7 @@ class Checker:
         self._ended_at: dict[int, float] = {}
         slurm.wrote_file = self._wrote
         slurm.changed = self._changed
+        slurm.job_ended = self._job_ended
         clients.ended = self._command_ended
 
     def truth(self, folder: Path) -> Truth:
@@ -76,16 +86,65 @@ class Checker:
         if newer and path.name in ("state", "exit_code", "job_id") and self.world.now - min(newer) > FENCE_S:
             late_s = self.world.now - min(newer)
             self.world.violate("a newer attempt fences", f"{script.name} writes {path.name} {late_s:.1f} s later")
+        if path.name == "state" and text is not None and text != states.RUNNING:
+            self._judge_word(script, text)
         if path.name == "state" and text == states.COMPLETED:
             if truth.durable < UPDATES:
                 self.world.violate("COMPLETED is true", f"{script.name} says so after update {truth.durable}")
             truth.completed_at = self.world.now
+
+    def _judge_word(self, script: Script, word: str) -> None:
+        """Compare the state in which a script says that its attempt ended with what Slurm does with its job."""
+        job = next((one for one in self.slurm.jobs.values() if one.script is script), None)
+        if job is None or job.step is None or not job.step.began or self._was_troubled(script.name):
+            return
+        allowed = self._allowed_words(job, job.step)
+        if word not in allowed:
+            why = f"{script.name} ended as {word}, not {' or '.join(sorted(allowed))}; {job.state} {job.ends_as}"
+            self.world.violate("an attempt ends as what it was", why)
+
+    def _was_troubled(self, who: str, program: str = "") -> bool:
+        """Return whether an answer to `who`, of `program` where it is given, was lately not as it should be."""
+        return any(
+            caller == who and self.world.now - at < TROUBLED_S and program in asked
+            for at, caller, asked in self.slurm.troubles
+        )
+
+    def _allowed_words(self, job: Job, step: Step) -> frozenset[str]:
+        every = frozenset(states.ALL)
+        if not step.is_ended_by_slurm:  # the ranks ended first, and decide
+            return self._words_of_ranks(step) if job.ending_at == float("inf") else every
+        if job.state == "PENDING" or job.ends_as == "REQUEUE":
+            return frozenset({states.REQUEUED, states.COMPLETED})
+        if job.ends_as == "CANCELLED":
+            return frozenset({states.CANCELLED, states.COMPLETED})
+        if job.ends_as == "TIMEOUT":
+            return frozenset({states.TIMEOUT, states.COMPLETED})
+        if job.ends_as == "PREEMPTED":
+            return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED})
+        return every
+
+    def _words_of_ranks(self, step: Step) -> frozenset[str]:
+        if step.is_complete:
+            return frozenset({states.COMPLETED})
+        if not step.left_marker and not step.may_go_on:
+            return frozenset({states.FAILED})
+        if step.paths.stop.exists():
+            return frozenset({states.STOPPED} if step.saw_stop else {states.STOPPED, states.REQUEUED})
+        starts, _, _ = (read_text(step.paths.folder / ".starts") or "1").partition(" ")
+        excluded = read_text(step.paths.folder / "excluded_nodes").count("\n")
+        if int(starts) >= MOST_STARTS or excluded > 2:  # the run has had its starts, or every node is to blame
+            return frozenset(states.ALL)
+        return frozenset({states.REQUEUED})
 
     def _trains(self, step: Step) -> None:
         truth = self.truth(step.paths.folder)
         self._training.setdefault(step.name, []).append(self.world.now)
         if self._is_cut_off(step):
             return
+        completed_at = truth.completed_at
+        if completed_at is not None and any(at > completed_at for at in truth.claims.values()):
+            self.world.violate("a complete run does not train again", step.name)
         if truth.cancelled_at is not None:
             self.world.violate(
                 "a cancelled run never trains again", f"{step.name}, cancelled at {truth.cancelled_at:.0f}"
@@ -119,6 +178,15 @@ class Checker:
             named = ", ".join(f"{one.id} {one.state}" for one in jobs)
             self.world.violate("one job of a run at a time", named)
 
+    def _job_ended(self, job: Job, code: int) -> None:
+        """Note that what an administrator has cancelled is to stay so, if its script could see to it."""
+        is_troubled = self._was_troubled(f"script {job.id}.{job.starts}", "scancel")
+        is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S
+        if job.is_cancelled_by_hand and code != 143 and is_in_time and not is_troubled:
+            others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
+            if not others:
+                self.truth(job.folder).cancelled_at = self.world.now
+
     # What is told.
 
     def _command_ended(self, command: Command) -> None:
@@ -129,30 +197,57 @@ class Checker:
         seen = command.result if isinstance(command.result, list) else [command.result]
         shown = [one for one in seen if isinstance(one, Snapshot)]
         self._told += [(command, one) for one in shown]
-        if command.name.startswith("cancel"):
-            for one in shown:
-                if one.state == states.CANCELLED and not one.is_stale:
-                    self.truth(Path(one.folder)).cancelled_at = self.world.now
         kind = command.name.partition(" ")[0]
+        for one in shown:
+            truth = self.truth(Path(one.folder))
+            if kind == "cancel" and one.state == states.CANCELLED and not (one.is_stale or self._is_being_resumed()):
+                truth.cancelled_at = truth.told_cancelled_at = self.world.now
+            told_at = truth.told_cancelled_at
+            if told_at is not None and command.began_at > told_at and one.state in (states.LOST, *states.ACTIVE):
+                self.world.violate(
+                    "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
+                )
+        if kind in ("submit", "resume") and error is None and not command.is_killed:
+            self._judge_start(command)
         most = MOST_CALLS_OF_A_LOOK if kind == "status" else MOST_CALLS_OF_A_COMMAND
         if command.calls > most:
             self.world.violate("polite to the controller", f"{command.name} calls it {command.calls} times")
 
+    def _is_being_resumed(self) -> bool:
+        return any(one.name.startswith("resume") and not one.is_over for one in self.clients.commands)
+
+    def _judge_start(self, command: Command) -> None:
+        """See that a submission that succeeded has a job: its own, or that of an earlier try."""
+        paths = RunPaths(Path(str(command.result)))
+        recorded = submissions.read(paths)
+        native = None if recorded is None else recorded.native
+        job = None if native is None else self.slurm.jobs.get(int(str(native["job_id"])))
+        is_of_run = job is not None and job.folder == paths.folder
+        if (
+            job is not None
+            and is_of_run
+            and (job.submitted_at >= command.began_at or job.state in ("PENDING", "RUNNING"))
+        ):
+            return
+        if paths.folder.exists():
+            self.world.violate("what is submitted has a job", f"{command.name}: {native and native['job_id']}")
+
     def resumes(self, folder: Path) -> None:
         """Note that a resume begins, after which the run may train again."""
-        self.truth(folder).cancelled_at = None
+        self.truth(folder).cancelled_at = self.truth(folder).told_cancelled_at = None
 
     def end(self) -> None:
         """Judge what needs the whole history."""
         for command, told in self._told:
             self._judge(command, told)
+        troubled = {who for _, who, _ in self.slurm.troubles}
         by_script: dict[str, list[float]] = {}
         for at, who, _ in self.slurm.calls:
             if who.startswith("script"):
                 by_script.setdefault(who, []).append(at)
         for who, times in by_script.items():
             most = max(sum(1 for other in times if at <= other < at + 60.0) for at in times)
-            if most > MOST_CALLS_OF_A_SCRIPT:
+            if most > (MOST_CALLS_OF_A_TROUBLED_SCRIPT if who in troubled else MOST_CALLS_OF_A_SCRIPT):
                 self.world.violate("polite to the controller", f"{who} calls it {most} times within a minute")
 
     def _judge(self, command: Command, told: Snapshot) -> None:
@@ -181,19 +276,30 @@ class Checker:
             self.world.violate(
                 "the state that is told is true", f"{command.name} told {told.state}, and {told.id} trains"
             )
-        waits_or_runs = [
-            job
-            for job in jobs
-            if job.submitted_at < began and (job.ended_at is None or job.ended_at > ended) and job.after is None
-        ]
-        if told.state in states.ENDED and waits_or_runs and not is_resumed:
-            named = ", ".join(str(job.id) for job in waits_or_runs)
+        is_complete = told.state == states.COMPLETED and truth.completed_at is not None  # whatever its job does then
+        if told.state in states.ENDED and not (is_complete or is_resumed) and self._is_at_work(jobs, began, ended):
             self.world.violate(
-                "the state that is told is true", f"{command.name} told {told.state}, and Slurm has {named}"
+                "the state that is told is true", f"{command.name} told {told.state}, and Slurm has its job"
             )
         alive = [job for job in jobs if job.ended_at is None or job.ended_at >= began]
         if told.state in states.ACTIVE and not alive and told.submission is not None and told.submission.native:
             self.world.violate("the state that is told is true", f"{command.name} told {told.state}, and it has no job")
+
+    def _is_at_work(self, jobs: Iterable[Job], began: float, ended: float) -> bool:
+        """Return whether one of the jobs waited to run or ran at each moment of a time."""
+        reached = began
+        for job in sorted(jobs, key=lambda one: one.submitted_at):
+            first = None if job.after is None else self.slurm.jobs[job.after[1]].ended_at
+            begins = job.submitted_at if job.after is None or first is None else max(job.submitted_at, first)
+            is_waiting_for_another = job.after is not None and first is None
+            if begins <= reached and not is_waiting_for_another and job.reason != "DependencyNeverSatisfied":
+                reached = max(reached, float("inf") if job.ended_at is None else job.ended_at)
+        return reached > ended
+
+
+def read_text(file: Path) -> str:
+    """Return a file's text; empty where it is missing."""
+    return file.read_text() if file.is_file() else ""
 
 
 def locks(runs_dir: Path, killed: set[int]) -> list[str]:

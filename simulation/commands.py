@@ -183,8 +183,8 @@ class Clients:
             (os, "symlink", self._symlink),
             (socket, "gethostname", _gethostname),
             (process, "run", _run_program),
-            (asking, "ThreadPoolExecutor", _OneAfterTheOther),
-            (mirror, "ThreadPoolExecutor", _OneAfterTheOther),
+            (asking, "ThreadPoolExecutor", lambda **_: _OneAfterTheOther()),
+            (mirror, "ThreadPoolExecutor", lambda **_: _OneAfterTheOther()),
             (run_folder, "_copy_runtime", _copy_shell_library),
             (secrets, "choice", self.world.random("names").choice),
             (secrets, "token_hex", _tokens(self.world)),
@@ -282,13 +282,9 @@ def _copy_shell_library(target: Path) -> None:
 class _OneAfterTheOther(Executor):
     """A ThreadPoolExecutor whose work is done when it is submitted: threads of a command's own have no turn."""
 
-    def __init__(self, max_workers: int | None = None) -> None:
-        """Take what a pool of threads is made with."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return what `fn` has returned."""
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(fn(*args, **kwargs))
+        done.set_result(work(*arguments, **named))
         return done
 
 

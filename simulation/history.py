@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from simulation import plan as faults
 from simulation import ranks
 from simulation.checker import Checker, locks
 from simulation.commands import Clients, Command
@@ -112,20 +113,23 @@ class History:
         where.clear()
         self.world = world = World(seed, where.folder, FAULTS_UNTIL_S)
         self.plan = plan = world.random("plan")
+        self.theme = theme = faults.theme_of(seed)
         site = Site(
             preemption=plan.choice(["requeue", "requeue", "cancel"]),
-            requeues=plan.random() < 0.75,
+            requeues=plan.random() < theme.requeues,
             has_accounting=plan.random() < 0.5,
+            is_busy=plan.random() < 0.2,
+            trouble=plan.choice(theme.trouble),
         )
-        limit = plan.choice(["01:00:00", "01:00:00", "00:06:00"])
-        self.job = where.job(site.preemption, limit, follow_up=not site.requeues and plan.random() < 0.7)
+        limit = plan.choice(["01:00:00", "00:03:30"])
+        self.job = where.job(site.preemption, limit, follow_up=not site.requeues and plan.random() < 0.8)
         self.scripts = Scripts(world)
         self.slurm = Slurm(world, self.scripts, site)
         self.clients = Clients(world, self.slurm.answer)
         self.clients.clocks = {host: plan.choice([0.0, 0.0, 120.0, -300.0]) for host in HOSTS}
         self.checker = Checker(world, self.slurm, self.clients)
         self.slurm.plan_start, self.slurm.plan_step = self._plan_start, self._plan_step
-        world.note("world", "site", f"{site}, limit {limit}, clocks {self.clients.clocks}")
+        world.note("world", "theme", f"{theme.name}; {site}, limit {limit}, clocks {self.clients.clocks}")
 
     def run(self) -> World:
         """Return the world after its history."""
@@ -145,99 +149,116 @@ class History:
     # What goes wrong.
 
     def _plan_faults(self) -> None:
-        plan, slurm = self.plan, self.slurm
-
-        def running() -> Job | None:
-            return next((job for job in slurm.jobs.values() if job.state == "RUNNING"), None)
+        slurm = self.slurm
 
         def with_job(do: Callable[[Job], None]) -> Callable[[], None]:
             def doing() -> None:
-                job = running()
-                if job is not None:
+                job = next((job for job in slurm.jobs.values() if job.state == "RUNNING"), None)
+                if job is not None and not self.world.is_calm:
                     do(job)
 
             return doing
 
-        def down() -> None:
-            slurm.down_until = self.world.now + plan_down_s
-            self.world.note("slurm", "is down", f"for {plan_down_s:.0f} s")
+        kinds: dict[str, Callable[[], None]] = {
+            "down": self._controller_goes_down,
+            "preempt": with_job(slurm.preempt),
+            "requeue": with_job(slurm.requeue_by_hand),
+            "forget": with_job(slurm.forget_start),
+            "dies first": with_job(lambda job: slurm.fail_node(job, 0, is_cut=False)),
+            "is cut off": with_job(lambda job: slurm.fail_node(job, 0, is_cut=True)),
+            "dies second": with_job(lambda job: slurm.fail_node(job, 1, is_cut=False)),
+            "administrator cancels": with_job(slurm.administrator_cancels),
+            "kills a client": self._kill_client,
+        }
+        for _ in range(self.plan.randint(1, self.theme.most[0])):
+            self._sometime(kinds[self.plan.choice(self.theme.faults)])
 
-        plan_down_s = plan.uniform(3.0, 150.0)
-        kinds: list[Callable[[], None]] = [
-            down,
-            with_job(slurm.preempt),
-            with_job(slurm.requeue_by_hand),
-            with_job(slurm.forget_start),
-            with_job(lambda job: slurm.fail_node(job, 0, is_cut=False)),
-            with_job(lambda job: slurm.fail_node(job, 0, is_cut=True)),
-            with_job(lambda job: slurm.fail_node(job, 1, is_cut=False)),
-            with_job(slurm.administrator_cancels),
-        ]
-        for _ in range(plan.choice([0, 1, 1, 2, 2, 3])):
-            # Rare orders lie where much happens: the first seconds of a job, and any time.
-            at = plan.uniform(0.0, 15.0) if plan.random() < 0.3 else plan.uniform(0.0, FAULTS_UNTIL_S - 400.0)
-            self.world.after(at, plan.choice(kinds))
+    def _kill_client(self) -> None:
+        """Kill the command that began last, at its next step."""
+        running = [command for command in self.clients.commands if not command.is_over]
+        if running and not self.world.is_calm:
+            running[-1].killed_at = running[-1].count + 1
+
+    def _controller_goes_down(self) -> None:
+        down_s = self.world.random(f"down {self.world.now}").uniform(3.0, 150.0)
+        self.slurm.down_until = self.world.now + down_s
+        self.world.note("slurm", "is down", f"for {down_s:.0f} s")
+
+    def _sometime(self, do: Callable[[], None]) -> None:
+        plan = self.plan
+        if plan.random() < 0.15:
+            self.world.after(plan.uniform(0.0, FAULTS_UNTIL_S - 200.0), do)
+        else:
+            moment, number = plan.choice(self.theme.moments), plan.choice([1, 1, 1, 2, 3])
+            self.world.when(moment, number, faults.delay_s(plan, self.theme.longest_s), do)
 
     def _plan_start(self, job: Job) -> tuple[list[int], int | None]:
         draw = self.world.random(f"start {job.id}.{job.starts}")
         if self.world.is_calm:
             return [], None
-        pauses = sorted(draw.sample(range(1, 900), draw.choice([0, 0, 2, 6])))
-        return pauses, draw.randrange(1, 900) if draw.random() < 0.12 else None
+        pauses = sorted(draw.sample(range(1, 700), draw.choice([0, 0, 0, 3, 6])))
+        return pauses, draw.randrange(1, 700) if draw.random() < self.theme.killed else None
 
     def _plan_step(self, job: Job, step: Step) -> None:
         self.checker.watch(step)
         draw = self.world.random(f"step {job.id}.{job.starts}")
         if self.world.is_calm:
             return
-        if draw.random() < 0.2:
+        if draw.random() < self.theme.fails:
             step.fails_at = draw.randrange(0, ranks.UPDATES)
-            step.fails_as = draw.choice([ranks.LOST_GPU, ranks.LOST_GPU, ranks.KILLED])
-        step.is_hung = draw.random() < 0.05
+            for_good = draw.random() < self.theme.fails_for_good
+            step.fails_as = draw.choice([ranks.KILLED, ranks.BROKEN]) if for_good else ranks.LOST_GPU
+        step.is_hung = draw.random() < self.theme.hangs
+        step.dies_at_term = draw.choice([None, ""])
         step.sees_late_s = draw.choice([0.0, 0.0, 0.0, 20.0, 60.0])
-        if draw.random() < 0.08:
+        if draw.random() < 0.05:
             step.disk_is_full_until = self.world.now + draw.uniform(10.0, 300.0)
 
     def _plan_commands(self) -> None:
-        plan = self.plan
-        self._after(0.0, "submit", self._submit)
-        at = 0.0
-        for _ in range(plan.choice([0, 1, 1, 2, 3, 4])):
-            close = plan.random() < 0.4
-            at = at + plan.uniform(0.0, 3.0) if close and at else plan.uniform(1.0, FAULTS_UNTIL_S - 200.0)
-            kind, work = plan.choice(
-                [
-                    ("status", self._status),
-                    ("list", self._list),
-                    ("cancel", self._cancel),
-                    ("cancel", self._cancel),
-                    ("resume", self._resume),
-                    ("resume", self._resume),
-                    ("resume", self._resume),
-                    ("stop", self._stop),
-                    ("wait", self._wait),
-                    ("prune", self._prune),
-                    ("submit", self._submit),
-                ]
-            )
-            self._after(at, kind, work)
+        kinds: dict[str, Callable[[], object]] = {
+            "status": self._status,
+            "list": self._list,
+            "cancel": self._cancel,
+            "resume": self._resume,
+            "stop": self._stop,
+            "wait": self._wait,
+            "prune": self._prune,
+            "submit": self._submit,
+        }
+        self.world.after(0.0, self._command("submit", self._submit))
+        for _ in range(self.plan.randrange(self.theme.most[1] + 1)):
+            kind = self.plan.choice(self.theme.commands)
+            begin = self._command(kind, kinds[kind])
+            if self.plan.random() < 0.4:  # a second client does the same, at about the same time
+                begin = self._both(begin, self._command(kind, kinds[kind]), self.plan.uniform(0.0, 0.5))
+            self._sometime(begin)
+        # Somebody looks after a while.
+        self.world.after(self.plan.uniform(100.0, 600.0), self._command("status", self._status))
 
-    def _after(self, at: float, kind: str, work: Callable[[], object]) -> None:
+    def _both(self, begin: Callable[[], None], other: Callable[[], None], later_s: float) -> Callable[[], None]:
+        def both() -> None:
+            begin()
+            self.world.after(later_s, other)
+
+        return both
+
+    def _command(self, kind: str, work: Callable[[], object]) -> Callable[[], None]:
         plan = self.plan
         host = plan.choice(HOSTS)
-        faults: dict[str, Any] = {}
-        if plan.random() < 0.15:
-            faults["killed_at"] = plan.randrange(1, 30)
-        if plan.random() < 0.06:
+        wrong: dict[str, Any] = {}
+        if plan.random() < self.theme.killed + 0.04:
+            wrong["killed_at"] = plan.randrange(1, 30)
+        if plan.random() < 0.05:
             first = plan.randrange(1, 25)
-            faults["full_at"] = frozenset(range(first, first + plan.choice([1, 2, 40])))
-        if plan.random() < 0.3:
-            faults["pauses"] = {plan.randrange(1, 25): plan.uniform(0.1, 20.0)}
+            wrong["full_at"] = frozenset(range(first, first + plan.choice([1, 2, 40])))
+        if plan.random() < 0.4:
+            wrong["pauses"] = {plan.randrange(1, 25): plan.uniform(0.1, 20.0)}
 
         def begin() -> None:
-            self.start(kind, host, work, **faults)
+            if not self.world.is_calm:
+                self.start(kind, host, work, **wrong)
 
-        self.world.after(at, begin)
+        return begin
 
     # Commands.
 
@@ -257,7 +278,7 @@ class History:
         return [RunPaths(one) for one in folders if not one.name.startswith(".")]
 
     def _submit(self) -> object:
-        return self.job.submit(check=False).id
+        return self.job.submit(check=False).folder
 
     def _status(self) -> Snapshot:
         return status(index.find("last"))
@@ -271,11 +292,10 @@ class History:
     def _stop(self) -> None:
         cancelling.stop(index.find("last"))
 
-    def _resume(self) -> None:
-        paths = index.find("last")
-        self._resume_run(paths)
+    def _resume(self) -> object:
+        return self._resume_run(index.find("last"))
 
-    def _resume_run(self, paths: RunPaths) -> None:
+    def _resume_run(self, paths: RunPaths) -> object:
         before = self.checker.truth(paths.folder).cancelled_at
         self.checker.resumes(paths.folder)
         try:
@@ -285,6 +305,7 @@ class History:
             if not self.slurm.of_run(paths.folder) or all(job.has_ended for job in self.slurm.of_run(paths.folder)):
                 self.checker.truth(paths.folder).cancelled_at = before
             raise
+        return paths.folder
 
     def _wait(self) -> Snapshot | None:
         try:
@@ -372,6 +393,9 @@ class History:
         left = locks(self.place.folder / "runs", {one.pid for one in self.clients.commands if one.is_killed})
         if left:
             world.violate("nothing is left behind", ", ".join(left))
+
+        for lock in (self.place.folder / "runs").glob("*/.lock"):
+            lock.unlink()  # its holder was killed, which only commands on that host can see
 
         def prune() -> None:
             chosen = pruning.candidates(older_than=timedelta(0), in_states=states.ENDED, keep=0)

@@ -25,11 +25,12 @@ from trainjob.train.stopping import Requests, StaleAttemptError
 
 UPDATES = 12
 EVERY = 2  # updates between two checkpoints
-UPDATE_S = 25.0
-_DURABLE_S = 6.0
+UPDATE_S = 12.0
+_DURABLE_S = 4.0
 _FIRST_LOOK_S = 90  # tries of on_each_node.sh, one a second
 LOST_GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 KILLED = "Killed"
+BROKEN = "ValueError: the learning rate is negative"
 HUNG_SRUN_ENDS_WITHIN_S = 300.0
 
 
@@ -51,6 +52,9 @@ class Step:
         self._on_end = on_end
         self._requests = Requests(self.paths, attempt)
         self.is_over = False
+        self.over_at = float("inf")
+        self.is_ended_by_slurm = self.may_go_on = False
+        self.is_complete = self.left_marker = self.saw_stop = False
         self.began = False
         self.has_lost_a_node = False
         self.update = 0
@@ -62,6 +66,7 @@ class Step:
         self.fails_at: int | None = None
         self.fails_as = LOST_GPU
         self.is_killed = False
+        self.dies_at_term: str | None = None  # "" where no launcher records that, else the rank's last words
         self.is_hung = False  # all ranks end, and srun stays
         self.sees_late_s = 0.0  # how old what its nodes see of the folder may be
         self.disk_is_full_until = 0.0
@@ -117,7 +122,7 @@ class Step:
         if self.is_over:
             return
         if self.fails_at is not None and self.update >= self.fails_at:
-            self._rank_fails(1 if self.fails_as == LOST_GPU else 137, self.fails_as)
+            self._rank_fails(137 if self.fails_as == KILLED else 1, self.fails_as)
             return
         flags = self._requests.now()
         if flags.stale:
@@ -182,6 +187,7 @@ class Step:
     def _rank_fails(self, code: int, last_words: str) -> None:
         """Do what a launcher does when its rank fails."""
         if not self._was_told_to_end and self.world.now >= self.disk_is_full_until:
+            self.may_go_on = last_words == LOST_GPU and self.durable > 0
             failed = Failure(self.attempt, 1, self.nodes[-1], code, ["python"], [last_words])
             if record_first(self.paths, failed):
                 with contextlib.redirect_stderr(io.StringIO()):
@@ -190,6 +196,9 @@ class Step:
         self._all_end(code, f"srun: error: {self.nodes[-1]}: task 1: Exited with exit code {code}\n")
 
     def _all_end(self, code: int, printed: str) -> None:
+        self.over_at = self.world.now
+        self.left_marker, self.saw_stop = self.paths.requeue.exists(), self.paths.stop.exists()
+        self.is_complete = code == 0 and not self.left_marker and self.update >= UPDATES
         folder = self.paths.folder / ".ended"
         folder.mkdir(exist_ok=True)
         for rank in range(len(self.nodes)):
@@ -225,12 +234,19 @@ class Step:
             # srun may say that all is well when a node fails under it.
             code = self.world.random(f"{self.name} node").choice([0, 1, 143])
             self.world.after(0.5, lambda: self._on_end(code, f"srun: error: Node failure on {self.nodes[-1]}\n"))
+        self.is_ended_by_slurm = self.over_at == float("inf")
         if self.is_over:
+            return
+        if self.dies_at_term:
+            # Slurm signals the ranks beside their launcher, which may see one end before it hears anything.
+            self._rank_fails(143, self.dies_at_term)
             return
         self._asked_to_stop = self._was_told_to_end = True
         self.paths.terminated.touch()
         if not self.began:
             self._ended(143, "")
+        elif self.dies_at_term is not None:
+            self._rank_fails(143, "")
 
     def node_died(self, index: int) -> None:
         """Lose a node with its rank; srun learns that when Slurm gives the node up."""

@@ -5,13 +5,13 @@
 cd -- "$SIM_FOLDER" || exit 1
 # shellcheck disable=SC2218 # the builtin: the function of that name comes later
 exec >>logs/scheduler.out 2>&1
-export -n SIM_FOLDER SIM_PORT SIM_JOB SIM_PAUSES SIM_NOW BASH_ENV
+export -n SIM_FOLDER SIM_PORT SIM_JOB SIM_STOPS SIM_NOW BASH_ENV
 unset BASH_ENV
 # Without its special meaning, the world sets it.
 unset EPOCHREALTIME
 EPOCHREALTIME=$SIM_NOW RANDOM=$SIM_JOB
-SIM_INSIDE='' SIM_STEP=0 SIM_BACKGROUND='' SIM_LIMIT=''
-read -ra SIM_PAUSES <<<"$SIM_PAUSES"
+SIM_INSIDE=0 SIM_STEP=0 SIM_LIMIT='' SIM_SYNCED='' SIM_ENDED=''
+read -ra SIM_STOPS <<<"$SIM_STOPS"
 
 # sim VERB WORDS…: sets SIM_CODE and SIM_PRINTED. Signals that came meanwhile are raised here, and their traps may call the
 # world, too.
@@ -21,15 +21,16 @@ sim() {
   if ((BASH_SUBSHELL > 0)) && [[ ! -p /dev/fd/1 ]]; then SIM_BESIDE=1; fi
   {
     printf '%s\n' "$SIM_JOB"$'\x1f'"$BASHPID"$'\x1f'"$SIM_BESIDE"$'\x1f'"$SIM_STEP"$'\x1f'"$SIM_LIMIT"$'\x1f'"$PWD"$'\x1f'"${*//$'\n'/ }" >&99
-    IFS=' ' read -r -u 99 SIM_READ EPOCHREALTIME SIM_SIGNALS || true
-    IFS= read -r -d '' -u 99 SIM_TEXT || true
+    # By number, bash reads a block at once; up to a line feed, a byte.
+    read -r -N 99999 -u 99 SIM_TEXT || true
   } 99<>"/dev/tcp/127.0.0.1/$SIM_PORT"
+  IFS=$'\x1f' read -r -d '' SIM_READ EPOCHREALTIME SIM_SIGNALS SIM_ENDED SIM_TEXT <<<"$SIM_TEXT" || true
   for SIM_SIGNAL in ${SIM_SIGNALS//,/$'\x1f'}; do
-    SIM_INSIDE=''
+    SIM_INSIDE=0
     builtin kill "-$SIM_SIGNAL" $$
     SIM_INSIDE=1
   done
-  SIM_CODE=$SIM_READ SIM_PRINTED=$SIM_TEXT
+  SIM_CODE=$SIM_READ SIM_PRINTED=${SIM_TEXT%$'\n'}
 }
 
 sim_command() {
@@ -37,20 +38,6 @@ sim_command() {
   sim "$@"
   if [[ "$SIM_CODE" == 0 ]]; then printf '%s' "$SIM_PRINTED"; else printf '%s' "$SIM_PRINTED" >&2; fi
   return "$SIM_CODE"
-}
-
-# Before each command of the script itself: at some steps the world lets it wait, or kills it.
-sim_step() {
-  if ((BASH_SUBSHELL > 0)); then return; fi
-  if [[ -n "${!:-}" && "$!" != "$SIM_BACKGROUND" ]]; then
-    SIM_BACKGROUND=$!
-    # A process substitution is no job: it is a part of the script, which reads it to its end.
-    if [[ $'\n'"$(jobs -p)"$'\n' == *$'\n'"$!"$'\n'* ]]; then sim fork "$!"; fi
-  fi
-  if ((++SIM_STEP == ${SIM_PAUSES[0]:-0})); then
-    SIM_PAUSES=("${SIM_PAUSES[@]:1}")
-    sim pause
-  fi
 }
 
 scontrol() { sim_command scontrol "$@"; }
@@ -76,16 +63,20 @@ exec() {
   "$@"
   builtin exit $?
 }
-kill() { sim_command kill "$@"; }
+# Between two calls of the world no process of the script ends.
+kill() {
+  if [[ "$1" == -0 ]]; then [[ " $SIM_ENDED " != *" ${!#} "* ]]; else sim_command kill "$@"; fi
+}
 wait() {
   local SIM_INSIDE=1
   sim wait "$@"
   if [[ "$SIM_CODE" == 0 ]]; then builtin wait "$@"; else return "$SIM_CODE"; fi
 }
-mv() { sim_command mv "$@"; }
+sync() { SIM_SYNCED=$1; }
+mv() { sim_command mv "$SIM_SYNCED" "$@"; }
 rm() { sim_command rm "$@"; }
 mkdir() { sim_command mkdir "$@"; }
-sync() { sim_command sync "$@"; }
+stat() { sim_command stat "$@"; }
 cat() {
   local SIM_TEXT=''
   if [[ ! -f "$1" ]]; then
@@ -96,5 +87,12 @@ cat() {
   printf '%s' "$SIM_TEXT"
 }
 
-set -o functrace
-trap '[[ -n "$SIM_INSIDE" ]] || sim_step' DEBUG
+# Before some commands of the script itself the world lets it wait, or kills it.
+sim_stop() {
+  SIM_STOPS=("${SIM_STOPS[@]:1}")
+  sim pause
+}
+if ((${#SIM_STOPS[@]} > 0)); then
+  set -o functrace
+  trap '((SIM_INSIDE || BASH_SUBSHELL || ++SIM_STEP != ${SIM_STOPS[0]:-0})) || sim_stop' DEBUG
+fi

@@ -32,6 +32,9 @@ class Around(Protocol):
     def asked(self, script: Script, pid: int, words: Sequence[str], limit_s: float | None) -> None:
         """See to a call of one of Slurm's commands: `Scripts.answer` ends it, at once or later."""
 
+    def nodes(self) -> str:
+        """Return what sinfo prints of all nodes."""
+
     def signalled(self, script: Script, pid: int, name: str) -> None:
         """See to a signal that the script has sent to the srun that it has started as `pid`."""
 
@@ -68,7 +71,7 @@ class Script:
         self.is_over = False
         self.signals: list[str] = []
         self.waits_for: int | None = None
-        self.synced: set[Path] = set()
+        self.ended: list[int] = []  # its processes that have ended
         self.volatile: list[tuple[float, Path]] = []  # when files were put in their place without `sync`
 
 
@@ -105,7 +108,7 @@ class Scripts:
             "SIM_FOLDER": str(folder),
             "SIM_PORT": str(self._listening.getsockname()[1]),
             "SIM_JOB": str(number),
-            "SIM_PAUSES": " ".join(map(str, stops)),
+            "SIM_STOPS": " ".join(map(str, stops)),
             "SIM_NOW": self._clock(),
         }
         script.pid = os.posix_spawn("/bin/bash", ["bash", str(copy)], {**environment, **ours}, setsid=True)
@@ -123,7 +126,7 @@ class Scripts:
         if pid == script.pid:
             script.waits_for = None
             signals, script.signals = script.signals, []
-        self._reply(link, code, printed, signals)
+        self._reply(script, link, code, printed, signals)
         self._settle()
 
     def signal(self, script: Script, name: str) -> None:
@@ -169,6 +172,7 @@ class Scripts:
         os.close(chain.descriptor)
         if chain.link is not None:
             chain.link.close()
+        chain.script.ended.append(chain.pid)
         del self._chains[chain.pid]
 
     def _settle(self) -> None:
@@ -225,24 +229,35 @@ class Scripts:
         asking = int(pid) if beside == "1" else script.pid
         if script.is_over:
             link.close()
-        elif words[0] == "fork":
-            self._watch(script, int(words[1]))
-            self._reply(link)
-        elif words[0] in ("mv", "rm", "mkdir", "sync"):
-            self._reply(link, self._change_files(script, Path(folder), words))
+        elif words[0] in ("mv", "rm", "mkdir"):
+            self._reply(script, link, self._change_files(script, Path(folder), words))
+        elif words[0] == "stat":
+            self._reply(script, link, *_stat(Path(folder, words[-1]), words[2]))
+        elif words[0] == "sinfo":  # at once: it runs beside its script, which may wait for an answer of its own
+            self._reply(script, link, 0, self.around.nodes())
         elif words[0] == "kill":
-            self._reply(link, self._kill(script, words[1:]))
+            self._reply(script, link, self._kill(script, words[1:]))
         else:
             self._watch(script, asking)
+            if int(pid) == script.pid:
+                # What runs beside the script may not have asked yet.
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+                for child in map(int, children.split()):
+                    self._watch(script, child)
             chain = self._chains[asking]
             if chain.link is not None:
                 raise StuckError(f"{script.name} asks {words} while it waits for another answer")
             chain.link, chain.runs = link, False
             self._asked(script, asking, int(step), words, float(limit) if limit else None)
 
-    def _reply(self, link: socket.socket, code: int = 0, printed: str = "", signals: Sequence[str] = ()) -> None:
+    def _reply(
+        self, script: Script, link: socket.socket, code: int = 0, printed: str = "", signals: Sequence[str] = ()
+    ) -> None:
+        answer = _SEPARATOR.join(
+            [str(code), self._clock(), ",".join(signals), " ".join(map(str, script.ended)), printed]
+        )
         with contextlib.suppress(OSError):
-            link.sendall(f"{code} {self._clock()} {','.join(signals)}\n{printed}".encode())
+            link.sendall(answer.encode())
         link.close()
 
     def _asked(self, script: Script, pid: int, step: int, words: Sequence[str], limit_s: float | None) -> None:
@@ -271,27 +286,24 @@ class Scripts:
             return 1
         if name == "USR1":
             self.around.signalled(script, chain.pid, name)
-        elif name != "0":
+        else:
             os.kill(chain.pid, signal.SIGKILL)
             self._chain_ended(chain)
         return 0
 
     def _change_files(self, script: Script, folder: Path, words: Sequence[str]) -> int:
-        """Change files as mv, rm, mkdir and sync do; return the exit code."""
+        """Change files as mv, rm and mkdir do; return the exit code. To mv it is said which file was synced."""
         names = [folder / word for word in words[1:] if not word.startswith("-") and word]
         try:
             if words[0] == "mv":
-                text = names[0].read_text(errors="replace").strip()
-                os.replace(names[0], names[1])
-                was_synced = names[0] in script.synced
-                script.synced.discard(names[0])
-                if not was_synced:
-                    script.volatile.append((self.world.now, names[1]))
-                self.around.wrote(script, names[1], text)
+                source, target = names[-2:]
+                text = source.read_text(errors="replace").strip()
+                os.replace(source, target)
+                if words[1] != source.name:
+                    script.volatile.append((self.world.now, target))
+                self.around.wrote(script, target, text)
             for name in names if words[0] == "mkdir" else ():
                 name.mkdir(exist_ok=True)
-            if words[0] == "sync":
-                script.synced.update(names)
             for name in names if words[0] == "rm" else ():
                 if name.is_dir():
                     shutil.rmtree(name)
@@ -301,3 +313,13 @@ class Scripts:
         except OSError:
             return 1
         return 0
+
+
+def _stat(file: Path, form: str) -> tuple[int, str]:
+    try:
+        found = file.stat()
+    except OSError:
+        return 1, ""
+    return 0, {"%a": f"{found.st_mode & 0o7777:o}", "%s": str(found.st_size), "%Y": str(int(found.st_mtime))}[
+        form
+    ] + "\n"

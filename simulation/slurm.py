@@ -20,10 +20,12 @@ from trainjob.machines.process import Completed
 KILL_WAIT_S = 30.0
 REQUEUE_HOLD_S = 120.0
 MIN_JOB_AGE_S = 300.0
-NODE_TIMEOUT_S = 300.0
+NODE_TIMEOUT_S = 60.0
+ASKED_AGAIN_S = 60.0
 NODES = ("n1", "n2", "n3", "n4")
 _DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 _LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+_NOT_SENT = "slurm_load_jobs error: Socket timed out on send/recv operation"
 _RATE = "slurm_load_jobs error: Zero Bytes were transmitted or received"
 _GARBAGE = ("<html>502 Bad Gateway</html>\n", "Welcome to the cluster! Maintenance on Friday.\n", "\x00\x01\xff\n")
 
@@ -35,6 +37,8 @@ class Site:
     preemption: str = "requeue"
     requeues: bool = True  # scontrol requeue is allowed
     has_accounting: bool = True
+    is_busy: bool = False  # a job waits for minutes until nodes are free
+    trouble: float = 0.1  # how often an answer is not as it should be
 
 
 @dataclass
@@ -61,9 +65,11 @@ class Job:
     ends_as: str = ""
     exit_code: int = 0
     was_preempted: bool = False
+    is_cancelled_by_hand: bool = False
     script: Script | None = None
     step: Step | None = None
     starts: int = 0
+    ending_at: float = float("inf")  # when Slurm began to end it, or forgot it
     submitted_at: float = 0.0
 
     @property
@@ -84,6 +90,8 @@ class Slurm:
         self.steps: list[Step] = []
         self.cut_off: list[tuple[Script, Step | None]] = []
         self.calls: list[tuple[float, str, str]] = []  # when, who, what
+        self.troubles: list[tuple[float, str, str]] = []  # answers that were not as they should be: when, who, what
+        self._told_wrong: dict[str, float] = {}  # when a caller last got what is no answer, and looks like one
         self._answers = world.random("answers")
         self._times = world.random("times")
         self._next_id = 100 + world.random("ids").randrange(900)
@@ -91,6 +99,7 @@ class Slurm:
         self.plan_step: Callable[[Job, Step], None] = lambda _job, _step: None
         self.wrote_file: Callable[[Script, Path, str | None], None] = lambda _script, _path, _text: None
         self.changed: Callable[[Job], None] = lambda _job: None
+        self.job_ended: Callable[[Job, int], None] = lambda _job, _code: None
 
     # Jobs.
 
@@ -119,7 +128,7 @@ class Slurm:
             hours * 3600.0 + minutes * 60 + seconds,
             float(directives.get("signal", "@120").partition("@")[2]),
             "requeue" in directives,
-            begin_at=self.world.now,
+            begin_at=self.world.now + (self._times.uniform(30.0, 250.0) if self.site.is_busy else 0.0),
             submitted_at=self.world.now,
         )
         if "dependency" in options:
@@ -128,8 +137,9 @@ class Slurm:
         job.excluded = [name for name in options.get("exclude", "").split(",") if name]
         self.jobs[job.id] = job
         self.changed(job)
-        self.world.note("slurm", "takes job", f"{job.id} {options.get('dependency', '')}")
-        self._consider()
+        what = "takes follow-up job" if job.after else "takes job"
+        self.world.note("slurm", what, f"{job.id} {options.get('dependency', '')}")
+        self.world.after(job.begin_at - self.world.now, self._consider)
         return job
 
     def _consider(self) -> None:
@@ -167,7 +177,7 @@ class Slurm:
         job.state, job.reason, job.nodes, job.started_at = "RUNNING", "None", nodes, self.world.now
         job.starts += 1
         self.changed(job)
-        job.was_preempted, job.ends_as, job.step = False, "", None
+        job.was_preempted, job.ends_as, job.step, job.ending_at = False, "", None, float("inf")
         self.world.note("slurm", "starts job", f"{job.id} on {','.join(nodes)}, restart {job.restarts}")
         pauses, killed_at = self.plan_start(job)
         number = job.starts
@@ -215,11 +225,18 @@ class Slurm:
         self.world.note("slurm", "ends job", f"{job.id} as {ends_as}")
         job.state, job.ends_as, job.reason = "COMPLETING", ends_as, reason
         number = job.starts
+        self._tell_to_end(job)
+        self.world.after(KILL_WAIT_S, lambda: self._kill(job, number))
+
+    def _tell_to_end(self, job: Job) -> None:
+        """Send TERM to the ranks and to the script, which may come later there."""
+        job.ending_at = self.world.now
         if job.step is not None:
             job.step.term()
-        if job.script is not None:
-            self.scripts.signal(job.script, "TERM")
-        self.world.after(KILL_WAIT_S, lambda: self._kill(job, number))
+        script = job.script
+        if script is not None:
+            later_s = self._times.choice([0.0, self._times.uniform(0.0, 3.0)])
+            self.world.after(later_s, lambda: self.scripts.signal(script, "TERM"))
 
     def _kill(self, job: Job, number: int) -> None:
         if job.starts == number and job.script is not None and job.state != "RUNNING":
@@ -239,6 +256,7 @@ class Slurm:
             self.world.after(REQUEUE_HOLD_S, self._schedule)
         else:
             job.state, job.ended_at, job.exit_code = state, self.world.now, code
+            self.job_ended(job, code)
             self.world.note("slurm", f"job is {state}", job.id)
         job.nodes = [] if state == "REQUEUE" else job.nodes
         self._consider()
@@ -282,6 +300,7 @@ class Slurm:
     def administrator_cancels(self, job: Job) -> None:
         """Do what an administrator's scancel does."""
         self.world.note("administrator", "scancel", job.id)
+        job.is_cancelled_by_hand = job.state == "RUNNING"
         self.cancel(job)
 
     def requeue_by_hand(self, job: Job) -> None:
@@ -295,10 +314,10 @@ class Slurm:
             return
         self.world.note("slurm", "forgets that a job has begun", job.id)
         job.state, job.reason, job.begin_at = "PENDING", "Priority", self.world.now + KILL_WAIT_S + 5
+        if job.step is not None and self._times.random() < 0.5:
+            job.step.dies_at_term = "Killed"
         number = job.starts
-        if job.step is not None:
-            job.step.term()
-        self.scripts.signal(job.script, "TERM")
+        self._tell_to_end(job)
 
         def end() -> None:
             if job.starts != number or job.script is None:
@@ -375,13 +394,16 @@ class Slurm:
         if words[0] == "srun":
             self._srun(script, self._job_of(script), pid, words)
             return
-        if words[0] != "sinfo":
-            self.calls.append((self.world.now, script.name, words[0]))
-        delay_s, code, printed = self._reply(words, script.folder)
+        self.calls.append((self.world.now, script.name, words[0]))
+        delay_s, code, printed = self._reply(script.name, words, script.folder)
         if limit_s is not None and delay_s > limit_s:
             delay_s, code, printed = limit_s, 124, ""
         self.world.note(script.name, shlex.join(words[:3]), f"→ {code} {printed.strip()}")
         self.world.after(delay_s, lambda: self.scripts.answer(script, pid, code, printed))
+
+    def nodes(self) -> str:
+        """Return what sinfo prints."""
+        return "".join(f"{name} {self.states[name]} (null)\n" for name in NODES)
 
     def _srun(self, script: Script, job: Job | None, pid: int, words: Sequence[str]) -> None:
         def refuse(message: str) -> None:
@@ -454,7 +476,8 @@ class Slurm:
                 if job.starts == number and job.state == "COMPLETING":
                     self._ends(job, job.ends_as, code)
 
-            self.world.after(self._times.uniform(0.0, 3.0), completed)
+            # An epilogue takes a while.
+            self.world.after(self._times.uniform(0.0, self._times.choice([3.0, 3.0, 40.0])), completed)
 
     # What commands ask.
 
@@ -465,7 +488,7 @@ class Slurm:
             return 0.05, Completed(tuple(arguments), 0, b"", "")
         command.calls += 1
         self.calls.append((self.world.now, command.name, words[0]))
-        delay_s, code, printed = self._reply(words, folder or self.world.folder)
+        delay_s, code, printed = self._reply(command.name, words, folder or self.world.folder)
         limit_s = timeout_s - 5.0
         if delay_s > limit_s:
             delay_s, code, printed = limit_s, 124, ""
@@ -473,50 +496,58 @@ class Slurm:
         out, err = (printed, "") if code == 0 else ("", printed)
         return delay_s, Completed(tuple(arguments), code, out.encode(), err)
 
-    def _reply(self, words: Sequence[str], folder: Path) -> tuple[float, int, str]:
-        """Return after how long a command answers, its exit code, and what it prints."""
-        draw, delay_s = self._answers.random(), self._answers.uniform(0.02, 0.4)
+    def _reply(self, who: str, words: Sequence[str], folder: Path) -> tuple[float, int, str]:
+        """Return after how long a command of `who` answers, its exit code, and what it prints."""
+        delay_s = self._answers.uniform(0.02, 0.4)
         program = words[0]
         if self.is_down:
+            self.troubles.append((self.world.now, who, program))
             return delay_s, 1, f"{program}: error: Unable to contact slurm controller (connect failure)\n"
-        trouble = ""
-        if not self.world.is_calm and program != "sinfo":
-            trouble = next(
-                (
-                    name
-                    for name, below in (
-                        ("late", 0.05),
-                        ("lost", 0.09),
-                        ("lost before", 0.11),
-                        ("empty", 0.13),
-                        ("garbage", 0.15),
-                        ("rate", 0.18),
-                        ("twice", 0.20),
-                    )
-                    if draw < below
-                ),
-                "",
-            )
-        is_question = program in ("squeue", "sacct") or words[:2] == ["scontrol", "show"]
-        if trouble == "late":
-            delay_s = self._answers.uniform(2.0, 30.0)
-        if trouble == "rate" or (trouble == "lost" and is_question):
-            return delay_s, 1, f"{_RATE if trouble == 'rate' else _LOST}\n"
-        if trouble == "lost before":
-            return delay_s, 1, f"{program}: error: Socket timed out on send/recv operation\n"
-        if trouble == "empty" and program in ("squeue", "sbatch"):
-            # The empty answer of a controller that has just started; of sbatch, that of a wrapper.
-            if program == "sbatch":
+        trouble = self._trouble(who, program)
+        if trouble in ("rate", "lost before"):
+            return delay_s, 1, f"{_RATE if trouble == 'rate' else _NOT_SENT}\n"
+        if trouble == "arrives late":  # the controller was busy, and nobody waits for its answer any more
+
+            def arrive() -> None:
                 self._do(words, folder)
-            return delay_s, 0, ""
-        if trouble == "garbage" and program in ("squeue", "sbatch", "sacct"):
+
+            self.world.after(self._answers.uniform(0.5, 3.0), arrive)
+            return delay_s, 1, f"{_LOST}\n"
+        if trouble == "garbage" and program != "scancel":
             return delay_s, 0, self._answers.choice(_GARBAGE)
         code, printed = self._do(words, folder)
+        if trouble == "late":
+            return self._answers.uniform(2.0, 30.0), code, printed
         if trouble == "lost":
             return min(60.0, delay_s * 20), 1, f"{_LOST}\n"
+        if trouble == "empty":  # of a controller that has just started; of sbatch, that of a wrapper
+            return delay_s, 0, ""
         if trouble == "twice" and code == 0:
-            printed = printed + printed if program != "sbatch" else f"sbatch: welcome, job 7\n{printed}"
+            return delay_s, code, f"sbatch: welcome, job 7\n{printed}" if program == "sbatch" else printed + printed
         return delay_s, code, printed
+
+    def _trouble(self, who: str, program: str) -> str:
+        if self.world.is_calm or program == "sinfo" or self._answers.random() >= self.site.trouble:
+            return ""
+        kinds = [
+            "late",
+            "lost",
+            "lost before",
+            "rate",
+            "twice",
+            *(["lost", "twice", "arrives late"] if program == "sbatch" else []),
+        ]
+        # What says nothing wrong but is not true comes once: who asks again learns better.
+        if (
+            program in ("squeue", "sbatch", "sacct")
+            and self.world.now - self._told_wrong.get(who, -1e9) > ASKED_AGAIN_S
+        ):
+            kinds += ["empty", "garbage"] * 2
+        self.troubles.append((self.world.now, who, program))
+        kind = self._answers.choice(kinds)
+        if kind in ("empty", "garbage"):
+            self._told_wrong[who] = self.world.now
+        return kind
 
     def _do(self, words: Sequence[str], folder: Path) -> tuple[int, str]:
         program, *rest = words
@@ -530,7 +561,7 @@ class Slurm:
         if program == "sacct":
             return self._sacct(rest)
         if program == "sinfo":
-            return 0, "".join(f"{name} {self.states[name]} (null)\n" for name in NODES)
+            return 0, self.nodes()
         if program == "scancel":
             return self._scancel(rest)
         return self._scontrol(rest)

@@ -40,6 +40,7 @@ class World:
         self.violations: list[str] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self._moments: list[tuple[str, int, float, Callable[[], None]]] = []
 
     def random(self, what: str) -> random.Random:
         """Return a stream of random numbers of its own for `what`, so that one more draw elsewhere moves nothing."""
@@ -54,11 +55,22 @@ class World:
         """Call `do` after `delay_s` virtual seconds."""
         heapq.heappush(self._queue, (self.now + delay_s, next(self._order), do))
 
+    def when(self, line: str, number: int, delay_s: float, do: Callable[[], None]) -> None:
+        """Call `do` when a line that begins with `line` has come for the `number`th time, and `delay_s` later."""
+        self._moments.append((line, number, delay_s, do))
+
     def note(self, who: str, what: str, detail: object = "") -> None:
         """Add a line to the history."""
         # The folder has another name in every process.
         shown = str(detail).replace(str(self.folder), "…")[:160]
         self.history.append(Event(self.now, who, what, shown))
+        text, waiting = f"{what} {shown}", self._moments
+        self._moments = [one for one in waiting if not text.startswith(one[0])]
+        for line, number, delay_s, do in waiting:
+            if text.startswith(line) and number > 1:
+                self._moments.append((line, number - 1, delay_s, do))
+            elif text.startswith(line):
+                self.after(delay_s, do)
 
     def violate(self, rule: str, detail: str) -> None:
         """Note that an invariant does not hold."""
