@@ -9,7 +9,7 @@ import pytest
 from simulation import protocol
 
 _ROOT = Path(__file__).parents[3]
-# Histories that break an invariant as soon as the mending of a fault is taken back: bench/planted_bugs.py says of which.
+# Histories that break an invariant once the mending of a fault is taken back: bench/planted_bugs.py says of which.
 MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286)
 
 
