@@ -269,8 +269,8 @@ BUGS = [
     Bug(
         "* a follow-up is not asked for",
         "backends/slurm/asking.py",
-        "    ended = [job for job in missing if _has_ended(second[job.id])]",
-        "    ended: list[JobOfRun] = []",
+        "not isinstance(jobs, UserError) and all(one.has_ended for one in jobs)]",
+        "False]",
     ),
     Bug(
         "* an empty list is the end",

@@ -199,8 +199,8 @@ start_again() {
     start_elsewhere
     return 0
   fi
-  # It waits again by itself, or was cancelled: Slurm says so here if it did not answer before.
-  if [[ "$refused" == *@('is pending execution'|'already completing or completed')* ]]; then
+  # It waits again by itself, was cancelled, or was requeued and the answer was lost.
+  if [[ "$refused" == *@('is pending execution'|'already completing or completed')* ]] || ! still_runs; then
     state=$(state_by_controller)
     if ! is_stale; then write_word state "$state"; fi
     return 0
