@@ -59,14 +59,22 @@ class Failure:
 
 
 def record_first(paths: RunPaths, failure: Failure) -> bool:
-    """Write failure.json unless another rank was first; return whether this one was."""
+    """Write failure.json unless another rank of its attempt was first; return whether this one was.
+
+    A rank of an older attempt, which may end after the newer one has begun, is never the first.
+    """
+    if attempts.is_stale(paths, failure.attempt):
+        return False
     mine = paths.folder / (".failure-%d-%d" % (failure.rank, os.getpid()))
     write_json(mine, dataclasses.asdict(failure))
     try:
         # A link fails where the name exists: of several launchers only the first gets through.
         os.link(str(mine), str(paths.failure))
     except FileExistsError:
-        return False
+        before = read(paths)
+        if before is None or before.attempt >= failure.attempt:
+            return False
+        os.replace(str(mine), str(paths.failure))
     finally:
         remove_if_there(mine)
     return True

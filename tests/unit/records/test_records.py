@@ -136,6 +136,20 @@ def test_the_first_failure_is_the_one_that_counts(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["failure.json"]
 
 
+def test_a_rank_of_an_older_attempt_is_never_the_first(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    older, newer = failed(3), failed(3, attempt=2)
+    # It wrote between the start of the newer attempt, which removes the file, and the first failure of that one.
+    paths.attempt.write_text("1\n")
+    assert failure.record_first(paths, older)
+    paths.attempt.write_text("2\n")
+    assert failure.record_first(paths, newer)
+    paths.failure.unlink()
+    assert not failure.record_first(paths, older)
+    assert failure.read(paths) is None
+
+
+
 def test_of_racing_writers_one_is_first(tmp_path: Path) -> None:
     paths, barrier, won = RunPaths(tmp_path), threading.Barrier(12), []
 
