@@ -344,6 +344,18 @@ def test_a_run_is_not_complete_because_srun_returned_0_when_a_node_failed(bash: 
     assert "a node failed, and Slurm does not start the job again" in said.err
 
 
+@pytest.mark.parametrize(
+    ("marks", "state"), [(".ended/1.0000", "FAILED"), (".ended/1.0000 .ended/1.0001", "COMPLETED")]
+)
+def test_where_the_controller_is_silent_srun_is_believed_if_every_rank_has_ended(
+    bash: Bash, marks: str, state: str
+) -> None:
+    bash.program("scontrol", "exit 1")
+    said = bash.run(page(f"mkdir .ended; echo 0 | tee {marks}"), **NODES)
+    assert bash.word("state") == state
+    assert ("not every rank has recorded its end" in said.err) == (state == "FAILED")
+
+
 def test_the_code_is_that_of_the_first_rank_that_failed(bash: Bash) -> None:
     failure = '{\n "exit_code": 9,\n "rank": 1\n}'
     assert bash.run(page(f"echo '{failure}' >failure.json; exit 143"), **JOB).code == 143

@@ -149,7 +149,6 @@ def test_a_rank_of_an_older_attempt_is_never_the_first(tmp_path: Path) -> None:
     assert failure.read(paths) is None
 
 
-
 def test_of_racing_writers_one_is_first(tmp_path: Path) -> None:
     paths, barrier, won = RunPaths(tmp_path), threading.Barrier(12), []
 

@@ -121,6 +121,7 @@ code_of_ranks() {
 
 # state_under_slurm CODE
 state_under_slurm() {
+  local shown=''
   if [[ -n "$cancelled" ]]; then
     state_by_controller
   elif [[ -e requeue ]] && may_start_again; then
@@ -130,6 +131,9 @@ state_under_slurm() {
     state_by_controller
   elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
     state_by_controller
+  elif [[ ! -e requeue && "$1" == 0 && -z "$shown" ]] && ! is_group && ! all_ranks_have_ended; then
+    say "srun returned 0, but not every rank has recorded its end, and the controller does not answer: a node may have failed"
+    if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
   else
     state_by_files "$1"
   fi
@@ -139,7 +143,6 @@ state_under_slurm() {
 job_waits() { [[ "$(show_job)" == *' JobState=PENDING '* ]]; }
 
 job_is_ending() {
-  local shown
   shown=$(show_job)
   [[ -n "$shown" && "$shown" != *' JobState=RUNNING '* ]]
 }
