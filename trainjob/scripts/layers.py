@@ -137,7 +137,9 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     while at < len(words):
         text = words[at].text
         if text.startswith("-"):
-            at += 2 if _CONTAINER_VALUES.fullmatch(text) else 1
+            # Docker's -e takes a variable; Apptainer's is short for --cleanenv.
+            is_flag = text == "-e" and name in ("apptainer", "singularity")
+            at += 2 if _CONTAINER_VALUES.fullmatch(text) and not is_flag else 1
         elif not verb:
             if text not in ("exec", "run", "shell", "start"):
                 break

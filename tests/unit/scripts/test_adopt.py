@@ -97,6 +97,7 @@ SHAPES = {
         {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', 'cat <<EOT > config.json\n{"lr": 1}\nEOT\n']},
     ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
+    "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "pyxis": Shape(ONE_GPU + "srun --container-image=/i.sqsh --container-mounts=/data:/data python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "pyxis", "image": "/i.sqsh", "mounts": ["/data"]}}),
     "shifter": Shape(ONE_GPU + "srun shifter --image=nersc/torch:2 python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "nersc/torch:2"}}),
     "container-engine": Shape(ONE_GPU + "srun --environment=/e/torch.toml python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "ce", "image": "/e/torch.toml"}}),

@@ -62,7 +62,7 @@ def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[st
     program = words[0].rpartition("/")[2]
     runtime = _RUNTIMES.get(program, program)
     image, mounts, others = "", [], []
-    for option_word, value in _pairs(words[1:]):
+    for option_word, value in _pairs(words[1:], runtime):
         if option_word in _MOUNTS:
             mounts.extend(value.split(","))
         elif option_word == "--image":
@@ -76,7 +76,7 @@ def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[st
     return runtime, image, mounts, others
 
 
-def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+def _pairs(words: list[str], runtime: str) -> Iterator[tuple[str, str]]:
     flags = (
         "--nv",
         "--rocm",
@@ -87,12 +87,13 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
         "-t",
         "--contain",
         "--writable-tmpfs",
-        "-e",
         "--no-home",
     )
     at = 0
     while at < len(words):
         word, at = words[at], at + 1
+        if word == "-e" and runtime == "apptainer":
+            word = "--cleanenv"
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
             yield "", word
