@@ -34,7 +34,10 @@ def page(ranks: str, *settings: str) -> str:
 def test_a_job_that_slurm_starts_once_more_leaves_a_complete_run_alone(bash: Bash) -> None:
     """A preemption and the script may both have asked for a requeue."""
     assert bash.run(page("true"), **JOB).code == 0
+    bash.program("scancel", "true")
+    bash.write(".follow_up", "12\n")
     again = bash.run(page("touch ran-again"), **JOB)
+    assert bash.calls("scancel") == ["--state=PENDING 12"]
     assert (again.code, bash.word("state"), bash.word("attempt")) == (0, "COMPLETED", "1")
     assert "the run is complete" in again.err
     assert not (bash.folder / "ran-again").exists()

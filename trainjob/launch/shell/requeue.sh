@@ -34,6 +34,8 @@ begin_job() {
 refuse_complete_run() {
   if [[ "$(cat state 2>/dev/null)" == COMPLETED ]]; then
     say "the run is complete, and Slurm has started its job once more: nothing to do"
+    # The script may have died with its node before it could.
+    drop_follow_up
     exit 0
   fi
 }
