@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,18 @@ def test_resume_sees_the_jobs_of_every_attempt(slurm: StandinSlurm) -> None:
     with pytest.raises(trainjob.UserError, match="PENDING"):
         run.resume()
     assert slurm.alive() == ["101"]
+
+
+def test_a_follow_up_job_that_ends_is_not_taken_for_the_resumed_one(slurm: StandinSlurm) -> None:
+    """The job script has submitted it, so that no command has recorded it."""
+    run = running(slurm)
+    shutil.copytree(slurm.folder / "jobs" / "101", slurm.folder / "jobs" / "102")
+    (slurm.folder / "last").write_text("102\n")
+    slurm.set_job("101", state="FAILED")
+    slurm.set_job("102", state="COMPLETING")
+    files_say(run.folder, attempt=2, state="FAILED", exit_code=1, job_id=102)
+    run.resume()
+    assert slurm.alive() == ["103"]
 
 
 def test_resume_waits_for_a_script_that_has_recorded_its_end_and_still_runs(

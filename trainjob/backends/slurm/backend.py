@@ -189,7 +189,7 @@ def start(paths: RunPaths, script: str) -> Native:
     # What was recorded tells for which jobs it waits; anything else in it would be executed unseen.
     words += [] if submission is None else [word for word in submission.argv if _DEPENDENCY.fullmatch(word)]
     is_first = submission is None or submission.attempt == 1
-    order = Order(paths, *slurm_of(paths), [*words, script], _earlier(submission), is_first)
+    order = Order(paths, *slurm_of(paths), [*words, script], _earlier(paths), is_first)
     job_id, said = order.submitted()
     return {**_native(paths, job_id), **({SAID: said} if said else {})}
 
@@ -199,7 +199,7 @@ def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, N
     numbers = elements.numbers
     folders = [paths.of_element(number) for number in numbers]
     *sbatch, script = argv(paths, script)
-    earlier = {job_id for one in folders for job_id in _earlier(submissions.read(one))}
+    earlier = {job_id for one in folders for job_id in _earlier(one)}
     words = [*sbatch, f"--array={elements.text}", script]
     order = Order(paths, *slurm_of(paths), words, earlier, is_first=False, elements=frozenset(numbers))
     job_id, _ = order.submitted()
@@ -216,7 +216,7 @@ def look_for(paths: RunPaths) -> Native | None:
     whole = folder if number is None else folder.removesuffix(f"/{ELEMENTS}/{number}")
     elements = frozenset[int]() if number is None else frozenset([number])
     is_first = submission is None or submission.attempt == 1
-    order = Order(paths, machine, whole, [], _earlier(submission), is_first, elements)
+    order = Order(paths, machine, whole, [], _earlier(paths), is_first, elements)
     job_id = order.job_of_an_earlier_try(asks_twice=True)
     if job_id is None:
         return None
@@ -234,9 +234,18 @@ def _native(paths: RunPaths, job_id: str) -> Native:
     return {"job_id": job_id, "folder": slurm_of(paths)[1], **where, **after, **conf, **asked}
 
 
-def _earlier(submission: Submission | None) -> set[str]:
+def _earlier(paths: RunPaths) -> set[str]:
+    """Return the jobs of attempts before the newest submission's."""
+    submission = submissions.read(paths)
+    if submission is None:
+        return set()
     # The id of the whole array for an element: other elements of that array may still run.
-    return {JobOfRun.of(native).array_id for native in submission.earlier} if submission else set()
+    earlier = {JobOfRun.of(native).array_id for native in submission.earlier}
+    # Of a follow-up job, which no command has submitted, the files alone know.
+    begun = attempts.job_id(paths)
+    if begun is not None and attempts.current(paths) < submission.attempt:
+        earlier.add(begun.partition("_")[0])
+    return earlier
 
 
 def identify(native: Native) -> dict[str, str]:
