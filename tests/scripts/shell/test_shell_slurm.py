@@ -526,6 +526,22 @@ def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash:
     assert bash.word(".follow_up") is None
 
 
+@pytest.mark.parametrize(
+    ("squeue", "follow_up"),
+    [("exit 1", "unknown"), ("echo '<html>502 Bad Gateway</html>'", "unknown"), ("true", "12")],
+)
+def test_no_second_follow_up_is_queued_where_nobody_says_whether_one_waits(
+    bash: Bash, squeue: str, follow_up: str
+) -> None:
+    bash.program("squeue", squeue)
+    bash.program("sbatch", "echo 12")
+    bash.program("sleep", "true")
+    bash.write("state", "RUNNING\n")
+    bash.write(".follow_up", "unknown\n")
+    bash.run(page("cp .follow_up seen", "queues_follow_up=1"), **JOB)
+    assert bash.word("seen") == follow_up
+
+
 def test_a_run_that_continues_does_so_by_the_follow_up_that_waits(bash: Bash) -> None:
     bash.program("sbatch", "echo 12")
     bash.program("scancel", "true")

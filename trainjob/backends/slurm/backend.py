@@ -26,7 +26,7 @@ from trainjob.machines.ssh.failures import SshError
 from trainjob.records import attempts, usage
 from trainjob.records import job as job_records
 from trainjob.records import submission as submissions
-from trainjob.records.submission import SAID, Native, Submission
+from trainjob.records.submission import SAID, Native
 
 HAS_SCHEDULER = True
 # Seconds between two tries of sbatch, and of scancel, while the controller does not answer.

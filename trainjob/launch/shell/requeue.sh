@@ -227,7 +227,10 @@ start_again() {
 # Where a job is not requeued, nothing continues the run when its first node dies: so a job waits from the beginning.
 queue_follow_up() {
   local follow_up
-  follow_up=$(known_follow_up)
+  if ! follow_up=$(known_follow_up); then
+    say "the controller does not say whether a follow-up job of this run waits, so none is queued"
+    return
+  fi
   if [[ -n "$follow_up" && "$follow_up" != "$job" ]] && ! follow_up_has_ended "$follow_up"; then
     write_word .follow_up "$follow_up"
     return
@@ -244,12 +247,13 @@ queue_follow_up() {
   fi
 }
 
-# Prints the job that was queued before the work started; nothing if there is none.
+# Prints the job that was queued before the work started; nothing if there is none. Fails where nobody can tell.
 known_follow_up() {
-  local queued=''
+  local queued='' code=0
   if [[ -s .follow_up ]]; then queued=$(<.follow_up); fi
   if [[ "$queued" == unknown ]]; then
-    queued=$(waiting_job_of_run "$SLURM_JOB_NAME" "${SLURM_ARRAY_TASK_ID:-}") || queued=''
+    queued=$(waiting_job_of_run "$SLURM_JOB_NAME" "${SLURM_ARRAY_TASK_ID:-}") || code=$?
+    if ((code == 2)); then return 1; fi
   fi
   printf '%s\n' "$queued"
 }
@@ -264,7 +268,7 @@ follow_up_has_ended() {
 # Prints the job that was queued before the work started, where it still waits.
 waiting_follow_up() {
   local queued
-  queued=$(known_follow_up)
+  queued=$(known_follow_up) || return 1
   if [[ -z "$queued" || "$queued" == "$job" ]]; then return 1; fi
   if [[ "$(show_job "$queued")" != *' JobState=PENDING '* ]]; then return 1; fi
   printf '%s\n' "$queued"
@@ -279,7 +283,7 @@ follow_up_continues() {
 # A run that nobody is to continue leaves no job behind. One that has begun already stays: it continues the run.
 drop_follow_up() {
   local queued tries
-  queued=$(known_follow_up)
+  queued=$(known_follow_up) || return 0
   if [[ -n "$queued" && "$queued" != "$job" ]]; then
     for ((tries = 0; tries < 4; tries++)); do
       if ((tries > 0)); then sleep 2; fi
@@ -319,6 +323,8 @@ waiting_job_of_run() {
   for ((tries = 0; tries < 3; tries++)); do
     if ((tries > 0)); then sleep 5; fi
     listed=$(squeue --noheader --array --states=PENDING --name="$1" --format='%F|%K|%Z' 2>/dev/null) || continue
+    # A proxy's error page is no answer.
+    if [[ -n "$listed" && "$listed" != *'|'*'|'* ]]; then continue; fi
     code=1
     if awk -F '|' -v job="${job%%_*}" -v element="${2:-N/A}" -v folder="$TRAINJOB_SUBMITTED_IN" '
       $1 > job + 0 && $2 == element && substr($0, length($1 $2) + 3) == folder { newest = $1 }
