@@ -76,7 +76,7 @@ def ranks_of(login: Login, *sbatch: str, cluster: str = "hpc", **environment: st
 def comparable(rank: dict[str, Any]) -> dict[str, Any]:
     folder = rank["environment"]["TRAINJOB_RUN_DIR"]
     environment = {
-        name: text.replace(folder, "RUN")
+        name: text.replace(folder, "RUN").replace(Path(folder).name, "RUN-ID")
         for name, text in rank["environment"].items()
         if not any(map(name.__contains__, OF_ONE_JOB))
     }

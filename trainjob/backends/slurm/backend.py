@@ -35,6 +35,8 @@ CANCEL_DELAYS_S = (1.0, 2.0, 4.0)
 # What sbatch may take: a busy controller answers late, and what it has taken by then must be looked for.
 SBATCH_S = 60.0
 POLL_S = 1.0
+# What a rank that has begun may take to be seen on its node.
+NODE_KNOWN_S = 10.0
 # How long Slurm may take beyond the grace time to end a job: TERM, KillWait, KILL, epilogue.
 END_S = 90.0
 _AFTER = "--dependency=afterok:"
@@ -262,10 +264,13 @@ def next_to(
     terminal: bool,
 ) -> list[str]:
     """Return `words` as one more step of the job on the rank's node, beside the ranks and without taking from them."""
+    deadline = time.monotonic() + NODE_KNOWN_S
     mirror.refresh_usage(paths)
-    seen = usage.newest(paths, rank)
-    if seen is None:
-        raise UserError(f"the node of rank {rank} of run {paths.id} is not known yet", "ask again in a moment")
+    while (seen := usage.newest(paths, rank)) is None:
+        if time.monotonic() > deadline:
+            raise UserError(f"the node of rank {rank} of run {paths.id} is not known yet", "ask again in a moment")
+        time.sleep(POLL_S)
+        mirror.refresh_usage(paths)
     group = job_records.read(paths.whole.job).plan.topology.group_of_rank(rank)
     of_group = [] if group is None else [f"--het-group={group}"]
     options = [f"--jobid={_newest_job(paths)}", *of_group, f"--nodelist={seen.host}", *(["--pty"] if terminal else [])]
