@@ -37,7 +37,7 @@ files.append_json_line(paths.metrics, {"a": "\\u00fc\\udcff"})
 assert list(files.read_json_lines(paths.metrics)) == [{"a": "\\u00fc\\udcff"}]
 files.write_atomically(paths.attempt, "2\\n")
 assert attempts.is_stale(paths, 1)
-first = failure.Failure(1, 0, "h", 1, ["x"], ["\\u00fc"])
+first = failure.Failure(2, 0, "h", 1, ["x"], ["\\u00fc"])
 assert failure.record_first(paths, first) and not failure.record_first(paths, first)
 assert failure.read(paths) == first
 tokens = paths.folder / "tokens"

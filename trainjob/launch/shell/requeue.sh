@@ -133,7 +133,7 @@ state_under_slurm() {
     state_by_controller
   elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
     state_by_controller
-  elif [[ ! -e requeue && "$1" == 0 && -z "$shown" ]] && ! is_group && ! all_ranks_have_ended; then
+  elif [[ ! -e requeue && "$1" == 0 && -z "$shown" && -n "${SLURM_JOB_NUM_NODES:-}" ]] && ! is_group && ! all_ranks_have_ended; then
     say "srun returned 0, but not every rank has recorded its end, and the controller does not answer: a node may have failed"
     if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
   else
