@@ -87,6 +87,14 @@ def cluster_option(about: str = "Cluster file: a name or a path.", **settings: A
 run_argument = click.argument(
     "run", metavar="RUN", help="Run id, a unique prefix of one, last, or a path.", shell_complete=complete.runs
 )
+runs_argument = click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN…",
+    help="Run ids, unique prefixes of them, last, or paths.",
+    shell_complete=complete.runs,
+)
 follow_option = click.option(
     "--follow", "-f", is_flag=True, help="Wait for the end of the run; Ctrl-C leaves it running."
 )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli import complete
-from trainjob.cli.command import PATH, command, json_option
+from trainjob.cli.command import PATH, command, json_option, runs_argument
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
 from trainjob.watch import show
@@ -21,19 +20,12 @@ if TYPE_CHECKING:
 
 
 @command("trainjob report ./copied-run --json", "trainjob report 3nru 7hea --html compared.html")
-@click.argument(
-    "runs",
-    nargs=-1,
-    required=True,
-    metavar="RUN…",
-    help="Run id, a unique prefix of one, last, or a path. Several with --html: a comparison.",
-    shell_complete=complete.runs,
-)
+@runs_argument
 @click.option(
     "--html",
     type=PATH,
     metavar="FILE",
-    help="Write one self-contained page with curves: of a run, or of several.",
+    help="Write one self-contained page with curves: of a run, or of several compared.",
 )
 @json_option
 def report(runs: tuple[str, ...], html: Path | None, as_json: bool) -> None:

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainjob.cli import complete
-from trainjob.cli.command import FiniteRange, cluster_option, command, fail_unless, json_option, run_argument
+from trainjob.cli.command import (
+    FiniteRange,
+    cluster_option,
+    command,
+    fail_unless,
+    json_option,
+    run_argument,
+    runs_argument,
+)
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -87,14 +94,7 @@ def status(run: str, as_json: bool) -> None:
 
 
 @command("trainjob wait last", "trainjob wait k3xq 7hea --timeout-s 3600")
-@click.argument(
-    "runs",
-    nargs=-1,
-    required=True,
-    metavar="RUN…",
-    help="Run id, a unique prefix of one, last, or a path.",
-    shell_complete=complete.runs,
-)
+@runs_argument
 @click.option("--timeout-s", type=FiniteRange(min=0), help="Give up after so many seconds; the runs continue.")
 @json_option
 def wait(runs: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
