@@ -129,7 +129,7 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     if folder is not None and not folder.is_dir():
         raise UserError(f"--project {folder} is not a folder", "give the top folder of your project")
     current = working_folder.resolve()
-    git_top = _git_top(folder or current)
+    git_top = _git_top(folder.resolve() if folder else current)
     top = folder.resolve() if folder else git_top or current
     start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
     secrets = None if secrets_file is None else Path(os.path.expanduser(secrets_file)).resolve()
@@ -138,6 +138,8 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
 
 
 def _git_top(folder: Path) -> Path | None:
+    if "GIT_DIR" not in os.environ and not any(os.path.exists(above / ".git") for above in (folder, *folder.parents)):
+        return None  # no process is needed to know it
     try:
         answer = _git(["rev-parse", "--show-toplevel"], folder, check=False)
     except process.CommandError:

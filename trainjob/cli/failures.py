@@ -96,9 +96,9 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     import time
     import traceback
 
-    from trainjob.observe import index
+    from trainjob.contract.paths import home
 
-    folder = index.home() / "bugs"
+    folder = home() / "bugs"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

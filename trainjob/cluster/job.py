@@ -19,9 +19,8 @@ from trainjob.cluster.common import (
 )
 from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
+from trainjob.contract.forms import parse_pattern, parse_ranks, parse_updates
 from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, rows
-from trainjob.records.profile import parse_ranks, parse_updates
-from trainjob.records.progress import parse_pattern
 
 # The types behind the names that rows give to forms of text and mappings.
 FORMS: dict[str, Any] = {

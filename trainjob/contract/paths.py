@@ -21,6 +21,11 @@ def user_data(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"))
 
 
+def home() -> Path:
+    """Return this user's data folder for trainjob."""
+    return user_data() / "trainjob"
+
+
 def expanded(path: str) -> Path:
     """Return a cluster file's path as one of this machine: `~/` and `$XDG_DATA_HOME/` begin with the user's folders."""
     if path.startswith(USER_DATA + "/"):

@@ -41,13 +41,13 @@ _FILES = (
     *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".*_history"),
 )
 _PATTERNS = "|".join(re.escape(name).replace(r"\*", "[^/]*").replace(r"\$", r"\Z") for name in _FILES)
-_SECRET_PATH = re.compile(rf"/(?:{_PATTERNS})(?:/|\Z)")
+# Compiled where a name is first looked at, since the command line starts more often than it looks at one.
+_SECRET_PATH = rf"/(?:{_PATTERNS})(?:/|\Z)"
 # Without a module of such a name, the project would not run.
 _CODE = re.compile(r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z")
 
 # Words between underscores, or humps, and what may follow them.
-_SECRET_WORDS = re.compile(
-    r"""
+_NAMES_OF_SECRETS = r"""(?x)
     (?:^|_)(?:
         SECRETS? | [A-Z]*PASSWORDS? | PASSWD | PASSPHRASE | PASSCODE | CREDENTIALS? | CREDS? | JWT | SSHPASS
       | [A-Z]*APIKEY | PRIVKEY | (?:API|APP|APPLICATION|ACCESS|ACCOUNT|AUTH|CLIENT|DATABASE|DB|DEPLOY|ENCRYPTION|HF
@@ -61,9 +61,7 @@ _SECRET_WORDS = re.compile(
       | (?:DB|DATABASE|REDIS|MONGO|MONGODB|POSTGRES|POSTGRESQL|PG|MYSQL|AMQP|RABBITMQ|BROKER|CELERY)_(?:URL|URI)
     )
     (?:_(?:ID|VALUE|BASE64|B64|JSON|PROD|DEV|TEST|STAGING|OLD|NEW|PRIMARY|SECONDARY|\d+))*\Z
-    """,
-    re.VERBOSE,
-)
+"""
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # Folders, and the path of a file.
 _HARMLESS = ("PWD", "OLDPWD", "GOOGLE_APPLICATION_CREDENTIALS")
@@ -71,11 +69,11 @@ _HARMLESS = ("PWD", "OLDPWD", "GOOGLE_APPLICATION_CREDENTIALS")
 
 def is_secret_variable(name: str) -> bool:
     """Return whether the value of an environment variable of this name is probably a secret."""
-    return name not in _HARMLESS and _SECRET_WORDS.search(_HUMP.sub("_", name).upper()) is not None
+    return name not in _HARMLESS and re.search(_NAMES_OF_SECRETS, _HUMP.sub("_", name).upper()) is not None
 
 
 def is_secret_file(path: str) -> bool:
     """Return whether the file `path`, relative with slashes, probably holds a secret, by its name and its folders'."""
     if _CODE.search(path):
         path = "/".join(folder for folder in path.split("/")[:-1] if folder.startswith("."))
-    return _SECRET_PATH.search("/" + path.lower()) is not None
+    return re.search(_SECRET_PATH, "/" + path.lower()) is not None

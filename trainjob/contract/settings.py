@@ -11,7 +11,6 @@ what the ranks need of those is worked out, and stands in `records.job.TrainSett
 import dataclasses
 import functools
 import re
-from dataclasses import dataclass
 from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, Union
 
 from trainjob.contract.tasks import DEFAULT_TASK
@@ -67,7 +66,11 @@ def setting(default: object, help: str, **facts: Any) -> Any:  # noqa: A002 - th
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
+# Rows and no values: the methods of values would take longer to make than a job takes to plan.
+_table = dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)
+
+
+@_table
 class RuntimeSettings:
     """Settings that ranks take as the job states them."""
 
@@ -204,7 +207,7 @@ class RuntimeSettings:
     )
 
 
-@dataclass(frozen=True)
+@_table
 class JobSettings(RuntimeSettings):
     """All settings of a job. None means that the plan works it out."""
 

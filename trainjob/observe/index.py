@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainjob.backends import folder as run_folder
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths, user_data
+from trainjob.contract.paths import RunPaths, home
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
 from trainjob.records.files import only_owner_writes
@@ -27,11 +27,6 @@ class IndexUnwritableError(UserError):
     """The index of runs can't be written."""
 
     code = "index"
-
-
-def home() -> Path:
-    """Return this user's data folder for trainjob."""
-    return user_data() / "trainjob"
 
 
 def new_id(name: str) -> str:

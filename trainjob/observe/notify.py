@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from trainjob.cluster import slurm_text
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, home
 from trainjob.machines import process
 from trainjob.observe import index
 from trainjob.observe.status import Snapshot, statuses
@@ -43,7 +43,7 @@ Deliveries = dict[str, dict[str, str]]  # attempt and event → way → what bec
 
 def folder() -> Path:
     """Return where records, the lock and the background's log lie."""
-    return index.home() / "notify"
+    return home() / "notify"
 
 
 def configured() -> Notify | None:

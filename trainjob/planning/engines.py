@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import nearest
+from trainjob.contract.forms import parse_ranks
 from trainjob.planning.rules import Knob, refuse
 from trainjob.planning.words import quantity
 from trainjob.records.job import Topology
-from trainjob.records.profile import parse_ranks
 
 COMMAND = "command"
 

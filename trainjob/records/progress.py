@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
-from typing import List, Optional, Pattern
+from typing import List, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
@@ -13,9 +12,6 @@ from trainjob.records.files import write_atomically
 
 # The file is kept at one size, so that it can be overwritten in place when there is no room for a new one.
 _BYTES = 4096
-# What an expression of a job file may find in a line that a command prints, by the names of its groups.
-COUNTS = ("update", "total", "epoch", "epochs")
-FIGURES = ("loss", "accuracy", "learning_rate", "samples_per_s")
 
 
 @dataclass(frozen=True)
@@ -56,22 +52,6 @@ def overwrite(paths: RunPaths, record: ProgressRecord) -> None:
     """Write into the file that is there, which a full disk allows. Raises OSError."""
     with open(str(paths.progress), "r+b", buffering=0) as stream:
         stream.write(_content(record))
-
-
-def parse_pattern(text: str) -> Pattern[str]:
-    """Return the expression that finds a command's progress in a line. Raises ValueError."""
-    try:
-        pattern = re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError("read %r, which is no regular expression: %s" % (text, error)) from None
-    unknown = sorted(set(pattern.groupindex) - {*COUNTS, *FIGURES})
-    if unknown:
-        raise ValueError(
-            "read %r, whose group %s is not one of %s" % (text, unknown[0], ", ".join((*COUNTS, *FIGURES)))
-        )
-    if "update" not in pattern.groupindex:
-        raise ValueError(r"read %r, expected a group named update, as in 'step (?P<update>\d+)'" % text)
-    return pattern
 
 
 def _content(record: ProgressRecord) -> bytes:

@@ -17,7 +17,7 @@ from trainjob.backends import folder
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster.base import Cluster
 from trainjob.contract.environment import set_redirects
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, home
 from trainjob.kinds.lookup import find
 from trainjob.observe import index
 from trainjob.records import attempts, progress
@@ -84,7 +84,7 @@ def rehearsal(
         rendered=prepared.render(),
         project=prepared.project,
         selection=prepared.selection,
-        folder=(into or index.home() / "rehearsals") / index.new_id(prepared.request.plan.name),
+        folder=(into or home() / "rehearsals") / index.new_id(prepared.request.plan.name),
         redirects=changed,
         inject=inject,
         say=say,

@@ -19,10 +19,9 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.merging import merge_job
 from trainjob.contract import package, tasks
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import expanded
+from trainjob.contract.paths import expanded, home
 from trainjob.kinds.lookup import NamedCluster, find
 from trainjob.kinds.table import KINDS
-from trainjob.observe import index
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
@@ -54,7 +53,7 @@ class Prepared:
     def runs_dir(self) -> Path:
         """The folder of this cluster's run directories on this machine: its runs_dir, or the user's data folder."""
         cluster = self.named_cluster.cluster
-        return index.home() / "runs" if cluster.ssh else expanded(cluster.runs_folder)
+        return home() / "runs" if cluster.ssh else expanded(cluster.runs_folder)
 
     @property
     def machine(self) -> Machine:

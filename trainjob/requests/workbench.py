@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths, expanded
+from trainjob.contract.paths import RunPaths, expanded, home
 from trainjob.kinds.lookup import find
 from trainjob.lifecycle import start
 from trainjob.lifecycle.prune import remove_run
@@ -151,8 +151,8 @@ def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbe
     Raises UserError if the folder can't be created.
     """
     runs_dir = find("local").cluster.runs_dir
-    home = (expanded(runs_dir) if runs_dir else index.home()) / "experiments"
-    folder = home.resolve() / index.new_id("experiment")
+    kept = (expanded(runs_dir) if runs_dir else home()) / "experiments"
+    folder = kept.resolve() / index.new_id("experiment")
     try:
         with only_owner_writes():
             folder.mkdir(parents=True)

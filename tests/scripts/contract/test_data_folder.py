@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.contract.paths import expanded
+from trainjob.contract.paths import expanded, home
 from trainjob.contract.quoting import path
 from trainjob.kinds.lookup import find
-from trainjob.observe import index
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import data_dir, prepare
 
@@ -22,7 +21,7 @@ def test_runs_and_data_lie_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "moved") if is_set else "")
     top = tmp_path / ("moved" if is_set else "home/.local/share") / "trainjob"
-    assert (index.home(), data_dir(find("local"))) == (top, top / "data")
+    assert (home(), data_dir(find("local"))) == (top, top / "data")
     assert prepare(OPTIONS).runs_dir == top / "runs"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.run_folders import made
 from trainjob.contract import states
+from trainjob.contract.paths import home
 from trainjob.lifecycle import prune
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
@@ -70,7 +71,7 @@ def test_runs_whose_folders_are_gone_are_forgotten(tmp_path: Path) -> None:
         shutil.rmtree(made(tmp_path, name).folder)
     made(tmp_path, "here")
     # A submission that is under way is in the index before its folder exists.
-    os.utime(index.home() / "index/gone", (0, time.time() - 3600), follow_symlinks=False)
+    os.utime(home() / "index/gone", (0, time.time() - 3600), follow_symlinks=False)
     hidden = tmp_path / ".gone.123.part"
     hidden.mkdir()
     assert prune.forget_missing() == []  # the index alone knows where the hidden folder is

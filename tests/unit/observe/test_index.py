@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.run_folders import made
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import home
 from trainjob.observe import index
 
 
@@ -86,7 +87,7 @@ def test_an_id_is_short_and_a_plain_file_name(name: str, ending: str) -> None:
 def test_only_runs_of_the_last_seconds_are_recent(tmp_path: Path) -> None:
     made(tmp_path, "abcd-job")
     made(tmp_path, "efgh-job")
-    os.utime(index.home() / "index" / "abcd-job", (0, 0), follow_symlinks=False)
+    os.utime(home() / "index" / "abcd-job", (0, 0), follow_symlinks=False)
     assert [paths.id for paths in index.recent(60)] == ["efgh-job"]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.runs_at_work import settings
+from trainjob.contract import forms
 from trainjob.contract.paths import RunPaths
 from trainjob.records import profile
 from trainjob.train.recording.profile import length, profiler
@@ -50,13 +51,13 @@ def test_time_that_spans_cover_together_counts_once() -> None:
 @pytest.mark.parametrize("text", ["20", "0:3", "5:4", "a:b", "1:2000", "1:2:3"])
 def test_a_range_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(read|names) "):
-        profile.parse_updates(text)
+        forms.parse_updates(text)
 
 
 @pytest.mark.parametrize("text", ["", "1,", "x", "-1"])
 def test_ranks_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match='read "'):
-        profile.parse_ranks(text)
+        forms.parse_ranks(text)
 
 
 def test_a_damaged_summary_is_left_out(tmp_path: Path) -> None:

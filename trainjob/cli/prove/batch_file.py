@@ -77,11 +77,12 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
     """Rehearse a batch file and print the verdict. Return whether it passed."""
     from dataclasses import replace
 
+    from trainjob.contract.paths import home
     from trainjob.observe import index
     from trainjob.rehearse.batch import rehearsal
 
     began_at = time.monotonic()
-    kept = index.home() / "rehearsals" / index.new_id(options.path.stem)
+    kept = home() / "rehearsals" / index.new_id(options.path.stem)
     options = replace(options, keep=kept, say=(lambda _line: None) if as_json else click.echo)
     try:
         verdict = rehearsal.rehearse(options)

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Dict, Iterator, List, Mapping, Match, NamedTuple, Optional, Pattern, Tuple
 
-from trainjob.records.progress import FIGURES
+from trainjob.contract.forms import FIGURES
 from trainjob.records.tracked import Logged
 
 _MOST_CHARACTERS = 2000

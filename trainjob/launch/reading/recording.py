@@ -13,6 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from trainjob.contract.forms import parse_pattern
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.reading import lines
 from trainjob.launch.reading.counting import Counter, Position
@@ -76,7 +77,7 @@ class ScriptProgress:
         is_shared: bool = False,
     ) -> None:
         self._paths, self._attempt = paths, attempt
-        self._pattern = progress_records.parse_pattern(pattern) if pattern else None
+        self._pattern = parse_pattern(pattern) if pattern else None
         self._earlier: Optional[ProgressRecord] = progress_records.read(paths)
         if not 0 < self._earlier.attempt < attempt:
             self._earlier = None

@@ -8,6 +8,7 @@ from typing import Any, Iterable, List, Optional, Tuple
 import torch
 from torch.autograd.profiler_util import FunctionEvent
 
+from trainjob.contract import forms
 from trainjob.contract.paths import RunPaths
 from trainjob.records import profile as contract
 from trainjob.records.job import TrainSettings
@@ -25,16 +26,16 @@ def profiler(
     paths: RunPaths, settings: TrainSettings, rank: int, attempt: int, device: torch.device
 ) -> Optional[Profiler]:
     """Return the profiler of this rank; None if the job does not ask for one."""
-    if settings.profile is None or rank not in contract.parse_ranks(settings.profile_ranks):
+    if settings.profile is None or rank not in forms.parse_ranks(settings.profile_ranks):
         return None
-    return Profiler(paths, contract.parse_updates(settings.profile), rank, attempt, device)
+    return Profiler(paths, forms.parse_updates(settings.profile), rank, attempt, device)
 
 
 class Profiler:
     """Records the updates of one range, and writes them down when the last one is made."""
 
     def __init__(
-        self, paths: RunPaths, updates: contract.UpdateRange, rank: int, attempt: int, device: torch.device
+        self, paths: RunPaths, updates: forms.UpdateRange, rank: int, attempt: int, device: torch.device
     ) -> None:
         self._paths = paths
         self._updates = updates

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trainjob.cluster.job import Job
+from trainjob.contract.forms import parse_pattern
 from trainjob.planning.rules import Broken
 from trainjob.planning.work import task_facts
-from trainjob.records.progress import parse_pattern
 
 
 def test_an_expression_that_finds_an_update_is_taken() -> None:
