@@ -71,7 +71,7 @@ BUGS = [
     Bug(
         "* a complete run begins again",
         f"{_SHELL}/requeue.sh",
-        'if [[ -n "$automatic" ]]; then refuse_complete_run; fi',
+        'if [[ -n "$automatic" ]]; then refuse_needless_start "$last_job"; fi',
         ":",
     ),
     Bug(

@@ -117,7 +117,8 @@ class Checker:
         if job.state == "PENDING" or job.ends_as == "REQUEUE":
             return frozenset({states.REQUEUED, states.COMPLETED})
         if job.ends_as == "CANCELLED":
-            return frozenset({states.CANCELLED, states.COMPLETED})
+            again = {states.REQUEUED} if job.was_to_start_again else set()
+            return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
             return frozenset({states.TIMEOUT, states.COMPLETED})
         if job.ends_as == "PREEMPTED":
@@ -140,7 +141,7 @@ class Checker:
     def _trains(self, step: Step) -> None:
         truth = self.truth(step.paths.folder)
         self._training.setdefault(step.name, []).append(self.world.now)
-        if self._is_cut_off(step):
+        if self._is_out_of_reach(step):
             return
         completed_at = truth.completed_at
         if completed_at is not None and any(at > completed_at for at in truth.claims.values()):
@@ -161,8 +162,8 @@ class Checker:
             self.world.violate("durable progress never decreases", f"{step.name}: {truth.durable} → {step.update}")
         truth.durable = max(truth.durable, step.update)
 
-    def _is_cut_off(self, step: Step) -> bool:
-        return any(step is one for _, one in self.slurm.cut_off)
+    def _is_out_of_reach(self, step: Step) -> bool:
+        return step.name.removeprefix("ranks ") in self.slurm.out_of_reach
 
     # Jobs.
 
@@ -180,7 +181,8 @@ class Checker:
 
     def _job_ended(self, job: Job, code: int) -> None:
         """Note that what an administrator has cancelled is to stay so, if its script could see to it."""
-        is_troubled = self._was_troubled(f"script {job.id}.{job.starts}", "scancel")
+        name = f"script {job.id}.{job.starts}"
+        is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
         is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S
         if job.is_cancelled_by_hand and code != 143 and is_in_time and not is_troubled:
             others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
@@ -265,7 +267,7 @@ class Checker:
             for name, times in self._training.items()
             for at in times
             if any(
-                step.name == name and step.paths.folder == folder and not self._is_cut_off(step)
+                step.name == name and step.paths.folder == folder and not self._is_out_of_reach(step)
                 for step in self.slurm.steps
             )
         ]

@@ -316,7 +316,9 @@ class History:
     def _prune(self) -> None:
         chosen = pruning.candidates(older_than=timedelta(minutes=20), in_states=states.ENDED, keep=0)
         for candidate in chosen:
-            if not self._is_quiet(candidate.status.paths):
+            jobs = self.slurm.of_run(Path(candidate.status.folder))
+            # One that is COMPLETING has nothing left that writes.
+            if any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
                 self.world.violate("prune removes what has ended", candidate.status.id)
         pruning.remove(chosen)
         pruning.forget_missing()

@@ -20,7 +20,7 @@ SAFEGUARDS = {
     "fence of ranks": "a rank compares its attempt with the file `attempt` before it writes",
     "fence of scripts": "end_attempt writes nothing once a newer attempt has begun",
     "look before sbatch": "Order.submitted looks for a job of this run before it calls sbatch",
-    "refuse_complete_run": "a job that Slurm starts once more finds the run complete",
+    "refuse_needless_start": "a job that Slurm starts once more finds the run complete",
     "confirmed cancel": "cancel waits until the controller has nothing of the run",
     "still_runs": "start_again asks whether its job was cancelled",
     "claim of stale locks": "a lock whose holder is gone is removed",
@@ -220,8 +220,8 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
         killed = moved("gone", now._replace(faults=now.faults - 1), ranks=("ended", "ended"))
         yield f"script {number} is killed", True, killed
     if name == "started":
-        if now.state == "COMPLETED" and "refuse_complete_run" not in without:
-            yield "refuse_complete_run", False, moved("gone")
+        if now.state == "COMPLETED" and "refuse_needless_start" not in without:
+            yield "refuse_needless_start", False, moved("gone")
         else:
             bare = moved("bare", now._replace(state="", marker=False))
             yield f"begin_attempt {number}: remove state", False, bare

@@ -98,6 +98,7 @@ class Scripts:
         environment: Mapping[str, str],
         pauses: Sequence[int] = (),
         killed_at: int | None = None,
+        arguments: Sequence[str] = (),
     ) -> Script:
         """Start the job script `copy` in `folder`, and let it run until it first waits."""
         number = len(self.by_number) + 1
@@ -111,7 +112,7 @@ class Scripts:
             "SIM_STOPS": " ".join(map(str, stops)),
             "SIM_NOW": self._clock(),
         }
-        script.pid = os.posix_spawn("/bin/bash", ["bash", str(copy)], {**environment, **ours}, setsid=True)
+        script.pid = os.posix_spawn("/bin/bash", ["bash", str(copy), *arguments], {**environment, **ours}, setsid=True)
         self._watch(script, script.pid)
         self._settle()
         return script

@@ -56,6 +56,7 @@ class Job:
     state: str = "PENDING"
     reason: str = "Priority"
     after: tuple[str, int] | None = None
+    is_killed_on_invalid_dependency: bool = False
     excluded: list[str] = field(default_factory=list)
     begin_at: float = 0.0
     restarts: int = 0
@@ -65,12 +66,14 @@ class Job:
     ends_as: str = ""
     exit_code: int = 0
     was_preempted: bool = False
+    was_to_start_again: bool = False  # it was requeued, and cancelled before it had ended
     is_cancelled_by_hand: bool = False
     script: Script | None = None
     step: Step | None = None
     starts: int = 0
     ending_at: float = float("inf")  # when Slurm began to end it, or forgot it
     submitted_at: float = 0.0
+    arguments: Sequence[str] = ()  # of its script
 
     @property
     def has_ended(self) -> bool:
@@ -89,6 +92,8 @@ class Slurm:
         self.states = dict.fromkeys(NODES, "idle")
         self.steps: list[Step] = []
         self.cut_off: list[tuple[Script, Step | None]] = []
+        # Starts of jobs that Slurm takes for over, or never begun, while something of them runs: 568.1.
+        self.out_of_reach: set[str] = set()
         self.calls: list[tuple[float, str, str]] = []  # when, who, what
         self.troubles: list[tuple[float, str, str]] = []  # answers that were not as they should be: when, who, what
         self._told_wrong: dict[str, float] = {}  # when a caller last got what is no answer, and looks like one
@@ -109,7 +114,7 @@ class Slurm:
 
     def _submit(self, words: Sequence[str], folder: Path) -> Job | str:
         options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
-        script = next(word for word in words if not word.startswith("--"))
+        script, *arguments = (word for word in words if not word.startswith("--"))
         if not (folder / script).is_file():
             return f"sbatch: error: Unable to open file {script}\n"
         text = (folder / script).read_text()
@@ -130,10 +135,12 @@ class Slurm:
             "requeue" in directives,
             begin_at=self.world.now + (self._times.uniform(30.0, 250.0) if self.site.is_busy else 0.0),
             submitted_at=self.world.now,
+            arguments=arguments,
         )
         if "dependency" in options:
             kind, _, after = options["dependency"].partition(":")
             job.after = (kind, int(after))
+            job.is_killed_on_invalid_dependency = options.get("kill-on-invalid-dep") == "yes"
         job.excluded = [name for name in options.get("exclude", "").split(",") if name]
         self.jobs[job.id] = job
         self.changed(job)
@@ -171,6 +178,8 @@ class Slurm:
         if kind == "afterany" or failed == (kind == "afternotok"):
             return True
         job.reason = "DependencyNeverSatisfied"
+        if job.is_killed_on_invalid_dependency:
+            self.cancel(job)
         return False
 
     def _start(self, job: Job, nodes: list[str]) -> None:
@@ -203,7 +212,7 @@ class Slurm:
         name = f"script {job.id}.{job.starts}"
         # Known by its name before it asks anything.
         job.script = Script(name, 0, job.folder, None)
-        job.script = self.scripts.start(name, job.copy, job.folder, environment, pauses, killed_at)
+        job.script = self.scripts.start(name, job.copy, job.folder, environment, pauses, killed_at, job.arguments)
 
     def _job_of(self, script: Script) -> Job | None:
         for job in self.jobs.values():
@@ -278,7 +287,7 @@ class Slurm:
         elif job.state == "RUNNING":
             self._end(job, "CANCELLED")
         elif job.state == "COMPLETING" and job.ends_as == "REQUEUE":
-            job.ends_as = "CANCELLED"
+            job.ends_as, job.was_to_start_again = "CANCELLED", True
 
     # What goes wrong.
 
@@ -313,6 +322,7 @@ class Slurm:
         if job.state != "RUNNING" or job.script is None:
             return
         self.world.note("slurm", "forgets that a job has begun", job.id)
+        self.out_of_reach.add(f"{job.id}.{job.starts}")
         job.state, job.reason, job.begin_at = "PENDING", "Priority", self.world.now + KILL_WAIT_S + 5
         if job.step is not None and self._times.random() < 0.5:
             job.step.dies_at_term = "Killed"
@@ -366,7 +376,9 @@ class Slurm:
             self._end(job, "REQUEUE" if job.can_requeue else "NODE_FAIL")
             return
         if is_cut and script is not None and not script.is_over:
+            step = job.step
             self.cut_off.append((script, step))
+            self.out_of_reach.add(f"{job.id}.{number}")
             job.script = job.step = None
             learns_s = self._times.uniform(5.0, 400.0)
             self.world.after(learns_s, lambda: self._learn(script, step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +26,17 @@ TOO_NEW = (
 )
 
 
+# Within a trap, where attempts end, it returns the status that the script ends with.
+PLAIN_RETURN = re.compile(r"\breturn\s*(;|$)", re.MULTILINE)
+
+
 def identity(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "trainjob/launch/shell").glob("*.sh")), ids=identity)
+def test_every_return_of_the_library_names_its_status(file: Path) -> None:
+    assert not PLAIN_RETURN.search(file.read_text())
 
 
 def test_there_are_shell_files() -> None:

@@ -299,7 +299,8 @@ def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(b
     assert [line for line in environ if line.startswith("SLURM_")] == ["SLURM_CONF=/etc/slurm.conf"]
     assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8")
     assert bash.calls("sbatch") == [
-        "--parsable --dependency=afterany:7 --job-name=mine --export=TRAINJOB_PROLOGUE,TRAINJOB_DEVICE job.sbatch"
+        "--parsable --dependency=afterany:7 --kill-on-invalid-dep=yes --job-name=mine "
+        "--export=TRAINJOB_PROLOGUE,TRAINJOB_DEVICE job.sbatch 7"
     ]
     assert "requeueing is not allowed here: job 8 continues after this one" in said.err
 
@@ -495,9 +496,48 @@ def test_a_job_that_slurm_took_back_knows_the_newer_job_of_its_run(bash: Bash) -
     bash.program("scontrol", RUNNING)
     bash.program("scancel", "true")
     bash.write("job_id", "12\n")
+    bash.write(".follow_up", "12\n")
     bash.write("attempt", "1\n")
     bash.run(page("true"), **JOB)
     assert (bash.word("state"), bash.calls("scancel")) == ("COMPLETED", ["--state=PENDING 12"])
+
+
+@pytest.mark.parametrize(
+    ("state", "last_job", "said"),
+    [("CANCELLED", "7", "the run was cancelled"), ("FAILED", "9", "job 9 has continued the run since")],
+)
+def test_a_follow_up_job_that_is_not_needed_does_nothing(bash: Bash, state: str, last_job: str, said: str) -> None:
+    """The script before it was killed before it could cancel this one."""
+    bash.before = "set -- 7"  # type: ignore[attr-defined] # what sbatch passes on to the follow-up's script
+    for name, word in (("attempt", "1"), ("state", state), ("job_id", last_job), (".follow_up", "unknown")):
+        bash.write(name, f"{word}\n")
+    follow_up = {**JOB, "SLURM_JOB_ID": "8"}
+    refused = bash.run(page("touch ran-again"), **follow_up)
+    assert (refused.code, bash.word("attempt"), bash.word("state")) == (0, "1", state)
+    assert said in refused.err
+    bash.write("state", "FAILED\n")
+    bash.write("job_id", "7\n")
+    assert bash.run(page("touch ran-again"), **follow_up).code == 0
+    assert (bash.word("attempt"), (bash.folder / "ran-again").exists()) == ("2", True)
+
+
+def test_a_follow_up_whose_answer_was_lost_is_found_where_the_ranks_failed(bash: Bash) -> None:
+    """Within a trap, a plain `return` would return the status of the ranks, and the job found would count as none."""
+    bash.program("sbatch", "exit 0")
+    bash.program("squeue", f"echo '8|N/A|{bash.folder}'")
+    bash.program("sleep", "true")
+    bash.program("scontrol", f"case $1 in requeue) exit 1 ;; *) {RUNNING} ;; esac")
+    bash.run(page("echo 9 >requeue; exit 1"), **JOB)
+    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8")
+
+
+def test_a_follow_up_that_can_not_be_cancelled_is_remembered(bash: Bash) -> None:
+    bash.write(".follow_up", "12\n")
+    bash.program("sleep", "true")
+    bash.program("scancel", "exit 1")
+    bash.program("scontrol", f"case $4 in 12) exit 1 ;; *) {RUNNING} ;; esac")
+    bash.run(page("true"), **JOB)
+    assert (bash.word("state"), bash.word(".follow_up")) == ("COMPLETED", "12")
 
 
 def test_ranks_that_were_asked_to_stop_have_not_completed_the_run(bash: Bash) -> None:
@@ -521,7 +561,9 @@ def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash:
     )
     said = bash.run(page("cat .follow_up", "queues_follow_up=1"), **NODES)
     assert (said.code, said.out) == (0, "12\n"), said.err
-    assert bash.calls("sbatch") == ["--parsable --dependency=afternotok:7 --job-name=mine --export=NONE job.sbatch"]
+    assert bash.calls("sbatch") == [
+        "--parsable --dependency=afternotok:7 --kill-on-invalid-dep=yes --job-name=mine --export=NONE job.sbatch 7"
+    ]
     assert bash.calls("scancel") == ["--state=PENDING 12"]
     assert bash.word(".follow_up") is None
 

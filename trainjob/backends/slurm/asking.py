@@ -157,10 +157,11 @@ def _answer(job: JobOfRun, jobs: Sequence[Job], accounted: str | None, second: S
     known = jobs or (() if isinstance(second, UserError) else second)
     if known:
         return queue.answer(known, job.after)
-    if accounted and queue.is_end(accounted):
-        return queue.ended(accounted)
+    # Accounting knows how this job ended, but not whether another job continues the run.
     if isinstance(second, UserError):
         return Answer(Liveness.UNKNOWN, note=f"squeue does not list its job {job.id}, and {second}")
+    if accounted and queue.is_end(accounted):
+        return queue.ended(accounted)
     return Answer(Liveness.GONE, note="Slurm has forgotten its job, and its files do not say how it ended")
 
 

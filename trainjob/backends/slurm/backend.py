@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -211,8 +212,11 @@ def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, N
 def look_for(paths: RunPaths) -> Native | None:
     """Return the native id of a job that a submission whose outcome is not known has left; None if there is none.
 
-    Raises UserError if Slurm can't be asked.
+    Raises UserError if Slurm can't be asked, unless the job has begun and stands in the run directory.
     """
+    begun = attempts.job_id(paths)
+    if begun is not None and begun.partition("_")[0] not in _earlier(paths):
+        return _native(paths, begun)
     submission, number = submissions.read(paths), paths.element
     machine, folder = slurm_of(paths)
     whole = folder if number is None else folder.removesuffix(f"/{ELEMENTS}/{number}")
@@ -353,6 +357,9 @@ def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[J
         jobs = queue.jobs(machine, timeout_s)
     except UserError as error:
         jobs, unanswered = [], error
+        # A follow-up job, whose number the script may have lost, stands in no record.
+        with contextlib.suppress(UserError):
+            jobs = asking.shown_jobs(machine, timeout_s)
     ours = [job for job in jobs if folder in (job.folder, job.run_folder) and not job.has_ended]
     if ours or (not recorded and unanswered is None):
         return ours

@@ -5,7 +5,7 @@
 # exclude_node NODE WHY
 exclude_node() {
   set -- "$1" "${2#"node $1 "}"
-  if grep -qs "^$1	" excluded_nodes; then return; fi
+  if grep -qs "^$1	" excluded_nodes; then return 0; fi
   write_word excluded_nodes "$(cat excluded_nodes 2>/dev/null; printf '%s\t%s\t%s' "$1" "$TRAINJOB_ATTEMPT" "$2")"
   say "node $1 $2: the next attempt avoids it"
 }
@@ -29,7 +29,7 @@ nodes_of_last_attempt() {
 # note_failed_nodes NODES: those of them that Slurm has given up.
 note_failed_nodes() {
   local node state
-  if [[ -z "$1" ]]; then return; fi
+  if [[ -z "$1" ]]; then return 0; fi
   while read -r node state _; do
     case $state in
       down* | fail* | unknown* | *\*) if is_node_name "$node"; then exclude_node "$node" "failed"; fi ;;
@@ -90,7 +90,7 @@ with_features() {
 # gone.
 start_elsewhere() {
   local ours theirs='' shown
-  if [[ ! -s excluded_nodes ]]; then return; fi
+  if [[ ! -s excluded_nodes ]]; then return 0; fi
   ours=$(nodes_to_exclude)
   if shown=$(scontrol show job -o "$job" 2>/dev/null) && [[ "$shown" =~ \ ExcNodeList=([^[:space:]]+) ]]; then
     theirs=${BASH_REMATCH[1]/#(null)/}

@@ -23,7 +23,7 @@ make_partition() (
   fi
   # An attempt that was killed, or whose node has died, could not remove its own.
   remove_partition
-  if vipu get partition "$TRAINJOB_PARTITION" >/dev/null 2>&1; then return; fi
+  if vipu get partition "$TRAINJOB_PARTITION" >/dev/null 2>&1; then return 0; fi
   write_word partition "$TRAINJOB_PARTITION"
   vipu create partition "$TRAINJOB_PARTITION" "$@"
 )

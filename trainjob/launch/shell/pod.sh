@@ -35,7 +35,6 @@ begin_run() {
 clean_up() {
   trap '' TERM INT HUP USR1
   end_group
-  # In a trap, a plain `return` would return the status that the script ends with, and `set -e` would end the trap.
   if is_stale; then return 0; fi
   if [[ -n "$cancelled" ]]; then rm -f stop; fi
   remove_partition

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034 # the files that source this one use what is set here
 # What every job script keeps in its run directory, whatever happens: `attempt`, `state` and `exit_code`, one plain word
-# each. The run directory is the working folder.
+# each. The run directory is the working folder. Every `return` of this library names its status: within a trap, where an
+# attempt ends, a plain one returns the status that the script ends with.
 
 # Paths of the page may begin with it, and a daemon's environment may lack it: bash then reads the user's entry.
 if [[ -z "${HOME:-}" ]]; then
@@ -27,7 +28,6 @@ say() { printf 'trainjob: %s\n' "$1" >&2; }
 # write_word FILE WORD. `sync` before `mv`: after a power cut a reader sees the old word or the new one, never an empty
 # file.
 write_word() {
-  # In a trap, a plain `return` would return the status that the script ends with.
   if printf '%s\n' "$2" >".$1.part" && { sync ".$1.part" 2>/dev/null || true; } && mv -f ".$1.part" "$1"; then return 0; fi
   rm -f ".$1.part"
   # The disk is full: the word is written over the old one, whose space it takes. Line feeds cover what is longer.
@@ -56,7 +56,6 @@ number_in() {
 # (a full disk) nothing but that account is lost.
 note_event() {
   local at=${3:-}
-  # In a trap, a plain `return` would return the status that the script ends with.
   if [[ -e events && ! -f events ]]; then return 0; fi
   # Bash knows fractions of a second since 5.0, and writes them as the locale does.
   if [[ -z "$at" ]]; then at=${EPOCHREALTIME:-} at=${at/,/.}; fi
@@ -96,10 +95,10 @@ end_attempt() {
   local state
   trap '' TERM INT HUP USR1
   if [[ -n "$limiter" ]]; then kill "$limiter" 2>/dev/null || true; fi
-  if is_stale; then return; fi
+  if is_stale; then return 0; fi
   state=$("$2" "$1")
   # To ask for it takes a moment, in which a newer attempt may have begun.
-  if is_stale; then return; fi
+  if is_stale; then return 0; fi
   # On a full disk there may be no file to write over, and the state matters more.
   write_word exit_code "$1" || true
   note_event ended "$state $1"
@@ -123,7 +122,7 @@ state_by_files() {
 
 # Tells this script what a scheduler would: USR1 before the time limit, TERM at its end. Nothing without a limit.
 watch_time_limit() {
-  if [[ -z "$time_limit_s" ]]; then return; fi
+  if [[ -z "$time_limit_s" ]]; then return 0; fi
   {
     trap - EXIT TERM INT HUP USR1
     # What sleeps here is no process of the run's.

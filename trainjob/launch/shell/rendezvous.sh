@@ -18,7 +18,7 @@ address_of_first_node() {
       return 1
     fi
     printf '%s\n' "$address"
-    return
+    return 0
   fi
   address=$(getent hosts "$name" | awk '{ print $1; exit }') || true
   if [[ -z "$address" ]]; then
@@ -49,7 +49,7 @@ address_by_controller() {
     if ((tries > 0)); then sleep 2; fi
     if shown=$(scontrol show node "$1" 2>&1) && [[ "$shown" =~ NodeAddr=([^[:space:]]+) ]]; then
       printf '%s\n' "${BASH_REMATCH[1]}"
-      return
+      return 0
     fi
     if ((tries == 0)); then say "the controller does not give the address of node $1 ($shown): asking again"; fi
   done
@@ -67,13 +67,13 @@ port_of_this_job() {
       return 1
     fi
     printf '%s\n' "$wanted"
-    return
+    return 0
   fi
   for ((step = 0; step < 100; step++)); do
     wanted=$((20000 + (SLURM_JOB_ID * 31 + step) % 12768))
     if ! is_taken "$wanted"; then
       printf '%s\n' "$wanted"
-      return
+      return 0
     fi
   done
   say "of 100 ports from 20000 on none is free on node $HOSTNAME"

@@ -14,15 +14,11 @@ begin_job() {
   count_restarts
   progress=$(progress_so_far)
   last_job=$(cat job_id 2>/dev/null) || true
-  if ((restarts > 0)) || [[ "$job" == "$last_job" || "$job" == "$(cat .follow_up 2>/dev/null)" ]]; then automatic=1; fi
-  if [[ -n "$automatic" ]]; then refuse_complete_run; fi
+  if ((restarts > 0)) || [[ "$job" == "$last_job" || -n "$follows" ]]; then automatic=1; fi
+  if [[ -n "$automatic" ]]; then refuse_needless_start "$last_job"; fi
   if [[ -n "$automatic" ]]; then last_nodes=$(nodes_of_last_attempt); fi
   begin_attempt
   write_word job_id "$job"
-  # A newer job continues this run, and Slurm took this one back in the moment in which it was submitted.
-  if [[ ! -s .follow_up && "$last_job" =~ ^[0-9]+ ]] && ((BASH_REMATCH[0] > ${job%%_*})); then
-    write_word .follow_up "$last_job"
-  fi
   write_word .nodes "${SLURM_JOB_NODELIST:-}"
   rm -f .bad_node
   note_failed_nodes "$last_nodes"
@@ -30,14 +26,23 @@ begin_job() {
   if [[ -n "$queues_follow_up" ]]; then queue_follow_up; fi
 }
 
-# A preemption and the script may both have asked for a requeue: the second one finds nothing left to do.
-refuse_complete_run() {
-  if [[ "$(cat state 2>/dev/null)" == COMPLETED ]]; then
+# refuse_needless_start LAST_JOB. A preemption and the script may both have asked for a requeue: the second one finds
+# nothing left to do. Nor does a follow-up job that the script before it was killed too early to cancel.
+refuse_needless_start() {
+  local state
+  state=$(cat state 2>/dev/null) || true
+  if [[ "$state" == COMPLETED ]]; then
     say "the run is complete, and Slurm has started its job once more: nothing to do"
     # The script may have died with its node before it could.
     drop_follow_up
-    exit 0
+  elif [[ -n "$follows" && "$1" != "$follows" && "$1" != "$job" ]]; then
+    say "this job was to continue after job $follows, and job $1 has continued the run since: nothing to do"
+  elif [[ -n "$follows" && "$state" == CANCELLED ]] && ((restarts == 0)); then
+    say "the run was cancelled, so this job, which was to continue it, has nothing to do: trainjob resume continues"
+  else
+    return 0
   fi
+  exit 0
 }
 
 # An element of an array is named by both numbers: the array's own number would mean all of them.
@@ -99,10 +104,10 @@ count_start() {
 
 # end_job CODE
 end_job() {
-  if is_stale; then return; fi
+  if is_stale; then return 0; fi
   end_attempt "$(code_of_ranks "$1")" state_under_slurm
   # A script may outlive its node, and the job that continues has begun: what follows is its business now.
-  if is_stale; then return; fi
+  if is_stale; then return 0; fi
   if [[ "$(<state)" == REQUEUED ]]; then
     note_bad_nodes
     if [[ -n "$cancelled" ]]; then start_elsewhere; else start_again; fi
@@ -213,9 +218,18 @@ start_again() {
   # One that was queued before the work started may not exclude what has failed since, and two must not start.
   if [[ -s excluded_nodes ]] || ! follow_up=$(waiting_follow_up); then
     drop_follow_up
+    # Killed before the answer, or started again by mistake, the next script looks for this job.
+    write_word .follow_up unknown
     follow_up=$(submit_follow_up afterany) || follow_up=''
   fi
   if [[ -n "$follow_up" ]]; then
+    write_word .follow_up "$follow_up"
+    # It may have been cancelled in the meantime, which this script, on its way out, does not hear of.
+    if ! still_runs && [[ "$(state_by_controller)" == CANCELLED ]]; then
+      write_word state CANCELLED
+      drop_follow_up
+      return 0
+    fi
     write_word job_id "$follow_up"
     say "requeueing is not allowed here: job $follow_up continues after this one"
   else
@@ -229,11 +243,11 @@ queue_follow_up() {
   local follow_up
   if ! follow_up=$(known_follow_up); then
     say "the controller does not say whether a follow-up job of this run waits, so none is queued"
-    return
+    return 0
   fi
   if [[ -n "$follow_up" && "$follow_up" != "$job" ]] && ! follow_up_has_ended "$follow_up"; then
     write_word .follow_up "$follow_up"
-    return
+    return 0
   fi
   # If this script is killed before it knows the answer, the next one looks for the job instead of queueing a second.
   write_word .follow_up unknown
@@ -241,8 +255,7 @@ queue_follow_up() {
     write_word .follow_up "$follow_up"
     say "job $follow_up waits, and continues the run if this one ends before it is done"
   else
-    # With 2 nobody knows, and whoever asks for the follow-up job looks for it.
-    if (($? != 2)); then rm -f .follow_up; fi
+    # The controller may have taken the job all the same: whoever asks for the follow-up job looks for it.
     say "no follow-up job can be queued: if the first node of this job dies, trainjob resume continues"
   fi
 }
@@ -285,7 +298,9 @@ drop_follow_up() {
   local queued tries
   queued=$(known_follow_up) || return 0
   if [[ -n "$queued" && "$queued" != "$job" ]]; then
-    for ((tries = 0; tries < 4; tries++)); do
+    # One that can't be cancelled is remembered: the next attempt has it as its follow-up job.
+    for ((tries = 0; ; tries++)); do
+      if ((tries == 4)); then return 0; fi
       if ((tries > 0)); then sleep 2; fi
       if scancel --state=PENDING "$queued" 2>/dev/null || follow_up_has_ended "$queued"; then break; fi
     done
@@ -299,14 +314,15 @@ submit_follow_up() {
   local name words excluded run=$SLURM_JOB_NAME element=${SLURM_ARRAY_TASK_ID:-} answer follow_up
   excluded=$(nodes_to_exclude)
   cd -- "$TRAINJOB_SUBMITTED_IN" || return 1
-  words=(--parsable --dependency="$1:$job" --job-name="$run" --export="$(redirects)")
+  # One that waited for a failure is dropped by Slurm itself when this job is done, even if the controller was down then.
+  words=(--parsable --dependency="$1:$job" --kill-on-invalid-dep=yes --job-name="$run" --export="$(redirects)")
   if [[ -n "$element" ]]; then words+=(--array="$element"); fi
   if [[ -n "$excluded" ]]; then words+=(--exclude="$excluded"); fi
   for name in "${!SLURM_@}"; do
     case $name in SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT | SLURM_CLUSTERS) ;; *) unset "$name" ;; esac
   done
   # A line of its own: sites' plugins print messages, and a number may stand in any of them.
-  if answer=$(sbatch "${words[@]}" job.sbatch) &&
+  if answer=$(sbatch "${words[@]}" job.sbatch "$job") &&
     follow_up=$(grep -E -m1 '^[0-9]+(;[A-Za-z0-9_.-]+)?$' <<<"$answer"); then
     printf '%s\n' "${follow_up%%;*}${element:+_$element}"
   else
@@ -329,7 +345,7 @@ waiting_job_of_run() {
     if awk -F '|' -v job="${job%%_*}" -v element="${2:-N/A}" -v folder="$TRAINJOB_SUBMITTED_IN" '
       $1 > job + 0 && $2 == element && substr($0, length($1 $2) + 3) == folder { newest = $1 }
       END { if (newest == "") exit 1; print newest (element == "N/A" ? "" : "_" element) }' <<<"$listed"; then
-      return
+      return 0
     fi
   done
   return "$code"

@@ -4,7 +4,7 @@
 
 # use_sdk FOLDER VENV: either may be empty. A rehearsal has neither.
 use_sdk() {
-  if [[ "${TRAINJOB_PROLOGUE:-}" == skip ]]; then return; fi
+  if [[ "${TRAINJOB_PROLOGUE:-}" == skip ]]; then return 0; fi
   if [[ -n "$1" ]]; then enable_sdk "$1"; fi
   if [[ -n "$2" ]]; then use_venv "$2"; fi
 }

@@ -42,6 +42,8 @@ starter=srun max_attempts=1 preemption=requeue counted_from='' interface='' port
 queues_follow_up=''
 # `came` once USR1 has come, `passed` while it is handed on.
 usr1=''
+# Of a follow-up job: the job that it follows.
+follows=${1:-}
 # The process that notes the image's digest.
 noting=''
 
@@ -76,7 +78,7 @@ refuse_without_slurm() {
 
 # Each element of an array has a run directory of its own, below the one they were submitted in; the code is shared.
 enter_element() {
-  if [[ -z "${SLURM_ARRAY_TASK_ID:-}" ]]; then return; fi
+  if [[ -z "${SLURM_ARRAY_TASK_ID:-}" ]]; then return 0; fi
   if [[ -n "$is_sweep" && ! -e "tasks/$SLURM_ARRAY_TASK_ID/job.json" ]]; then
     say "the sweep has nothing for array element $SLURM_ARRAY_TASK_ID: those it has are in $PWD/tasks"
     exit 1
@@ -110,7 +112,6 @@ clean_up() {
   if ! is_group; then return 0; fi
   trap '' TERM INT HUP USR1
   end_group
-  # In a trap, a plain `return` would return the status that the script ends with, and `set -e` would end the trap.
   if is_stale; then return 0; fi
   if [[ -n "$cancelled" ]]; then rm -f stop; fi
   if [[ -n "$TRAINJOB_REMOVES_PARTITION" ]]; then remove_partition; fi
@@ -141,7 +142,7 @@ wait_for_ranks() {
 # on once.
 keep_asking() {
   local whom=$launcher
-  if [[ "$usr1" == passed ]]; then return; fi
+  if [[ "$usr1" == passed ]]; then return 0; fi
   usr1=passed
   note_event signal USR1
   if is_group; then whom=-$launcher; fi

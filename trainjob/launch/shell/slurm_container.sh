@@ -27,7 +27,7 @@ mount_folders() {
 
 # contain_ranks RUNTIME IMAGE cpu|gpu: after hand_in and mount_folders.
 contain_ranks() {
-  if [[ "${TRAINJOB_CONTAINER:-}" == none ]]; then return; fi
+  if [[ "${TRAINJOB_CONTAINER:-}" == none ]]; then return 0; fi
   refuse_unmountable "$1"
   case $1 in
     apptainer) contain_in_apptainer "$2" "$3" ;;

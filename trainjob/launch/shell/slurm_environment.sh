@@ -57,9 +57,9 @@ gather_groups() {
 # Slurm sets these for some jobs only, and the controller knows for which. Where it does not answer, they are believed.
 forget_another_jobs_numbers() {
   local TRAINJOB_SHOWN
-  if [[ -z "${SLURM_ARRAY_TASK_ID:-}${SLURM_RESTART_COUNT:-}" || -z "${SLURM_JOB_ID:-}" ]]; then return; fi
+  if [[ -z "${SLURM_ARRAY_TASK_ID:-}${SLURM_RESTART_COUNT:-}" || -z "${SLURM_JOB_ID:-}" ]]; then return 0; fi
   TRAINJOB_SHOWN=$(scontrol show job -o "$SLURM_JOB_ID" 2>/dev/null) || return 0
-  if [[ "$TRAINJOB_SHOWN" != *JobId=* ]]; then return; fi
+  if [[ "$TRAINJOB_SHOWN" != *JobId=* ]]; then return 0; fi
   if [[ "$TRAINJOB_SHOWN" != *' ArrayJobId='* ]]; then unset "${!SLURM_ARRAY_@}"; fi
   if [[ "$TRAINJOB_SHOWN" =~ \ Restarts=([0-9]+) ]]; then
     if ((BASH_REMATCH[1] > 0)); then export SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; else unset SLURM_RESTART_COUNT; fi
@@ -73,7 +73,7 @@ forget_login_shell() {
   while read -r _ _ TRAINJOB_NAME; do unset -f "$TRAINJOB_NAME"; done < <(declare -Fx)
   if [[ "${TRAINJOB_PROLOGUE:-}" == skip ]]; then
     export PATH="${PATH:-$TRAINJOB_STANDARD_PATH}"
-    return
+    return 0
   fi
   # A login shell that has failed leaves no PATH at all.
   TRAINJOB_SRUN_AT=$(PATH="${PATH:+$PATH:}$TRAINJOB_STANDARD_PATH:/opt/slurm/bin" command -v srun) ||

@@ -65,7 +65,7 @@ watch_step() {
       say "a rank failed more than ${step_lost_s} s ago, and others have neither ended nor been ended: the daemon of their node is gone, so this job ends without them"
       write_word .step_ended "$TRAINJOB_TOKEN"
       kill -KILL "$1" 2>/dev/null
-      return
+      return 0
     fi
     if ! all_ranks_have_ended; then continue; fi
     write_word step_gone "$TRAINJOB_ATTEMPT"
@@ -73,7 +73,7 @@ watch_step() {
       say "all ranks ended ${waited_s} s ago and srun has not: the daemon of its step is gone, so this job ends without it"
       write_word .step_ended "$TRAINJOB_TOKEN"
       kill -KILL "$1" 2>/dev/null
-      return
+      return 0
     fi
     waited_s=$((waited_s + step_look_s))
   done
