@@ -40,6 +40,6 @@ def test_a_job_whose_step_has_lost_its_daemon_ends_when_its_ranks_have(cluster: 
     cluster.wait(run, "RUNNING")
     until(lambda: "rank 1" in cluster.trainjob("logs", run, "--rank", "1").out, "its ranks")
     cluster.slurm.run_as_root(["pkill", "-KILL", "-f", r"slurmstepd: \[[0-9]*\.0\]"])
-    note = "all its ranks have ended and srun has not: its job script ends without it in a minute"
+    note = "all ranks have ended but srun is still running; the job script stops waiting within a minute"
     until(lambda: cluster.json("status", run)["note"] == note, "what status says")
     cluster.wait(run, "COMPLETED")
