@@ -184,7 +184,7 @@ class Checker:
         name = f"script {job.id}.{job.starts}"
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
         is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S
-        if job.is_cancelled_by_hand and code != 143 and is_in_time and not is_troubled:
+        if job.is_cancelled_by_hand and code != 143 and is_in_time and not (is_troubled or self._is_being_resumed()):
             others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
             if not others:
                 self.truth(job.folder).cancelled_at = self.world.now
@@ -198,7 +198,7 @@ class Checker:
             self.world.violate("no command breaks", f"{command.name}: {type(error).__name__}: {error}")
         seen = command.result if isinstance(command.result, list) else [command.result]
         shown = [one for one in seen if isinstance(one, Snapshot)]
-        self._told += [(command, one) for one in shown]
+        self._told += [(command, one) for one in shown if not self._is_completing(one)]
         kind = command.name.partition(" ")[0]
         for one in shown:
             truth = self.truth(Path(one.folder))
@@ -214,6 +214,11 @@ class Checker:
         most = MOST_CALLS_OF_A_LOOK if kind == "status" else MOST_CALLS_OF_A_COMMAND
         if command.calls > most:
             self.world.violate("polite to the controller", f"{command.name} calls it {command.calls} times")
+
+    def _is_completing(self, told: Snapshot) -> bool:
+        """Return whether nobody can say yet what becomes of a job whose script has recorded an end."""
+        jobs = self.slurm.of_run(Path(told.folder))
+        return told.state in states.ENDED and any(job.state == "COMPLETING" for job in jobs)
 
     def _is_being_resumed(self) -> bool:
         return any(one.name.startswith("resume") and not one.is_over for one in self.clients.commands)

@@ -23,7 +23,7 @@ sim() {
     printf '%s\n' "$SIM_JOB"$'\x1f'"$BASHPID"$'\x1f'"$SIM_BESIDE"$'\x1f'"$SIM_STEP"$'\x1f'"$SIM_LIMIT"$'\x1f'"$PWD"$'\x1f'"${*//$'\n'/ }" >&99
     # By number, bash reads a block at once; up to a line feed, a byte.
     read -r -N 99999 -u 99 SIM_TEXT || true
-  } 99<>"/dev/tcp/127.0.0.1/$SIM_PORT"
+  } 99<>"/dev/tcp/127.0.0.1/$SIM_PORT" || builtin kill -KILL $$ # the world is gone
   IFS=$'\x1f' read -r -d '' SIM_READ EPOCHREALTIME SIM_SIGNALS SIM_ENDED SIM_TEXT <<<"$SIM_TEXT" || true
   for SIM_SIGNAL in ${SIM_SIGNALS//,/$'\x1f'}; do
     SIM_INSIDE=0

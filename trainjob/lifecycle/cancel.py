@@ -42,7 +42,8 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
             f"run {paths.id} in {paths.folder} is a copy: what runs belongs to {submission.copy_of}",
             f"To end that run: trainjob cancel {submission.copy_of}",
         )
-    if before.state not in states.ACTIVE and before.state != states.LOST and not before.is_stale:
+    is_over = before.state not in states.ACTIVE and before.state != states.LOST
+    if is_over and not before.is_stale and not before.is_held:
         if submission is not None:
             containers.remove_partitions(paths)
         return before

@@ -100,11 +100,17 @@ class Seen:
             return states.LOST, f"this is a copy of {self.submission.copy_of}: what runs belongs to the original"
         if self.submission is None or self.is_by_hand:
             return self.state, "it was started by hand, so trainjob can't tell whether it still runs"
+        unanswered = answer if answer is not None and answer.liveness is Liveness.UNKNOWN else None
+        if self.submission.native is None and unanswered is not None:
+            return self.state, unanswered.note
         if self.submission.native is None:
             return states.LOST, "its submission was interrupted: `trainjob resume` starts it"
         if answer is not None and answer.liveness is Liveness.GONE:
             return self._gone(answer)
-        if self.submission.is_cancelled and self.has_waited and (answer is None or answer.liveness is Liveness.UNKNOWN):
+        settled = submissions.settled(self.paths, self.newest_attempt) if unanswered else None
+        if settled is not None and settled.state is not None:
+            return settled.state, settled.note
+        if self.submission.is_cancelled and self.has_waited and (answer is None or unanswered):
             # Its back end has confirmed that already, and need not answer again.
             return states.CANCELLED, _CANCELLED_WAITING
         if answer is None:

@@ -58,6 +58,7 @@ class Snapshot:
     script_tail: list[str]  # the job script's last lines, where the run failed and no rank is to blame
     note: str | None
     is_stale: bool = False  # nobody could be asked: this is the last state that was seen
+    is_held: bool = False  # by its files it has ended, and its scheduler still has its job, which may start again
     scheduler: dict[str, str] = field(default_factory=dict)  # job_id, nodes, elapsed, time_limit, time_left
     cause: Cause | None = None  # why it failed, where that is known
     trouble: str | None = None  # what its disk refuses
@@ -85,7 +86,7 @@ class Snapshot:
     def as_json(self) -> dict[str, object]:
         """Return the status for `--json`, which calls the elements of an array `tasks`, as earlier versions do."""
         every = asdict(replace(self, elements=[], submission=None))
-        del every["elements"], every["submission"]
+        del every["elements"], every["submission"], every["is_held"]
         return {**every, "tasks": [element.as_json() for element in self.elements]}
 
     @property
@@ -148,12 +149,13 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
         note=arrays.counted(words) + unanswered,
         script_tail=[],
         is_stale=stale is not None,
+        is_held=any(element.is_held for element in elements),
         elements=elements,
     )
 
 
 def _snapshots(runs: Sequence[RunPaths], ask: Asking) -> list[Snapshot]:
-    _adopt_unknown(runs)
+    unadopted = _adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
     stale = mirror.refresh(one.paths for one in seen if one.is_open)
     seen = [look(one.paths) if one.is_open else one for one in seen]
@@ -165,12 +167,16 @@ def _snapshots(runs: Sequence[RunPaths], ask: Asking) -> list[Snapshot]:
         answer = answers[one.paths.folder]
         if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
             submissions.settle(one.paths, Settled(one.newest_attempt, answer.state, answer.note))
-    notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in stale.items()}
+    notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
     return [_snapshot(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
 
 
-def _adopt_unknown(runs: Iterable[RunPaths]) -> None:
-    """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist."""
+def _adopt_unknown(runs: Iterable[RunPaths]) -> dict[str, str]:
+    """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist.
+
+    Returns why that is not known of a run, by its folder.
+    """
+    unknown: dict[str, str] = {}
     # An element of an array was submitted with its run, unless it was resumed by itself.
     owners = {str(one.folder): one for one in (run if run.submission.is_file() else run.whole for run in runs)}
     for owner in owners.values():
@@ -178,8 +184,13 @@ def _adopt_unknown(runs: Iterable[RunPaths]) -> None:
         if submission is None or submission.copy_of is not None:
             continue
         if submission.native is None and submission.backend in registry.BACK_ENDS:
-            with contextlib.suppress(UserError):
+            try:
                 registry.adopt(owner, submission)
+            except UserError as error:
+                unknown[str(owner.folder)] = (
+                    f"its submission was interrupted, and whether it has a job can't be seen: {error}"
+                )
+    return unknown
 
 
 def _ask(unsure: Sequence[Seen]) -> dict[Path, Answer]:
@@ -249,6 +260,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         script_tail=tail_of_attempt(paths.scheduler_log) if failed is None and state in _UNEXPLAINED else [],
         note=note,
         is_stale=is_unanswered and (state in states.ACTIVE or seen.may_be_held),
+        is_held=answer is not None and answer.liveness is Liveness.ALIVE and not seen.is_open,
         scheduler=scheduler,
         outlook=outlook(paths, progress, scheduler) if state == states.RUNNING and not is_unanswered else None,
         cause=cause,

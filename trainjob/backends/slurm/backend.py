@@ -126,7 +126,8 @@ class Order:
         for delay_s in (0.0, *SUBMIT_DELAYS_S):
             time.sleep(delay_s)
             try:
-                job_id = self.job_of_an_earlier_try(asks_twice=lost is not None)
+                # Not lightly believed of a resume: Slurm may just have taken the job before this one back.
+                job_id = self.job_of_an_earlier_try(asks_twice=lost is not None or bool(self.earlier))
                 if job_id is not None:
                     return job_id, ""
                 if lost is None:
