@@ -28,7 +28,7 @@ TOLD_WITHIN_S = 90.0
 # Calls of the controller: of one look at a run, of one command, and of one job script within a minute.
 MOST_CALLS_OF_A_LOOK = 6
 MOST_CALLS_OF_A_COMMAND = 60
-MOST_CALLS_OF_A_SCRIPT, MOST_CALLS_OF_A_TROUBLED_SCRIPT = 12, 40
+MOST_CALLS_OF_A_SCRIPT, MOST_CALLS_OF_A_TROUBLED_SCRIPT = 15, 40
 # How long a script may act on an answer that was not as it should be.
 TROUBLED_S = 90.0
 MOST_STARTS = 9

@@ -98,6 +98,7 @@ class InjectedFault:
     expected: Callable[[SlurmCluster], str]
     problem: Callable[[RehearsedJob], str | None]
     comes_back: Callable[[SlurmCluster], bool] = lambda _: False
+    asks_ranks: bool = False  # to checkpoint and stop, which they hear of once they train, or catch signals
 
 
 def _let_time_run_out(job: RehearsedJob) -> None:
@@ -125,6 +126,17 @@ def _has_been_signalled(pid: int) -> bool:
     return words["State:"] != "T" or bool(pending & 1 << (signal.SIGUSR1 - 1))
 
 
+def hear_of_faults(paths: RunPaths) -> bool:
+    """Return whether each rank of a command catches TERM or USR1 by now."""
+    caught = []
+    for pid in ranks_of(paths):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            caught += [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
+    either = 1 << (signal.SIGTERM - 1) | 1 << (signal.SIGUSR1 - 1)
+    return bool(caught) and all(mask & either for mask in caught)
+
+
 def _fail_a_node(job: RehearsedJob) -> None:
     # The last node: rank 0 and the job script survive, and see the loss of a node.
     node = job.nodes()[-1]
@@ -133,6 +145,9 @@ def _fail_a_node(job: RehearsedJob) -> None:
 
 
 def _came_back(job: RehearsedJob) -> str | None:
+    failed = job.failure
+    if job.attempt < 2 and failed is not None and failed.exit_code == 128 + signal.SIGTERM:
+        return f"TERM ended rank {failed.rank}, which does not catch it, so nothing asked for another start"
     if job.attempt < 2:
         return f"the job was not restarted: it is {job.state} after attempt {job.attempt}"
     if job.state not in (states.COMPLETED, states.STOPPED):
@@ -161,12 +176,13 @@ def _was_preempted(job: RehearsedJob) -> str | None:
 
 _BACK = "the job checkpoints, is restarted, and continues as attempt 2"
 FAULTS: dict[str, InjectedFault] = {
-    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True),
+    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True, asks_ranks=True),
     "preempt": InjectedFault(
         lambda job: preempt(job.slurm),
         lambda cluster: "the job ends and leaves a checkpoint" if cluster.preemption == "cancel" else _BACK,
         _was_preempted,
         lambda cluster: cluster.preemption != "cancel",
+        asks_ranks=True,
     ),
     "node-failure": InjectedFault(
         _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back, lambda _: True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
 _AT_WORK_WITHIN_S = 600.0
+# After which a command whose progress can't be seen, and that catches no signal, is asked to stop all the same.
+_BEGINS_WITHIN_S = 10.0
 # A job that was restarted must make this many more updates.
 _ENOUGH_UPDATES = 5
 
@@ -161,6 +164,13 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
         clock.done("all ranks at work")
         hosts = rehearsal.request.plan.topology.host_count
         rehearsal.say(f"{quantity(job.instances, 'rank')} at work on {quantity(hosts, 'node')}")
+        if fault is not None and fault.asks_ranks and not job.trains:
+            latest = time.monotonic() + _BEGINS_WITHIN_S
+            job.wait_for(
+                lambda: job.update() or faults.hear_of_faults(job.paths) or time.monotonic() > latest,
+                "it had begun to train",
+                _AT_WORK_WITHIN_S,
+            )
     if fault is None:
         job.wait_for_end()
     else:
