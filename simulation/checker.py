@@ -218,7 +218,10 @@ class Checker:
     def _is_completing(self, told: Snapshot) -> bool:
         """Return whether nobody can say yet what becomes of a job whose script has recorded an end."""
         jobs = self.slurm.of_run(Path(told.folder))
-        return told.state in states.ENDED and any(job.state == "COMPLETING" for job in jobs)
+        return told.state in states.ENDED and any(
+            job.state == "COMPLETING" or (job.state == "RUNNING" and job.script is not None and job.script.is_over)
+            for job in jobs
+        )
 
     def _is_being_resumed(self) -> bool:
         return any(one.name.startswith("resume") and not one.is_over for one in self.clients.commands)

@@ -301,8 +301,9 @@ class History:
         try:
             interface.run(paths.folder).resume(warn=lambda _line: None)
         except BaseException:
-            # Refused: the run stays as it is.
-            if not self.slurm.of_run(paths.folder) or all(job.has_ended for job in self.slurm.of_run(paths.folder)):
+            # Refused: the run stays as it is, unless another resume is at it.
+            under_way = [one for one in self.clients.commands if one.name.startswith("resume") and not one.is_over]
+            if len(under_way) < 2 and all(job.has_ended for job in self.slurm.of_run(paths.folder)):
                 self.checker.truth(paths.folder).cancelled_at = before
             raise
         return paths.folder
