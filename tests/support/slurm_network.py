@@ -42,7 +42,8 @@ for node in "$@"; do
   ip -n "$node" link set lo up
   ip -n "$node" route add default via 10.213.79.250
 done
-slurmctld
+. "$folder/settings"
+if [ -n "$root" ]; then chroot "$folder/root" slurmctld; else slurmctld; fi
 # The /sys of a network shows its interfaces, and has no control groups, which slurmd 22.05 looks for. A busy machine
 # does not reach the 10 Gbit/s that the kernel states of such a link.
 echo 1000 >/run/netns/speed
@@ -55,11 +56,11 @@ done
 
 
 @contextmanager
-def networked_site(folder: Path, sshd: Path) -> Iterator[Site]:
+def networked_site(folder: Path, sshd: Path, release: str | None = None) -> Iterator[Site]:
     """Yield a site whose nodes have a network each; nothing of it is left afterwards."""
     Path("/run/netns").mkdir(exist_ok=True)  # `ip netns` looks there; its content is private to the site
     reachable = {"SlurmctldHost": f"localhost({configuration.ADDRESS})"}
-    with site(folder, sshd, dataclasses.replace(DESCRIPTION, settings=reachable)) as made:
+    with site(folder, sshd, dataclasses.replace(DESCRIPTION, settings=reachable, release=release or DESCRIPTION.release)) as made:
         nodes = made.slurm.description.node_names
         made.slurm.run_as_root(["sh", "-c", _APART, "sh", str(made.slurm.folder), *nodes])
         until(lambda: made.slurm.idle_nodes() == {*nodes}, "the nodes to come back")

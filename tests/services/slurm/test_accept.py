@@ -22,6 +22,7 @@ from trainjob.rehearse.slurm.description import SlurmPartition
 pytestmark = pytest.mark.timeout(900)
 
 SLOW = ("time-limit", "preemption")
+RELEASES = ("20.11", "22.05", "24.11", "26.05")
 # Of one GPU: python finds it after the stand-ins' own sitecustomize, which passes on to it.
 BAD_GPU = """import os
 if (os.environ.get("SLURMD_NODENAME"), os.environ.get("LOCAL_RANK")) == ({node!r}, "1"):
@@ -31,6 +32,11 @@ if (os.environ.get("SLURMD_NODENAME"), os.environ.get("LOCAL_RANK")) == ({node!r
         {does}
     torch.Tensor.__matmul__ = product
 """
+
+
+def on_every_release(test: Callable[..., None]) -> Callable[..., None]:
+    each: Callable[..., None] = pytest.mark.full(pytest.mark.parametrize("release", RELEASES)(test))
+    return each
 
 
 def climb(cluster: Site, *words: str, skip: tuple[str, ...] = SLOW, **changes: Any) -> dict[str, dict[str, Any]]:
@@ -86,6 +92,13 @@ def test_missing_memory(cluster: Site) -> None:
     assert "GB of memory, and the cluster file says 4096 GB. Set nodes.memory_gb to" in named(rungs, "rank")
 
 
+@on_every_release
+def test_missing_memory_on_every_release(release: str, tmp_path: Path, needs: Callable[[str], Path]) -> None:
+    needs("slurm")
+    with site(tmp_path, needs("sshd"), replace(DESCRIPTION, release=release)) as made:
+        test_missing_memory(made)
+
+
 @pytest.mark.full
 def test_as_many_hosts_as_are_asked_for(tmp_path: Path, needs: Callable[[str], Path]) -> None:
     needs("slurm")
@@ -97,8 +110,7 @@ def test_as_many_hosts_as_are_asked_for(tmp_path: Path, needs: Callable[[str], P
         assert rungs["3-hosts"]["figures"]["gb_per_s"] > 0
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("release", ["20.11", "22.05", "24.11", "26.05"])
+@on_every_release
 def test_the_whole_ladder_on_every_release(release: str, tmp_path: Path, needs: Callable[[str], Path]) -> None:
     needs("slurm")
     with site(tmp_path, needs("sshd"), replace(DESCRIPTION, release=release)) as made:
@@ -108,8 +120,7 @@ def test_the_whole_ladder_on_every_release(release: str, tmp_path: Path, needs: 
         assert rungs["same-training"]["figures"]["updates"] == 20
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("release", ["20.11", "22.05", "24.11", "26.05"])
+@on_every_release
 def test_wrong_binding(release: str, tmp_path: Path, needs: Callable[[str], Path]) -> None:
     needs("slurm")
     binds = replace(DESCRIPTION, release=release, task_plugin="affinity", cpus=os.cpu_count() or 1)
@@ -118,8 +129,7 @@ def test_wrong_binding(release: str, tmp_path: Path, needs: Callable[[str], Path
         assert f"2 threads, and are bound to 1 of its {os.cpu_count()} CPUs. Look at cpu-bind" in named(rungs, "host")
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("release", ["20.11", "22.05", "24.11", "26.05"])
+@on_every_release
 def test_no_requeue(release: str, tmp_path: Path, needs: Callable[[str], Path]) -> None:
     needs("slurm")
     never = {"partition": "gpu", "no-requeue": True}
@@ -134,10 +144,10 @@ def test_no_requeue(release: str, tmp_path: Path, needs: Callable[[str], Path]) 
         assert "Slurm must allow requeueing" in named(climbing.result(), "time-limit")
 
 
-@pytest.mark.full
-def test_a_slow_link_and_an_address_of_no_use(tmp_path: Path, needs: Callable[[str], Path]) -> None:
+@on_every_release
+def test_a_slow_link_and_an_address_of_no_use(release: str, tmp_path: Path, needs: Callable[[str], Path]) -> None:
     needs("slurm")
-    with networked_site(tmp_path, needs("sshd")) as made:
+    with networked_site(tmp_path, needs("sshd"), release) as made:
         rungs = climb(made, network=None)
         assert failures(rungs) == {}
         assert rungs["two-hosts"]["note"].startswith("the own address of node1, node2 is 127.0.1.1, which no other")
@@ -153,7 +163,7 @@ def test_a_slow_link_and_an_address_of_no_use(tmp_path: Path, needs: Callable[[s
         assert lost["two-hosts"]["figures"]["meeting_at"] == "127.0.0.1"
 
 
-@pytest.mark.full
+@on_every_release
 @pytest.mark.parametrize(
     ("node", "does", "rung", "named_as"),
     [
@@ -172,14 +182,14 @@ def test_a_slow_link_and_an_address_of_no_use(tmp_path: Path, needs: Callable[[s
     ],
 )
 def test_one_bad_gpu(
-    node: str, does: str, rung: str, named_as: str, tmp_path: Path, needs: Callable[[str], Path]
+    node: str, does: str, rung: str, named_as: str, release: str, tmp_path: Path, needs: Callable[[str], Path]
 ) -> None:
     needs("slurm")
     gpus.make_ready(sys.executable)
     (tmp_path / "sitecustomize.py").write_text(BAD_GPU.format(node=node, does=does))
     environment = gpus.environment(tmp_path / "gpus", 2, "a100")
     environment["PYTHONPATH"] += f":{tmp_path}"
-    with site(tmp_path, needs("sshd")) as made:
+    with site(tmp_path, needs("sshd"), replace(DESCRIPTION, release=release)) as made:
         made.slurm.set_job_environment(environment)
         nodes = {"accelerator": "gpu", "accelerators": 2}
         assert named_as in named(climb(made, nodes=nodes), rung)
