@@ -60,7 +60,8 @@ def networked_site(folder: Path, sshd: Path, release: str | None = None) -> Iter
     """Yield a site whose nodes have a network each; nothing of it is left afterwards."""
     Path("/run/netns").mkdir(exist_ok=True)  # `ip netns` looks there; its content is private to the site
     reachable = {"SlurmctldHost": f"localhost({configuration.ADDRESS})"}
-    with site(folder, sshd, dataclasses.replace(DESCRIPTION, settings=reachable, release=release or DESCRIPTION.release)) as made:
+    described = dataclasses.replace(DESCRIPTION, settings=reachable, release=release or DESCRIPTION.release)
+    with site(folder, sshd, described) as made:
         nodes = made.slurm.description.node_names
         made.slurm.run_as_root(["sh", "-c", _APART, "sh", str(made.slurm.folder), *nodes])
         until(lambda: made.slurm.idle_nodes() == {*nodes}, "the nodes to come back")
