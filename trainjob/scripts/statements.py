@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
     from trainjob.scripts.shell import Shell
 
+_MOST_TURNS = 64
+# {1..4}, $(seq 4), $(seq 1 4).
+_COUNTED = re.compile(
+    r"\{(?P<first>[0-9]{1,4})\.\.(?P<last>[0-9]{1,4})\}|\$\(seq (?:(?P<start>[0-9]{1,4}) )?(?P<end>[0-9]{1,4})\)"
+)
 
 _OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
@@ -153,14 +158,37 @@ def _merge(
                 shell.variables.others.setdefault(name, []).append(replaced)
 
 
+def _turns(shell: Shell, node: Node, bodies: list[Node]) -> list[Value]:
+    """Return the loop variable in each turn of a `for` that only puts words together; none where that is not known."""
+    inside = {child.type for body in bodies for child in body.named_children}
+    turns: list[Value] = []
+    for child in node.children_by_field_name("value"):
+        counted = _COUNTED.fullmatch(text_of(child))
+        if counted is not None:
+            first, last = int(counted["first"] or counted["start"] or 1), int(counted["last"] or counted["end"])
+            turns += [Value(str(number)) for number in range(first, last + 1)]
+        else:
+            words = list(shell.expander.words(child))
+            # A pattern stands for the files that it matches.
+            turns += [unknown() if re.search(r"[*?[]", word.text) else word.value for word in words]
+    is_known = all(value.known for value in turns) and len(turns) <= _MOST_TURNS
+    return turns if is_known and inside <= {"variable_assignment", "variable_assignments", "comment"} else []
+
+
 def _loop(shell: Shell, node: Node) -> None:
+    bodies = node.children_by_field_name("body") or [child for child in node.children if child.type == "do_group"]
     variable = node.child_by_field_name("variable")
+    if variable is not None and (turns := _turns(shell, node, bodies)):
+        for value in turns:
+            shell.variables.set(text_of(variable), value)
+            for body in bodies:
+                shell.inside("loop", body)
+        return
     if variable is not None:
         values = [shell.expander.value(child) for child in node.children_by_field_name("value")]
         shell.variables.set(text_of(variable), unknown(*joined(values).origins))
     for part in node.children_by_field_name("condition"):
         shell.inside("condition", part)
-    bodies = node.children_by_field_name("body") or [child for child in node.children if child.type == "do_group"]
     if node.type == "c_style_for_statement":
         for name in re.findall(r"\b([A-Za-z_]\w*)\s*=[^=]", text_of(node).partition("do")[0]):
             shell.variables.set(name, unknown())

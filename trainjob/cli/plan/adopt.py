@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def adopt(
         _tell_proof(proof, adoption)
     if output is not None:
         click.echo(f"wrote {' and '.join(str(path) for path in paths.values())}")
-        used = cluster or f"./{paths[CLUSTER_FILE]}"
+        used = cluster or os.path.join(".", paths[CLUSTER_FILE])
         click.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
     fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
 
