@@ -119,8 +119,8 @@ class Container(Strict):
     )
     mounts: list[Line] = key(
         [],
-        "Folders and files that ranks see at the same path; the run directory and data_dir always are, except with "
-        "shifter and ce, whose site or environment file mounts them.",
+        "Folders and files that ranks see, at the same path or as SOURCE:TARGET; the run directory and data_dir always "
+        "are, except with shifter and ce, whose site or environment file mounts them.",
     )
 
     def enforce_rules(self) -> None:

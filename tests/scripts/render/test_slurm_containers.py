@@ -58,7 +58,13 @@ VALUES = {f"V{number}": text for number, text in enumerate(HOSTILE)}
 class Ran:
     """A job script for Slurm, run by hand as slurmd would, in a recorded container."""
 
-    def __init__(self, tmp_path: Path, runtime: str, mounts: Sequence[str] = ("/usr",), **environment: str) -> None:
+    def __init__(
+        self,
+        tmp_path: Path,
+        runtime: str,
+        mounts: Sequence[str] = ("/usr", "/usr/bin:/opt/the tools"),
+        **environment: str,
+    ) -> None:
         programs, self._record = tmp_path / "bin", tmp_path / "record"
         programs.mkdir()
         for name, text in ((runtime, RECORDS), ("srun", SRUN)):
@@ -102,6 +108,7 @@ def test_apptainer_has_a_clean_environment_and_sees_the_run(tmp_path: Path) -> N
     assert ran.call[: ran.call.index("IMAGE")] == [
         *["exec", "--cleanenv", "--no-eval", "--pwd", f"{run}/code"],
         *["--mount", f"type=bind,source={run},destination={run}", "--mount", "type=bind,source=/usr,destination=/usr"],
+        *["--mount", "type=bind,source=/usr/bin,destination=/opt/the tools"],
     ]
     assert ran.environment["PYTHONNOUSERSITE"] == "1"
 
@@ -127,7 +134,7 @@ def test_pyxis_is_asked_through_srun(tmp_path: Path) -> None:
     (words,) = (words[1:] for words in ran.calls if words[0] == "srun")
     assert ran.paths.state.read_text() == "COMPLETED\n"
     assert "--container-image=IMAGE" in words
-    assert f"--container-mounts={run}:{run},/usr:/usr" in words
+    assert f"--container-mounts={run}:{run},/usr:/usr,/usr/bin:/opt/the tools" in words
     (names,) = (word.partition("=")[2].split(",") for word in words if word.startswith("--container-env="))
     assert {*VALUES, "MASTER_ADDR", "SLURM_PROCID", "CUDA_VISIBLE_DEVICES"} < set(names)
 
@@ -153,6 +160,7 @@ def test_shifter_keeps_the_environment_and_mounts_what_the_file_names(tmp_path: 
         ({"runtime": "docker"}, {"hosts": 2}, "docker and the job takes 2 hosts: docker serves one"),
         ({"runtime": "podman"}, {"hosts": 2}, "or --hosts 1"),
         ({"runtime": "docker", "mounts": ["/a,b"]}, {}, "docker splits a mount at ','"),
+        ({"runtime": "docker", "mounts": ["/a:/b:ro"]}, {}, "docker splits a mount at ':'"),
         ({"runtime": "pyxis", "mounts": ["/a:b"]}, {}, "pyxis splits a mount at ':'"),
         ({"runtime": "shifter", "mounts": ["/a;b"]}, {}, "shifter splits a mount at ';'"),
         ({"runtime": "docker", "mounts": ["a"]}, {}, "container.mounts a is a in cluster file here.yaml"),

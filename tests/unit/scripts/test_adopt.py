@@ -98,7 +98,7 @@ SHAPES = {
     ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
-    "pyxis": Shape(ONE_GPU + "srun --container-image=/i.sqsh --container-mounts=/data:/data python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "pyxis", "image": "/i.sqsh", "mounts": ["/data"]}}),
+    "pyxis": Shape(ONE_GPU + "srun --container-image=/i.sqsh --container-mounts=/data:/data,/work/me:/mnt:ro python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "pyxis", "image": "/i.sqsh", "mounts": ["/data", "/work/me:/mnt"]}}),
     "shifter": Shape(ONE_GPU + "srun shifter --image=nersc/torch:2 python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "nersc/torch:2"}}),
     "container-engine": Shape(ONE_GPU + "srun --environment=/e/torch.toml python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "ce", "image": "/e/torch.toml"}}),
     "another-gres": Shape(ONE_GPU.replace("gpu:1", "dcu:2") + "#SBATCH --ntasks=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 2}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "gres": "dcu", "cpus": 16}}),

@@ -144,9 +144,9 @@ def _mounts(request: Request, cluster: SlurmCluster) -> Iterator[SourcedShell]:
         paths["secrets_file"] = cluster.secrets_file
     runtime = cluster.container.runtime
     for key, path in paths.items():
-        sign = next(
-            (sign for sign in _SPLITS_MOUNTS + {"pyxis": ":", "shifter": ":;"}.get(runtime, "") if sign in path), None
-        )
+        source, colon, target = path.partition(":/")
+        signs = _SPLITS_MOUNTS + (":" if colon else "") + {"pyxis": ":", "shifter": ":;"}.get(runtime, "")
+        sign = next((sign for sign in signs if sign in source + target), None)
         if sign is not None:
             raise ContainerError(f"{key} is {path}, and {runtime} splits a mount at {sign!r}", "give a path without it")
         yield request.path(key, path)

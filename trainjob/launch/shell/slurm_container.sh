@@ -12,18 +12,27 @@ TRAINJOB_ALWAYS_HANDED_IN=(
   SLURM_NODEID SLURM_RESTART_COUNT SLURM_STEP_GPUS
 )
 TRAINJOB_CONTAINED=() TRAINJOB_SRUN_OPTIONS=()
-TRAINJOB_HANDED_IN=() TRAINJOB_MOUNTS=()
+TRAINJOB_HANDED_IN=() TRAINJOB_MOUNTS=() TRAINJOB_TARGETS=()
 
 # hand_in NAME…: names of variables, never their values.
 hand_in() { TRAINJOB_HANDED_IN=("${TRAINJOB_ALWAYS_HANDED_IN[@]}" "$@"); }
 
-# mount_folders FOLDER…: beside the run directory and the data; one that is missing on this node is left out.
+# mount_folders FOLDER…: beside the run directory and the data; at the same path, or FOLDER:/PATH. One that is missing on
+# this node is left out.
 mount_folders() {
   local TRAINJOB_FOLDER
-  for TRAINJOB_FOLDER in "$TRAINJOB_SUBMITTED_IN" "${TRAINJOB_DATA_DIR:-}" "$@"; do
-    if [[ -e "$TRAINJOB_FOLDER" ]]; then TRAINJOB_MOUNTS+=("$TRAINJOB_FOLDER"); fi
+  mount_at "$TRAINJOB_SUBMITTED_IN" "$TRAINJOB_SUBMITTED_IN"
+  mount_at "${TRAINJOB_DATA_DIR:-}" "${TRAINJOB_DATA_DIR:-}"
+  for TRAINJOB_FOLDER in "$@"; do
+    if [[ "$TRAINJOB_FOLDER" == *:/* ]]; then
+      mount_at "${TRAINJOB_FOLDER%%:/*}" "/${TRAINJOB_FOLDER#*:/}"
+    else
+      mount_at "$TRAINJOB_FOLDER" "$TRAINJOB_FOLDER"
+    fi
   done
 }
+
+mount_at() { if [[ -e "$1" ]]; then TRAINJOB_MOUNTS+=("$1") TRAINJOB_TARGETS+=("$2"); fi; }
 
 # contain_ranks RUNTIME IMAGE cpu|gpu: after hand_in and mount_folders.
 contain_ranks() {
@@ -42,7 +51,7 @@ refuse_unmountable() {
   local TRAINJOB_FOLDER TRAINJOB_SIGNS='[,"]'
   if [[ "$1" == pyxis ]]; then TRAINJOB_SIGNS='[,":]'; fi
   if [[ "$1" == shifter ]]; then TRAINJOB_SIGNS='[;":]'; fi
-  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
+  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}" "${TRAINJOB_TARGETS[@]}"; do
     # shellcheck disable=SC2053 # the signs are a pattern
     if [[ "$TRAINJOB_FOLDER" == *$TRAINJOB_SIGNS* ]]; then
       say "$TRAINJOB_FOLDER contains a character at which $1 splits its mounts: give it another name"
@@ -52,9 +61,11 @@ refuse_unmountable() {
 }
 
 bind_mounts() {
-  local TRAINJOB_FOLDER
-  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
-    TRAINJOB_CONTAINED+=(--mount "type=bind,source=$TRAINJOB_FOLDER,destination=$TRAINJOB_FOLDER")
+  local TRAINJOB_NUMBER
+  for TRAINJOB_NUMBER in "${!TRAINJOB_MOUNTS[@]}"; do
+    TRAINJOB_CONTAINED+=(
+      --mount "type=bind,source=${TRAINJOB_MOUNTS[TRAINJOB_NUMBER]},destination=${TRAINJOB_TARGETS[TRAINJOB_NUMBER]}"
+    )
   done
 }
 
@@ -79,8 +90,10 @@ option_for_gpus() {
 }
 
 contain_in_pyxis() {
-  local IFS=, TRAINJOB_FOLDER TRAINJOB_PAIRS=()
-  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do TRAINJOB_PAIRS+=("$TRAINJOB_FOLDER:$TRAINJOB_FOLDER"); done
+  local IFS=, TRAINJOB_NUMBER TRAINJOB_PAIRS=()
+  for TRAINJOB_NUMBER in "${!TRAINJOB_MOUNTS[@]}"; do
+    TRAINJOB_PAIRS+=("${TRAINJOB_MOUNTS[TRAINJOB_NUMBER]}:${TRAINJOB_TARGETS[TRAINJOB_NUMBER]}")
+  done
   TRAINJOB_SRUN_OPTIONS=(
     --container-image="$1" --container-workdir="$TRAINJOB_RUN_DIR/code" --no-container-entrypoint
     --container-env="${TRAINJOB_HANDED_IN[*]}" --container-mounts="${TRAINJOB_PAIRS[*]}"
@@ -89,11 +102,12 @@ contain_in_pyxis() {
 
 # Shifter passes the environment on, and shows the file systems of its site: mounts are for the others.
 contain_in_shifter() {
-  local TRAINJOB_FOLDER
+  local TRAINJOB_FOLDER TRAINJOB_NUMBER
   TRAINJOB_CONTAINED=(shifter --image="$1")
-  for TRAINJOB_FOLDER in "${TRAINJOB_MOUNTS[@]}"; do
+  for TRAINJOB_NUMBER in "${!TRAINJOB_MOUNTS[@]}"; do
+    TRAINJOB_FOLDER=${TRAINJOB_MOUNTS[TRAINJOB_NUMBER]}
     if [[ "$TRAINJOB_FOLDER" != "$TRAINJOB_SUBMITTED_IN" && "$TRAINJOB_FOLDER" != "${TRAINJOB_DATA_DIR:-}" ]]; then
-      TRAINJOB_CONTAINED+=(--volume="$TRAINJOB_FOLDER:$TRAINJOB_FOLDER")
+      TRAINJOB_CONTAINED+=(--volume="$TRAINJOB_FOLDER:${TRAINJOB_TARGETS[TRAINJOB_NUMBER]}")
     fi
   done
 }

@@ -44,14 +44,11 @@ def read_container(script: Script, launch: Launch, keys: Keys, account: Account,
 def _fill(
     keys: Keys, account: Account, launch: Launch, runtime: str, image: str, mounts: list[str], others: list[str]
 ) -> None:
-    same: list[str] = []
+    places: list[str] = []
     for mount in mounts:
-        source, _, target = mount.partition(":")
-        if target and target.partition(":")[0] != source:
-            account.note(Where.LOST, launch.line, mount, "a folder is mounted at the same path inside and outside")
-        else:
-            same.append(source)
-    keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": same} if same else {})}
+        source, target, *_ = [*mount.split(":"), ""]
+        places.append(f"{source}:{target}" if target.startswith("/") and target != source else source)
+    keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": places} if places else {})}
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
     for word in others:
         account.note(Where.LOST, launch.line, word, f"a cluster file has no such option of {runtime}")
