@@ -42,8 +42,9 @@ starter=srun max_attempts=1 preemption=requeue counted_from='' interface='' port
 queues_follow_up=''
 # `came` once USR1 has come, `passed` while it is handed on.
 usr1=''
-# Of a follow-up job: the job that it follows.
-follows=${1:-}
+# Of a follow-up job: the job that it follows, which is the script's argument.
+follows=''
+if [[ "${1:-}" =~ ^[0-9]+(_[0-9]+)?$ ]]; then follows=$1; fi
 # The process that notes the image's digest.
 noting=''
 

@@ -222,9 +222,12 @@ def saw(
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 
     def cpus(one: Process) -> int | None:
-        on_node = one.environment.get("SLURM_CPUS_ON_NODE", "")
+        if not cpus_asked:
+            return None
         step = f"{one.job}.{one.environment.get('SLURM_STEP_ID')}"
-        return per_task.get(step, int(on_node) if on_node.isdigit() else None) if cpus_asked else None
+        # A short step may have begun and ended between two looks at the controller.
+        told = (number(one.environment.get(name)) for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"))
+        return per_task.get(step) or next((count for count in told if count), None)
 
     def gpus(one: Process) -> int:
         if one.visible_gpus is not None:
