@@ -11,6 +11,7 @@ TOKEN = "TRAINJOB_TOKEN"  # noqa: S105 - a variable's name
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
 # Where a rank's Python processes write their stacks when their launcher asks for them: see launch/witness/stacks.py.
 STACKS = "TRAINJOB_STACKS"
+LAUNCHER_LOG = "TRAINJOB_LAUNCHER_LOG"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 
