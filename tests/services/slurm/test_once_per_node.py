@@ -12,8 +12,14 @@ from typing import Any
 
 import pytest
 
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.observe import logs
+from trainjob.observe.ranks import usage_of
+
 SCRIPT = """
-import time
+import os, signal, time
+from pathlib import Path
 import torch
 import torch.distributed as dist
 
@@ -21,7 +27,18 @@ dist.init_process_group("gloo")
 ones = torch.ones(1)
 dist.all_reduce(ones)
 print(f"rank {dist.get_rank()} sums to {ones.item():.0f}", flush=True)
-time.sleep(6)  # long enough to be seen
+asked = []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+marker = Path(os.environ["TRAINJOB_RUN_DIR"], "requeue")
+# Long enough to be seen, and for a fault; what has been stopped once is done soon.
+for _ in range(300 if os.environ.get("LONG") and os.environ["TRAINJOB_ATTEMPT"] == "1" else 60):
+    stops = torch.tensor(float(bool(asked)))
+    dist.all_reduce(stops)
+    if stops.item():
+        if dist.get_rank() == 0:
+            marker.write_text("1")
+        break
+    time.sleep(0.1)
 dist.destroy_process_group()
 """
 
@@ -54,6 +71,28 @@ def test_torchrun_starts_once_per_node_and_all_ranks_form_one_world(
     assert sorted(line for line in printed.splitlines() if line.startswith("rank")) == [
         f"rank {rank} sums to 4" for rank in range(4)
     ]
+
+
+def test_each_rank_has_a_log_and_samples(rehearse: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    _, verdict, _ = rehearse()
+    paths = RunPaths(Path(verdict["folder"]))
+    for rank in range(4):
+        printed = b"".join(logs.read(paths, rank)).decode().splitlines()
+        assert [line for line in printed if line.startswith("rank")] == [f"rank {rank} sums to 4"]
+    assert [(one.rank, one.host) for one in usage_of(paths)] == [(0, "node1"), (1, "node1"), (2, "node2"), (3, "node2")]
+    with pytest.raises(UserError, match="has no rank 4.*ranks 0 to 3"):
+        logs.tails(paths, 4)
+
+
+@pytest.mark.parametrize(
+    ("inject", "outcome"),
+    [("timeout", "COMPLETED in 2 attempts"), ("rank-death", "FAILED and rank 3 is named, exit code 137")],
+)
+def test_the_ranks_of_a_launcher_are_asked_and_named_as_ours_are(
+    rehearse: Callable[..., tuple[int, dict[str, Any], str]], inject: str, outcome: str
+) -> None:
+    code, verdict, printed = rehearse("--env", "LONG=1", "--inject", inject)
+    assert (code, verdict["outcome"]) == (0, outcome), printed
 
 
 def test_ranks_that_form_worlds_of_their_own_fail_the_rehearsal(

@@ -26,7 +26,7 @@ class RehearsedJob:
     paths: RunPaths
     id: str  # Slurm's
     cluster: SlurmCluster
-    instances: int
+    ranks: int
     trains: bool  # a task of the runtime, whose updates can be followed; else a command
 
     @property
@@ -61,7 +61,7 @@ class RehearsedJob:
         """Return whether every rank trains; for a command, whether every rank has started."""
         if self.trains:
             return (self.update() or 0) > self.began_at()
-        return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
+        return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.ranks))
 
     def queue(self) -> list[str]:
         """Return Slurm's state of each of our jobs that is pending, running or completing."""

@@ -163,7 +163,7 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
         job.wait_for(job.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
         clock.done("all ranks at work")
         hosts = rehearsal.request.plan.topology.host_count
-        rehearsal.say(f"{quantity(job.instances, 'rank')} at work on {quantity(hosts, 'node')}")
+        rehearsal.say(f"{quantity(job.ranks, 'rank')} at work on {quantity(hosts, 'node')}")
         if fault is not None and fault.asks_ranks and not job.trains:
             latest = time.monotonic() + _BEGINS_WITHIN_S
             job.wait_for(
