@@ -115,6 +115,8 @@ SHAPES = {
         {"directives": {"account": "abc", "qos": "long", "mem-per-gpu": "60G", "network": "job_vni"}},
     ),
     "options-of-a-plugin": Shape(ONE_GPU + "#SBATCH --uenv=pytorch/v2 --view=default\npython train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"plugin_options": ["uenv", "view"], "directives": {"uenv": "pytorch/v2", "view": "default"}}),
+    "exec-in-the-shell-of-a-rank": Shape(ONE_GPU + "srun bash -c 'export RANK=$SLURM_PROCID; exec python train.py'\n", {"command": ["python", "train.py"], "instances": 1}),
+    "exec-with-what-only-a-run-knows": Shape(ONE_GPU + "srun bash -c 'exec python train.py --id $SLURM_JOB_ID'\n", {"command": ["bash", "-c", "exec python train.py --id $SLURM_JOB_ID"], "instances": 1}),
     "in-a-function": Shape(ONE_GPU + 'train() {\n  python train.py "$@"\n}\nif [ -n "$SLURM_JOB_ID" ]; then\n  train --lr 1\nfi\n', {"command": ["python", "train.py", "--lr", "1"], "instances": 1}),
 }  # fmt: skip
 
@@ -204,6 +206,10 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
         (TWO_NODES + "echo hello\n", "starts nothing that trains"),
         (ONE_GPU + "for lr in 1 2; do\n  srun python train.py --lr $lr\ndone\n", "in a loop"),
         (TWO_NODES + "mpirun -np 8 python train.py\n", "by mpirun"),
+        (TWO_NODES + "srun -n 4 --multi-prog roles.conf\n", "other programs in other tasks"),
+        (ONE_GPU + "#SBATCH hetjob\n#SBATCH --nodes=2\nsrun python train.py\n", "another part of a heterogeneous job"),
+        (TWO_NODES + "srun --het-group=0 python a.py : --het-group=1 python b.py\n", "parts of a heterogeneous job"),
+        (TWO_NODES + "for n in a b; do\n  ssh $n torchrun train.py &\ndone\nwait\n", "trains by ssh"),
         (ONE_GPU + "python train.py $1\n", "an argument of the file"),
         (ONE_GPU + 'CONFIG=$1\nsrun bash -c "python train.py $CONFIG"\n', "an argument of the file"),
     ],

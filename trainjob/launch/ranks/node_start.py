@@ -66,7 +66,10 @@ def failed_rank(rank: Rank, ended: Ended, paths: RunPaths) -> Tuple[Rank, Ended]
     reported = node_launchers.failed_rank(rank.command, "\n".join(tail_of_attempt(rank.log, _REPORT_LINES)))
     if reported is None:
         logs = {number: paths.rank_log(number) for number in rank.numbers}
-        raised = [number for number, log in logs.items() if _TRACEBACK in tail_of_attempt(log)]
+        # torch puts [rank3]: in front of it.
+        raised = [
+            number for number, log in logs.items() if any(line.endswith(_TRACEBACK) for line in tail_of_attempt(log))
+        ]
         number = min(raised, key=lambda one: os.stat(str(logs[one])).st_mtime, default=rank.number)
         reported = (number, ended.returncode)
     number, code = reported
