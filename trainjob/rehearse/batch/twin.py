@@ -46,10 +46,12 @@ def cluster_from(script: Script) -> SlurmCluster:
     elif request.nodes is None and (every := number((header.value("gpus") or "").rpartition(":")[2])):
         gpus = min(_GPUS, every)
     gpus = gpus or _gpus_without_directives(script)
+    of_gpus = gpus * (number(header.value("cpus-per-gpu")) or 0)
     cpus = max(
-        _CPUS,
+        # A job that has whole nodes gets all of their CPUs: those of their GPUs, where it says how many these are.
+        of_gpus if of_gpus and request.exclusive else _CPUS,
         per_node * (request.cpus_per_task or 1),
-        gpus * (number(header.value("cpus-per-gpu")) or 1),
+        of_gpus,
         request.tasks or 1 if request.nodes is None else 1,
     )
     kind = _gpu_type(script)

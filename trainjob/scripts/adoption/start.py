@@ -200,8 +200,7 @@ def _has_gpus(script: Script) -> bool:
 def _cpus(script: Script, launch: Launch, tasks: int, gpus: int) -> int | None:
     """Return the CPUs that the job has on each node; None if the file leaves them to the site."""
     per_gpu = script.header.value("cpus-per-gpu")
-    # Tasks of a job that has whole nodes share all of their CPUs, whatever belongs to a GPU.
-    if per_gpu is not None and per_gpu.isdigit() and gpus and not script.request.exclusive:
+    if per_gpu is not None and per_gpu.isdigit() and gpus:
         return int(per_gpu) * gpus
     per_task = (number_of(launch.srun, "cpus-per-task") if launch.srun else None) or script.request.cpus_per_task
     if per_task is None:

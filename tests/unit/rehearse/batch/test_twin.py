@@ -37,6 +37,12 @@ def test_it_has_what_the_file_asks_for_and_a_node_to_spare(
     assert (node.count, node.accelerators, node.type, node.gres_name) == (nodes + 1, gpus, kind, gres)
 
 
+@pytest.mark.parametrize(("directives", "cpus"), [((), 64), (("--exclusive",), 24)])
+def test_whole_nodes_have_the_cpus_of_their_gpus(directives: tuple[str, ...], cpus: int) -> None:
+    file = script("--nodes=2", "--gres=gpu:4", "--cpus-per-gpu=6", *directives)
+    assert twin.cluster_from(file).node.cpus == cpus
+
+
 def test_it_has_the_cpus_the_partition_and_the_features() -> None:
     file = script("--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=72", "-p fast,slow", "-C 'a100&ib'")
     cluster = twin.cluster_from(file)
