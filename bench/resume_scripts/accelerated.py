@@ -139,11 +139,16 @@ for epoch in range(first_epoch, EPOCHS):
         average.update(accelerator.unwrap_model(model))
         counts.step += 1
         time.sleep(0.01)
-        if asked and fault != "between-epochs" and not (fault == "workers" and counts.step % EVERY):
-            save(epoch, batch + 1)
-            stop()
+        if asked:
+            accelerator.set_trigger()
+        if fault != "between-epochs" and not (fault == "workers" and counts.step % EVERY):
+            if accelerator.check_trigger():
+                save(epoch, batch + 1)
+                stop()
         if counts.step % EVERY == 0 and fault != "between-epochs":
             save(epoch, batch + 1)
     save(epoch + 1, 0)
     if asked:
+        accelerator.set_trigger()
+    if accelerator.check_trigger():
         stop()
