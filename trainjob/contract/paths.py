@@ -95,6 +95,10 @@ class RunPaths:
         """Return where rank `rank` writes all it prints."""
         return self.logs / ("rank-%04d.log" % rank)
 
+    def step_log(self, scope: str, number: int, host: str = "") -> Path:
+        """Return where a step that runs before ranks (once:) writes; one of a node by the host that it runs on."""
+        return self.logs / ("once-%s-%d%s.log" % (scope, number, host and "-" + host))
+
     def rank_usage(self, rank: int) -> Path:
         """Return where the launcher of rank `rank` records what it uses: see records/usage.py."""
         return self.logs / ("usage-%04d.jsonl" % rank)

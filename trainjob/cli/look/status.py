@@ -169,7 +169,7 @@ def print_failure(now: Snapshot) -> None:
         with suppress(ValueError):
             code += f" ({signal.Signals(failed.exit_code - 128).name})"
         lines = "Its last lines:" if failed.tail else "It printed nothing."
-        click.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {code}. {lines}")
+        click.echo(f"\n{failed.who} on {failed.host} failed first, with exit code {code}. {lines}")
     elif now.script_tail:
         click.echo("\nno failing rank is known. The last lines of the job script:")
     for line in failed.tail if failed else now.script_tail:

@@ -38,6 +38,8 @@ clean_environment
 . "$TRAINJOB_SHELL/requeue.sh"
 # shellcheck source=step.sh
 . "$TRAINJOB_SHELL/step.sh"
+# shellcheck source=once.sh
+. "$TRAINJOB_SHELL/once.sh"
 starter=srun max_attempts=1 preemption=requeue counted_from='' interface='' port='' container='' image='' is_sweep=''
 queues_follow_up=''
 # `came` once USR1 has come, `passed` while it is handed on.
