@@ -79,6 +79,8 @@ def _line(*patterns: str) -> Pattern[str]:
 
 # The code of a node that did not pass the node check: nothing had begun there.
 BAD_NODE = "node-check"
+# The host's memory, not a GPU's.
+OUT_OF_MEMORY = "out-of-memory"
 # From the most specific to the most general: the first row that fits is the cause.
 ROWS: List[Row] = [
     Row(
@@ -302,7 +304,7 @@ def _not_enough_memory(seen: Evidence) -> Optional[Cause]:
         text = "%s was refused more memory by the system"
     else:
         return None
-    return Cause("out-of-memory", text % seen.who + figures, _MEMORY_CURE, resume=False)
+    return Cause(OUT_OF_MEMORY, text % seen.who + figures, _MEMORY_CURE, resume=False)
 
 
 def _after_its_end(seen: Evidence) -> Optional[Cause]:

@@ -17,7 +17,7 @@ from tests.support.waiting import LIMIT_S, until
 from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.records import causes, failure
 
-# Downloads as `hf download` did into a cache on a file system whose flock locks nothing: two at once append to one file.
+# Downloads as `hf download` did where flock locks nothing: two at once append to one file.
 # What it finds half done by another is an error.
 HF = """\
 import os, pathlib, sys, time

@@ -137,6 +137,9 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:
         yield "excluded node", f"{excluded['node']}, since attempt {excluded['attempt']}: {excluded['why']}"
+    for retry in now.retries:
+        what = "memory" if retry["what"] == "mem" else "time"
+        yield "asks for more", f"{retry['option']}, since attempt {retry['attempt']} ran out of {what}"
     if now.at_risk:
         yield "trouble", now.at_risk
     for line in now.checkpoint_lines:

@@ -276,6 +276,9 @@ def _told(event: Event) -> str:
         return _SIGNALS.get(event.detail, f"signal {event.detail}")
     if event.what == events.IMAGE:
         return f"runs in image {event.detail}"
+    if event.what == events.RETRY:
+        what, _, option = event.detail.partition(" ")
+        return f"ran out of {'memory' if what == 'mem' else 'time'}: the next attempt asks for {option}"
     if event.what == events.LOST:
         return "killed without a word: this is its last sign of life"
     state, _, code = event.detail.partition(" ")
