@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.local_runs import command_of, every_process
 from tests.support.waiting import LIMIT_S, until
+from trainjob.cluster.reading import job_from_text
 from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.records import causes, failure
 
@@ -183,6 +185,23 @@ def test_a_cache_that_runs_share_is_never_filled_by_two_at_once(tmp_path: Path) 
     assert sorted(run.log().splitlines()[-1] for run in runs) == ["downloaded", *["is in the cache"] * 3]
     assert (cache / "blob").read_text() == "weights\n" * 20
     assert any("waits for run-" in said for _, said in ends)
+
+
+def test_the_step_in_the_docs_fills_a_cache_that_jobs_share_and_keeps_ranks_from_it(tmp_path: Path) -> None:
+    """With a small stand-in for hf: the page's own lines, their folder moved here."""
+    page = (ROOT / "docs" / "your-own-script.md").read_text()
+    block = next(part for part in page.split("```yaml\n") if "hf, download" in part).partition("```")[0]
+    job = job_from_text(block.replace("/shared/hf", str(tmp_path / "cache")), "docs")
+    hf = tmp_path / "bin" / "hf"
+    hf.parent.mkdir()
+    hf.write_text(f"#!{sys.executable}\nimport os\nassert os.environ['HF_HUB_OFFLINE'] == '0'\n{HF}")
+    hf.chmod(0o755)
+    runs = [Prepared(tmp_path / f"run-{number}", job=job.once["job"]) for number in range(3)]
+    environ = {**job.env, "PATH": f"{hf.parent}:{os.environ['PATH']}"}
+    ends = [ended(process) for process in [run.start(**environ) for run in runs]]
+    assert [code for code, _ in ends] == [0] * 3, [run.log() for run in runs]
+    assert sorted(run.log().splitlines()[-1] for run in runs) == ["downloaded", *["is in the cache"] * 2]
+    assert job.env["HF_HUB_OFFLINE"] == "1"
 
 
 def test_elements_of_an_array_do_the_steps_of_the_job_once_for_all(tmp_path: Path) -> None:

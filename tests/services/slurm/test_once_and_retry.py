@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,11 @@ if os.environ["TRAINJOB_ATTEMPT"] == "1":
     raise SystemExit(75)
 """
 NEEDS_MEMORY = """\
-import os
-print("has", os.environ["SLURM_MEM_PER_NODE"], flush=True)
-if int(os.environ["SLURM_MEM_PER_NODE"]) < 200:
+import os, re, subprocess
+shown = subprocess.run(["scontrol", "show", "job", "-o", os.environ["SLURM_JOB_ID"]], capture_output=True, text=True)
+asked = int(re.search(r"MinMemoryNode=([0-9]+)M", shown.stdout)[1])
+print("has", asked, flush=True)
+if asked < 200:
     raise MemoryError
 """
 # Longer than one minute, and less than two.
@@ -60,7 +63,7 @@ def run(login: Login, script: str, job: dict[str, Any], *words: str) -> Run:
     """Return the run of a job that has left the queue, with all that followed it."""
     login.here.write("my_script.py", script)
     file = login.here.folder / "job.yaml"
-    file.write_text(json.dumps({"command": ["python", "my_script.py"], **job}))
+    file.write_text(json.dumps({"command": [sys.executable, "my_script.py"], **job}))
     made = login.render("--job", str(file), *words)
     # A rehearsal would skip the steps.
     login.sbatch(made, TRAINJOB_PROLOGUE="runs")
@@ -95,7 +98,7 @@ def test_a_cancel_ends_the_step(login: Login, where: str) -> None:
     login.here.write("my_script.py", AGAIN)
     file = login.here.folder / "job.yaml"
     once = {where: [{"shell": "echo begun >$TRAINJOB_RUN_DIR/begun; sleep 2718"}]}
-    file.write_text(json.dumps({"command": ["python", "my_script.py"], "once": once}))
+    file.write_text(json.dumps({"command": [sys.executable, "my_script.py"], "once": once}))
     made = login.render("--job", str(file), "--instances", "1")
     job = login.sbatch(made, TRAINJOB_PROLOGUE="runs")
     until(lambda: made.word("begun"), "the step to begin", LIMIT_S, POLL_S)
@@ -112,7 +115,7 @@ def test_an_attempt_without_memory_is_followed_by_one_with_more(login: Login) ->
     assert has == ["has 100", "has 150", "has 225"]
     paths = RunPaths(ended.folder)
     assert [retry["option"] for retry in events.retries(paths)] == ["--mem=150M", "--mem=225M"]
-    told = [row.what for row in happenings(paths)]
+    told = [row.text for row in happenings(paths)]
     assert "ran out of memory: the next attempt asks for --mem=150M" in told
 
 
@@ -140,4 +143,4 @@ def test_an_attempt_that_its_time_limit_ended_is_followed_by_a_longer_one(login:
     ended = run(login, NEEDS_TIME, job, "--instances", "1")
     assert (ended.word("state"), ended.word("attempt")) == ("COMPLETED", "2"), everything_said(ended)
     assert [retry["option"] for retry in events.retries(RunPaths(ended.folder))] == ["--time=00:02:00"]
-    assert "asks for --time=00:02:00" in " ".join(row.what for row in happenings(RunPaths(ended.folder)))
+    assert "asks for --time=00:02:00" in " ".join(row.text for row in happenings(RunPaths(ended.folder)))

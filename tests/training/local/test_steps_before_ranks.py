@@ -19,9 +19,12 @@ TELL = "echo $TRAINJOB_ATTEMPT $OWN $TOKEN $PWD >>$TRAINJOB_RUN_DIR/%s"
 SCRIPT = "import os, sys\nsys.exit(os.environ['TRAINJOB_ATTEMPT'] == '1')\n"
 # Ends when it is asked for a checkpoint.
 WAITS = """\
-import signal
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-print(signal.sigwait({signal.SIGUSR1}).name, flush=True)
+import signal, time
+told = []
+signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
+while not told:
+    time.sleep(0.02)
+print("SIGUSR1", flush=True)
 """
 
 
