@@ -130,7 +130,7 @@ class Launch:
         if self.first.local_rank == 0 and not options.ranks_in_containers:
             required = self.job is not None and self.job.same_packages == "required"
             host.record_packages(self.paths, self.first.rank, self.attempt, required)
-        code = self._supervise()
+        code = self._prepare_node() or self._supervise()
         # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may still
         # be writing the marker.
         for_a_launcher = exits.DONE if code == exits.CHECKPOINTED else code
@@ -157,6 +157,21 @@ class Launch:
         children = [self._environment_of(ranking) for ranking in (self.rankings if requirements.gpus else ())]
         work = Work(self.rankings, shared, children)
         return node_check.all_reduce_fails(self.paths, work, self.attempt, self.restarts)
+
+    def _prepare_node(self) -> int:
+        """Return 0 once the steps of this node are done. Every rank of the node waits for them, and one runs them."""
+        options = self.options
+        if self.job is None or not self.job.once or options.ranks_in_containers:  # the launcher inside runs them
+            return exits.DONE
+        from trainjob.contract import steps
+        from trainjob.launch import processes
+        from trainjob.launch.once.run import Place, run
+
+        if options.launcher in ("local", "openmpi"):
+            processes.end_with_parent(parent=options.parent)
+        folder = self.paths.folder / options.working_folder
+        place = Place(self.paths, self.attempt, host.node_name(), folder, self.shared)
+        return run([step for step in steps.parse(self.job.once) if step.scope == steps.NODE], place)
 
     def _gpus_of_node(self) -> int:
         ranking = self.first._replace(local_world_size=self.options.ranks_per_node or self.first.local_world_size)

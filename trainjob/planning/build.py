@@ -57,6 +57,8 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
         *limits.checkpoint_rows(cluster, job, count),
         *limits.array_rows(job),
+        *limits.retry_rows(job),
+        *rows.before_ranks(job),
         *counts.range_rows(job, topology, of_task),
     ]
     effect, warnings = None, list(learning.about_hosts(cluster, job, topology))

@@ -26,6 +26,7 @@ class JobFacts(NamedTuple):
     idle_timeout_s: Optional[float]
     progress: Optional[str]  # the expression by which a command's progress is read, as the job states it
     same_packages: Optional[str]  # as the cluster file states it
+    once: Mapping[str, List[Dict[str, Any]]]  # the steps before ranks, as the job states them
 
 
 def read(path: Path) -> JobFacts:
@@ -57,6 +58,7 @@ def _facts(fields: Mapping[str, Any]) -> JobFacts:
         idle_timeout_s=None if idle_timeout_s is None else float(idle_timeout_s),
         progress=None if progress is None else _text(progress),
         same_packages=asked["cluster"]["file"].get("same_packages"),
+        once=asked["job"].get("once", {}),
     )
 
 

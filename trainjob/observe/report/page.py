@@ -264,7 +264,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
             if progress.checkpoints_not_written:
                 texts.append(f"{progress.checkpoints_not_written} checkpoints could not be written")
             if failed is not None:
-                texts.append(f"rank {failed.rank} on {failed.host} failed first, with exit code {failed.exit_code}")
+                texts.append(f"{failed.who} on {failed.host} failed first, with exit code {failed.exit_code}")
             rows += [Happening("", progress.attempt, text) for text in texts]
     return sorted(rows, key=lambda row: row.attempt or 0)
 
@@ -276,6 +276,9 @@ def _told(event: Event) -> str:
         return _SIGNALS.get(event.detail, f"signal {event.detail}")
     if event.what == events.IMAGE:
         return f"runs in image {event.detail}"
+    if event.what == events.RETRY:
+        what, _, option = event.detail.partition(" ")
+        return f"ran out of {'memory' if what == 'mem' else 'time'}: the next attempt asks for {option}"
     if event.what == events.LOST:
         return "killed without a word: this is its last sign of life"
     state, _, code = event.detail.partition(" ")

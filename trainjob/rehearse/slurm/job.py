@@ -95,7 +95,7 @@ class RehearsedJob:
         """Return the last output of the first rank that failed, or else of the job script."""
         failed = self.failure
         lines = failed.tail if failed else tail_of_attempt(self.paths.scheduler_log)
-        who = f"rank {failed.rank}" if failed else "the job script"
+        who = failed.who if failed else "the job script"
         if not lines:
             return f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"
         return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])
