@@ -19,6 +19,7 @@ RANKS = {
     "TRAINJOB_RANK_DEVICE": "the device of the rank: cpu, cuda:N or ipu",
     "TRAINJOB_COMPILE_ONLY": "not empty: a task compiles for its devices, and ends",
     "TRAINJOB_STACKS": "where the rank's Python processes write their stacks when asked",
+    "TRAINJOB_STARTED": "when the launcher began and when it started the rank, in seconds since 1970",
     "TRAINJOB_RECORD_UPDATES": "where `verify --resume` of a command records what each update left",
 }
 REHEARSALS = {
