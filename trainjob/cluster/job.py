@@ -19,7 +19,7 @@ from trainjob.cluster.common import (
 )
 from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
-from trainjob.contract.forms import parse_pattern, parse_ranks, parse_updates
+from trainjob.contract.forms import parse_environment, parse_pattern, parse_ranks, parse_updates
 from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, rows
 
 # The types behind the names that rows give to forms of text and mappings.
@@ -31,6 +31,7 @@ FORMS: dict[str, Any] = {
     "poprun-options": dict[DirectiveName, PlainText | int | bool],
     "directives": dict[DirectiveName, Line | int | bool],
     "environment": Environment,
+    "python-environment": Annotated[dict[OptionName, Line], Rule(check=parse_environment)],
     "slurm-time": SlurmTime,
     # `spelled_out` turns a range into two numbers before anything is checked.
     "host-count": Annotated[int, Rule(json_type=("integer", "string"))],
