@@ -239,6 +239,14 @@ class JobSettings(RuntimeSettings):
         absent="node for torchrun, accelerate launch, deepspeed, composer and tune run, else rank",
         shared=True,
     )
+    environment: Dict[str, str] = setting(
+        {},
+        "The Python environment of the ranks, brought to a disk of each node before they start: archive=FILE.tar, "
+        "venv=FOLDER or uv=pyproject.toml; folder=FOLDER names the disk.",
+        group=RUN,
+        shared=True,
+        form="python-environment",
+    )
     env: Dict[str, str] = setting(
         {}, "An environment variable of every rank; overrides the cluster file's.", group=RUN, form="environment"
     )

@@ -11,6 +11,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records.files import DamagedError, read_small, write_atomically
 
 BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
+LAUNCH, COMPILED = "launch", "compiled"  # the ranks are being started; before that, IPUs' executable was compiled
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
 RETRY = "retry"  # the next attempt asks for more
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
@@ -62,7 +63,9 @@ def attempts(events: List[Event]) -> List[Attempt]:
 
 def was_told_to_end(paths: RunPaths, attempt: int) -> bool:
     """Return whether the last that an attempt has noted is that it was told to end (TERM), and not its end."""
-    last = next((event for event in reversed(read(paths)) if event.attempt == attempt), None)
+    # Ranks that were being started when TERM came may have noted that after it.
+    noted = (event for event in reversed(read(paths)) if event.attempt == attempt)
+    last = next((event for event in noted if event.what not in (LAUNCH, COMPILED)), None)
     return last is not None and last.what == SIGNAL and last.detail == "TERM"
 
 

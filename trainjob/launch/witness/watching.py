@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
+from trainjob.contract import environment
 from trainjob.contract.environment import WORLD_SIZE
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
@@ -157,7 +158,10 @@ class _Observer:
             folder: Optional[Path] = Path(os.readlink("/proc/%d/cwd" % first.pid))
         except OSError:  # it has just ended
             folder = None
-        return ScriptProgress(self._paths, first.attempt, logs, command, pattern, folder, is_shared=is_shared)
+        started = environment.started(first.environment)
+        return ScriptProgress(
+            self._paths, first.attempt, logs, command, pattern, folder, is_shared=is_shared, started=started
+        )
 
     def run(self, ended: int) -> None:
         """Watch until the other end of the pipe `ended` is closed, or the launcher ends, and this process with it."""
