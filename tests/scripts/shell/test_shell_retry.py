@@ -106,6 +106,8 @@ def test_a_partition_that_gives_no_more_ends_the_run_with_what_was_asked_for(bas
 
 def test_a_follow_up_that_waited_from_the_beginning_and_asks_for_less_is_replaced(bash: Bash) -> None:
     bash.program("sbatch", "if [[ $* == *afternotok* ]]; then echo 12; else echo 13; fi")
+    waits = "echo 'JobId=12 JobState=PENDING Restarts=0 '"
+    bash.program("scontrol", f'if [[ "$*" == *" 12" ]]; then {waits}; else {RUNNING}; fi')
     bash.run(page(OUT_OF_MEMORY, f"{MORE} queues_follow_up=1"), **JOB)
     assert bash.calls("scancel") == ["--state=PENDING 12"]
     assert (bash.word("job_id"), bash.word(".follow_up")) == ("13", "13")
