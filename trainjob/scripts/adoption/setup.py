@@ -399,7 +399,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     if re.search(r"\$\{?[1-9@*]", kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
         one = part.assignments[0]
         kept = f"{'export ' if one.exported or own else ''}{one.name}={shlex.quote(one.value.text)}"
-    if re.search(r"\$\{?[1-9@*]", kept):
+    if re.search(r"\$\{?[1-9@*]", kept) and part.kind != "function_definition":
         _say(sorting, part, Where.LOST, "it reads an argument of the file: write the value")
         return
     sorting.needed |= names_in(kept)
