@@ -140,6 +140,12 @@ def _trackers() -> Path | None:
     return python if python.is_file() else None
 
 
+def _launchers() -> Path | None:
+    """Return an interpreter that has torch, accelerate and DeepSpeed."""
+    python = Path(os.environ.get("TRAINJOB_LAUNCHERS_VENV", "/nowhere")) / "bin/python"
+    return python if python.is_file() else None
+
+
 def _ansible() -> Path | None:
     return _program("ansible-playbook") if _program("ansible-doc") else None
 
@@ -192,6 +198,7 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "horovod": _horovod,
     "trackers": _trackers,
     "uv": _uv,
+    "launchers": _launchers,
     "zsh": lambda: _program("zsh"),
     "fish": lambda: _program("fish"),
     "csh": lambda: _program("csh"),
@@ -227,6 +234,7 @@ _CURES = {
     "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
     "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
     "uv": "pip install uv",
+    "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with this one's torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
     "zsh": "install zsh",
     "fish": "install fish",
     "csh": "install csh",

@@ -37,10 +37,17 @@ def test_it_has_what_the_file_asks_for_and_a_node_to_spare(
     assert (node.count, node.accelerators, node.type, node.gres_name) == (nodes + 1, gpus, kind, gres)
 
 
-@pytest.mark.parametrize(("directives", "cpus"), [((), 64), (("--exclusive",), 24)])
-def test_whole_nodes_have_the_cpus_of_their_gpus(directives: tuple[str, ...], cpus: int) -> None:
-    file = script("--nodes=2", "--gres=gpu:4", "--cpus-per-gpu=6", *directives)
-    assert twin.cluster_from(file).node.cpus == cpus
+@pytest.mark.parametrize(
+    ("directives", "cpus"),
+    [
+        (["--gres=gpu:4", "--cpus-per-gpu=6"], 64),
+        (["--gres=gpu:4", "--cpus-per-gpu=6", "--exclusive"], 24),
+        (["--gres=gpu:4", "--ntasks-per-node=2", "--cpus-per-task=8", "--exclusive"], 16),
+        (["--gres=gpu:4", "--exclusive"], 64),
+    ],
+)
+def test_whole_nodes_have_the_cpus_for_which_the_file_asks(directives: list[str], cpus: int) -> None:
+    assert twin.cluster_from(script("--nodes=2", *directives)).node.cpus == cpus
 
 
 def test_it_has_the_cpus_the_partition_and_the_features() -> None:
