@@ -196,3 +196,18 @@ right = torch.allclose(named.cpu(), torch.conv2d(images, kernels), atol=1e-5)
 print(json.dumps([parts[0].tolist(), generator.initial_seed(), kept.size, right]))
 """
     assert values(alone(tmp_path, script)) == [[[1.0, 1.0], 5, 0, True]]
+
+
+def test_losses_give_no_warning_that_a_gpu_would_not_give(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+import warnings
+x, y = torch.randn(4, 1).cuda(), torch.randn(4, 1).cuda()
+for loss in (functional.mse_loss, functional.smooth_l1_loss):
+    with warnings.catch_warnings(record=True) as seen:
+        value = loss(x, y)
+    show(near(value, loss(x.cpu(), y.cpu()), 1e-6), [str(one.message) for one in seen])
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[True, []]] * 2
