@@ -85,6 +85,45 @@ except RuntimeError as error: show(str(error))
     assert "same dtype" in refused[0]  # a mixture is the script's mistake on a GPU, too
 
 
+def test_gradients_that_are_known_to_be_zero(tmp_path: Path) -> None:
+    """torch makes them without memory, which the CPU's kernels must not read."""
+    script = (
+        BEGIN
+        + """
+x = torch.randn(3).cuda().requires_grad_()
+torch.sgn(x).sum().backward()
+show(x.grad.tolist(), (x.grad + 1).tolist(), str(x.grad.device))
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[[0.0] * 3, [1.0] * 3, "cuda:0"]]
+
+
+def test_exponentials_of_matrices_in_16_bits(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+x = torch.randn(4, 4)
+for dtype in (torch.float16, torch.bfloat16):
+    out = torch.matrix_exp(x.cuda().to(dtype))
+    show(near(out, torch.matrix_exp(x), 0.05), str(out.dtype), str(out.device))
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[True, f"torch.{dtype}", "cuda:0"] for dtype in ("float16", "bfloat16")]
+
+
+def test_what_torch_has_on_cpus_alone_is_refused(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+try: torch.sparse.mm(torch.eye(3).to_sparse_csr().cuda(), torch.ones(3, 3).cuda(), "sum")
+except NotImplementedError as error: show(str(error)[:70])
+"""
+    )
+    assert values(alone(tmp_path, script)) == [
+        ["Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '"]
+    ]
+
+
 def test_inference_mode_with_tensors_made_outside(tmp_path: Path) -> None:
     script = (
         BEGIN
