@@ -164,7 +164,7 @@ def test_another_number_of_instances_goes_on_with_the_same_training(tmp_path: Pa
     assert losses == pytest.approx([line["loss"] for line in lines(whole, "train")], rel=1e-9)
 
 
-@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_run_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path, instances: int) -> None:
     job: dict[str, Any] = {
         "instances": instances,
