@@ -105,7 +105,7 @@ def test_whatever_is_trained_a_resumed_run_ends_with_the_same_bits(tmp_path: Pat
     assert final_bytes(cut) == final_bytes(whole)
 
 
-# tests/training/verify/test_resume.py kills a run four times, by the command line.
+# tests/training/verify/test_resume.py kills a run by the command line.
 @pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.full)])
 @pytest.mark.timeout(600)
 def test_kills_at_random_moments_lose_nothing_but_time(tmp_path: Path, kills: int) -> None:
