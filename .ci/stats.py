@@ -21,6 +21,9 @@ SINCE = (
     *("verify/script_", "verify/final_states", "verify/update_log"),
     *("records/saved_states", "records/updates", "records/tracked", "records/outlived"),
     *("cli/plan/adopt", "cli/plan/doctor", "cli/prove/batch_file", "kinds/catalog"),
+    # The ranks of a cluster's acceptance, launchers that start once a node, and ranks that linger.
+    *("train/measure/probe", "contract/node_launchers", "launch/ranks/node_start", "planning/node_starts"),
+    "launch/witness/quiet",
 )
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -25,7 +25,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("in_one_place"):
         places = places[:1]
     if metafunc.definition.get_closest_marker("elsewhere_in_full"):
-        places = (places[0], *(pytest.param(place, marks=pytest.mark.full) for place in places[1:]))
+        names = (place if isinstance(place, str) else place.values[0] for place in places[1:])
+        places = (places[0], *(pytest.param(name, marks=pytest.mark.full) for name in names))
     metafunc.parametrize("place", places, indirect=True, scope="session")
 
 

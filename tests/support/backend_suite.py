@@ -26,6 +26,8 @@ def test_a_command_runs_to_its_end_and_its_record_says_so(place: Place) -> None:
     run.wait_until_nothing_is_left()
 
 
+# Far away, the test above reads the same records over ssh.
+@pytest.mark.elsewhere_in_full
 def test_a_failing_rank_gives_its_exit_code_and_is_named(place: Place) -> None:
     run = place.submit("--follow", "--", "python", "codes.py", "0", "3", code=1)
     status = run.status()
@@ -103,6 +105,8 @@ def test_a_newer_attempt_fences_the_older_one(place: Place) -> None:
     assert attempts == sorted(attempts), "the older attempt wrote beside the newer one"
 
 
+# Over ssh, see tests/services/pod/test_over_ssh.py.
+@pytest.mark.elsewhere_in_full
 def test_a_killed_script_is_told_in_the_status_and_the_run_resumes(place: Place) -> None:
     run = place.staying()
     run.kill(run.script())

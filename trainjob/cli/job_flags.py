@@ -1,6 +1,6 @@
 """The flags that describe a job, shared by every command that takes one.
 
-They are made from the rows of `trainjob.contract.settings`, which takes no pydantic: `--help` must stay quick.
+They are made from the rows of `trainjob.contract.settings`, without reading any file: `--help` must stay quick.
 """
 
 from __future__ import annotations

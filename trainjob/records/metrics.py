@@ -5,11 +5,10 @@ A run has millions of lines of training. As a rank writes them, they are read in
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import chain
 from operator import itemgetter, lt
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import DamagedError, JsonLines, LineWriter, read_json_lines
@@ -75,9 +74,8 @@ class Consumer(Protocol):
 class Reader:
     """The lines of a run, read on as the file grows. `damaged` counts those that can't be used."""
 
-    def __init__(self, paths: RunPaths, loads: Callable[[bytes], Any] = json.loads) -> None:
-        """Read the lines of `paths`; `loads` parses a block of lines, and may be a faster parser than Python's."""
-        self._objects = JsonLines(paths.metrics, loads)
+    def __init__(self, paths: RunPaths) -> None:
+        self._objects = JsonLines(paths.metrics)
         self._damaged = 0
         self.count = 0  # of all lines that hold a JSON object, damaged ones included
 

@@ -1,1 +1,1 @@
-"""Live views of runs, on a terminal and as a page, and the tables and lines that commands print."""
+"""The live view of runs on a terminal, and the tables and lines that commands print."""

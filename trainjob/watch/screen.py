@@ -1,4 +1,4 @@
-"""The live view on a terminal, plain lines elsewhere, and the sources of the page of `--web`."""
+"""The live view on a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from trainjob.records.measures import RankTimes, rank_times
 from trainjob.records.usage import UsageRecord
 from trainjob.requests import interface
 from trainjob.watch import show, views
-from trainjob.watch.page import Server, Sources
 
 _MOST_RUNS = 30
 _LINES_OF_ONE = 12
@@ -46,19 +45,6 @@ _LINES_OF_LOG = 40
 def newest(paths: RunPaths | None = None) -> list[Snapshot]:
     """Return the newest runs, the newest first; or one run, whatever its age."""
     return [status(paths)] if paths is not None else listed(Choice(limit=_MOST_RUNS))[::-1]
-
-
-def serve(every_s: float, only: RunPaths | None) -> None:
-    """Serve the live view until Ctrl-C; with a run given, that run alone."""
-    sources = Sources(
-        listed=lambda: newest(only),
-        records=_Records().of,
-        last_lines=lambda now: _last_lines(now, _LINES_OF_LOG),
-    )
-    with Server(sources, every_s) as server:
-        click.echo(f"{server.address}\nOpen it in a browser on this machine; Ctrl-C ends it.")
-        sys.stdout.flush()
-        server.serve_forever()
 
 
 def print_changes(every_s: float, paths: RunPaths | None) -> None:

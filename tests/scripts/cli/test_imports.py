@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "numpy", "pydantic", "yaml", "jinja2", "rich", "ansible", "paramiko"}
+HEAVY = {"torch", "numpy", "yaml", "jinja2", "rich", "ansible", "paramiko"}
 
 
 @pytest.mark.parametrize("line", ["--help", "submit --help", "list", "list --limit 3"])

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-# torch and its kin cost seconds, pydantic as much as all else together, the others a tenth of a start each.
+# torch and its kin cost seconds, the others a tenth of a start each.
 _NEVER = {
     "torch",
     "numpy",
-    "pydantic",
     "rich",
     "email",
     "importlib.metadata",

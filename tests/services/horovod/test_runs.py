@@ -112,7 +112,12 @@ def environment(pid: int) -> list[str]:
 
 @pytest.mark.parametrize(
     "program",
-    ["job.sh", pytest.param("trainjob.launch.ranks.starter", marks=pytest.mark.full), "mpirun", "trainjob.launch"],
+    [
+        pytest.param("job.sh", marks=pytest.mark.full),
+        pytest.param("trainjob.launch.ranks.starter", marks=pytest.mark.full),
+        "mpirun",
+        "trainjob.launch",
+    ],
 )
 def test_a_kill_of_what_stands_above_the_ranks_leaves_nothing(hvd: Here, program: str) -> None:
     run = training(hvd)

@@ -78,6 +78,8 @@ CELLS = [
     for values in itertools.product(releases.SUITES, ("none", "affinity"), (False, True))
     if values[0] not in ("24.11", "26.05") or not values[2]
 ]
+# Of rows that tests/services/slurm shows on the installed release as well.
+IN_FULL = pytest.mark.full
 QUICK = Cell("24.11", "affinity", accounting=False)
 
 
@@ -184,6 +186,7 @@ def test_a_cancelled_job_stays_cancelled(user: Site) -> None:
     user.ended(run, "CANCELLED", "1")
 
 
+@IN_FULL
 def test_a_killed_rank_is_named(user: Site) -> None:
     # The other rank is told to end, and must not ask to come back.
     run, _ = user.at_work('touch "$TRAINJOB_RUN_DIR/at-work-$RANK"; exec sleep 600')
@@ -201,6 +204,7 @@ def test_elements_of_an_array_are_runs_of_their_own(user: Site) -> None:
     assert states == ["COMPLETED", "FAILED"], everything_said(run)
 
 
+@IN_FULL
 def test_elements_of_a_sweep_have_values_of_their_own(user: Site) -> None:
     user.login.here.write("sweep.yaml", json.dumps([{"arguments": ["a b"]}, {"arguments": ["$c"]}]))
     user.login.here.write("tells.py", TELLS)
@@ -211,6 +215,7 @@ def test_elements_of_a_sweep_have_values_of_their_own(user: Site) -> None:
     assert [one["arguments"] for one in told] == [["a b"], ["$c"]]
 
 
+@IN_FULL
 def test_a_job_waits_for_the_one_before_it(user: Site) -> None:
     first = user.render("--", "sleep", "2")
     second = user.render("--", "test", "-e", str(first.folder / "exit_code"))
@@ -218,6 +223,7 @@ def test_a_job_waits_for_the_one_before_it(user: Site) -> None:
     user.ended(second, "COMPLETED", "1")
 
 
+@IN_FULL
 def test_two_hundred_hostile_words_arrive(user: Site) -> None:
     words = hostile(200)
     run = user.render("--", sys.executable, "-c", TELLS, *words)

@@ -36,6 +36,8 @@ def test_a_kill_leaves_nothing_and_the_run_resumes(here: Here, killed: str) -> N
     run = here.staying(*words)
     kill(victims(run))
     until(lambda: run.status()["state"] == state, state)
+    if killed == "launcher":
+        assert "SIGKILL ended the process that supervised the ranks" in here.run("status", run.id).stdout
     if killed != "both launchers":
         run.wait_until_nothing_is_left()
     here.run("resume", run.id)
@@ -43,26 +45,12 @@ def test_a_kill_leaves_nothing_and_the_run_resumes(here: Here, killed: str) -> N
     assert run.word("attempt") == "2"
 
 
-def test_a_run_whose_script_was_killed_says_so(here: Here) -> None:
-    run = here.staying()
-    kill([run.script])
-    until(lambda: run.status()["state"] == "LOST", "LOST")
-    shown = here.run("status", run.id).stdout
-    assert "its processes are gone and recorded no end" in shown
-    assert "LOST" in here.run("report", run.id).stdout
-
-
-def test_a_killed_launcher_is_seen_in_the_status(here: Here) -> None:
-    run = here.staying()
-    kill(run.launchers[1:])
-    run.wait("FAILED")
-    assert "SIGKILL ended the process that supervised the ranks" in here.run("status", run.id).stdout
-
-
-def test_resume_first_ends_what_a_killed_script_has_left(here: Here) -> None:
+def test_a_killed_script_is_told_and_resume_first_ends_what_it_has_left(here: Here) -> None:
     run = here.staying("--deaf")
     kill([run.script])
     until(lambda: run.status()["state"] == "LOST", "LOST")
+    assert "its processes are gone and recorded no end" in here.run("status", run.id).stdout
+    assert "LOST" in here.run("report", run.id).stdout
     deaf = run.ranks()
     assert deaf
     here.run("resume", run.id)

@@ -79,11 +79,13 @@ def copied(data_dir: Path, disk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("kind", "source", "store", "is_staged"),
     [
-        ("imagefolder", image_folder, "resized", False),
+        # Read as the digits are, with which most tests train.
+        pytest.param("imagefolder", image_folder, "resized", False, marks=pytest.mark.full),
         ("imagefolder", image_folder, "packed", False),
         ("imagefolder", image_folder, "index", False),
         ("webdataset", web_dataset, "index", True),
-        ("parquet", parquet, "packed", False),
+        # Packed, it is as the images above: tests/unit/data has what differs.
+        pytest.param("parquet", parquet, "packed", False, marks=pytest.mark.full),
         ("tokens", tokens, None, False),
     ],
 )

@@ -105,7 +105,7 @@ def test_whatever_is_trained_a_resumed_run_ends_with_the_same_bits(tmp_path: Pat
     assert final_bytes(cut) == final_bytes(whole)
 
 
-# tests/training/verify/test_resume.py kills a run four times, by the command line.
+# tests/training/verify/test_resume.py kills a run by the command line.
 @pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.full)])
 @pytest.mark.timeout(600)
 def test_kills_at_random_moments_lose_nothing_but_time(tmp_path: Path, kills: int) -> None:
@@ -164,7 +164,7 @@ def test_another_number_of_instances_goes_on_with_the_same_training(tmp_path: Pa
     assert losses == pytest.approx([line["loss"] for line in lines(whole, "train")], rel=1e-9)
 
 
-@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("instances", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_run_killed_and_resumed_ends_with_the_same_bits(tmp_path: Path, instances: int) -> None:
     job: dict[str, Any] = {
         "instances": instances,

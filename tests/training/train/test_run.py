@@ -129,8 +129,10 @@ def test_a_rehearsal_of_no_updates_is_refused(tmp_path: Path, capfd: pytest.Capt
     assert "TRAINJOB_MAX_UPDATES must be a whole number above 0" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("engine", ["ddp", "naive"])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(
+    ("engine", "reduction"),
+    [("ddp", "mean"), ("ddp", "sum"), pytest.param("naive", "mean", marks=pytest.mark.full), ("naive", "sum")],
+)
 def test_several_instances_train_as_one(tmp_path: Path, engine: str, reduction: str) -> None:
     job: dict[str, Any] = {
         "precision": "64.64",
@@ -157,14 +159,14 @@ def test_several_instances_train_as_one(tmp_path: Path, engine: str, reduction: 
     assert held_out[1]["accuracy"] == pytest.approx(held_out[0]["accuracy"], rel=1e-6)
 
 
-@pytest.mark.parametrize("precision", ["16.32", "16.16", "bf16"])
+@pytest.mark.parametrize("precision", [pytest.param("16.32", marks=pytest.mark.full), "16.16", "bf16"])
 def test_sixteen_bits_train_on_several_instances(tmp_path: Path, precision: str) -> None:
     run = make_run(tmp_path / "run", instances=2, precision=precision, epochs=2)
     assert train(run, 2) == [0, 0], log(run)
     assert lines(run, "evaluation")[-1]["accuracy"] >= 0.6
 
 
-@pytest.mark.parametrize("engine", ["ddp", "naive"])
+@pytest.mark.parametrize("engine", ["ddp", pytest.param("naive", marks=pytest.mark.full)])
 def test_the_norm_of_the_reduced_gradient_is_clipped(tmp_path: Path, engine: str) -> None:
     job: dict[str, Any] = {
         "precision": "64.64",

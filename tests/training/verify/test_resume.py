@@ -35,7 +35,9 @@ def test_a_task_that_counts_outside_of_its_model_is_not_equal(here: Here) -> Non
 _LONG = pytest.mark.timeout(1800)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=[pytest.mark.full, _LONG])])
+# tests/training/train/test_resume.py kills ranks at random moments; the tests above interrupt by kill as well.
+@pytest.mark.full
+@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=_LONG)])
 def test_kill_9_at_random_moments_loses_nothing(here: Here, kills: int) -> None:
     asked = ("--resume", "--instances", "1", "--by", "kill", "--interruptions", str(kills))
     verdict = verify_task(here, "Unhurried", *asked, "--updates", str(20 * kills), limit_s=1700 if kills > 1 else 300)

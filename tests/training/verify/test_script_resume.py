@@ -48,7 +48,10 @@ def test_the_lines_for_a_framework_resume(here: Here, package: str, script: str,
     assert [one["state"] for one in verdict["interruptions"]] == ["STOPPED"]
 
 
-@pytest.mark.parametrize(("fault", "by", "code"), [("rng", "time-limit", "rng"), ("torn", "kill", "torn-checkpoint")])
+@pytest.mark.parametrize(
+    ("fault", "by", "code"),
+    [pytest.param("rng", "time-limit", "rng", marks=pytest.mark.full), ("torn", "kill", "torn-checkpoint")],
+)
 def test_what_a_script_loses_is_named(here: Here, fault: str, by: str, code: str) -> None:
     verdict = verify_plain(here, "--fault", fault, by=by, code=1)
     assert [one["code"] for one in verdict["findings"]] == [code]

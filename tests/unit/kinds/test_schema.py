@@ -19,7 +19,6 @@ def objects(schema: Any) -> dict[str, Any]:
 
 
 def explanation(schema: Any, about: Any) -> Any:
-    # pydantic leaves a description out where what it refers to has the same one.
     name = about.get("$ref", "").removeprefix("#/$defs/")
     return about.get("description") or schema["$defs"][name]["description"] if name else about.get("description")
 

@@ -10,7 +10,7 @@ from trainjob.cli import complete
 from trainjob.cli.command import FiniteRange, command
 
 
-@command("trainjob watch last", "trainjob watch --web")
+@command("trainjob watch last", "trainjob watch --every-s 10")
 @click.argument(
     "run",
     required=False,
@@ -19,17 +19,14 @@ from trainjob.cli.command import FiniteRange, command
     shell_complete=complete.runs,
 )
 @click.option("--every-s", type=FiniteRange(min=0.5), default=3.0, help="Seconds between two looks.")
-@click.option("--web", is_flag=True, help="Serve the same as a read-only page on this machine.")
-def watch(run: str | None, every_s: float, web: bool) -> None:
+def watch(run: str | None, every_s: float) -> None:
     """Show the newest runs on all clusters, or one run, until you leave; keys cancel, resume and open logs."""
     from trainjob.observe import index, notify
     from trainjob.watch import screen
 
     notify.start_if_needed()
     paths = None if run is None else index.find(run)
-    if web:
-        screen.serve(every_s, paths)
-    elif sys.stdout.isatty() and sys.stdin.isatty():
+    if sys.stdout.isatty() and sys.stdin.isatty():
         screen.Screen(every_s, paths).stay()
     else:
         screen.print_changes(every_s, paths)

@@ -92,11 +92,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
 
     Raises ContractError where there is no job.json.
     """
-    from pydantic_core import from_json
-
-    record, figures = jobs.read(paths.job), Figures()
-    # Half the time of Python's own parser, which still takes the lines that this one refuses.
-    lines = metrics.Reader(paths, from_json)
+    record, figures, lines = jobs.read(paths.job), Figures(), metrics.Reader(paths)
     lines.feed(*([figures] if curves is None else [figures, curves]))
     state, differing = attempts.state(paths), software.difference(software.recorded(paths))
     last, held_out, end = figures.last, figures.held_out, figures.end
