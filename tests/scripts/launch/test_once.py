@@ -198,7 +198,7 @@ def test_the_step_in_the_docs_fills_a_cache_that_jobs_share_and_keeps_ranks_from
     hf.chmod(0o755)
     runs = [Prepared(tmp_path / f"run-{number}", job=job.once["job"]) for number in range(3)]
     environ = {**job.env, "PATH": f"{hf.parent}:{os.environ['PATH']}"}
-    ends = [ended(process) for process in [run.start(**environ) for run in runs]]
+    ends = [ended(process) for process in [run.start(1, **environ) for run in runs]]
     assert [code for code, _ in ends] == [0] * 3, [run.log() for run in runs]
     assert sorted(run.log().splitlines()[-1] for run in runs) == ["downloaded", *["is in the cache"] * 2]
     assert job.env["HF_HUB_OFFLINE"] == "1"

@@ -32,7 +32,7 @@ def test_a_step_that_cannot_run_is_refused_with_its_line(once: str, said: str) -
 
 
 def test_words_stay_words_and_only_a_shell_line_is_for_bash() -> None:
-    stated = {
+    stated: dict[str, list[dict[str, Any]]] = {
         "node": [{"run": ["/opt/cp", "$HOME; rm -rf /", "a b"]}],
         "job": [{"shell": "echo $HOME", "timeout_s": 5}],
     }
