@@ -141,7 +141,7 @@ def test_what_is_missing_is_named_with_its_cure(tmp_path: Path, venv: Path) -> N
     ]
     for stated, text in cases:
         with pytest.raises(NoEnvironmentError) as caught:
-            brought(tmp_path, **stated)
+            brought(tmp_path, ALONE, "disk", **stated)
         assert text in str(caught.value)
     with pytest.raises(NoEnvironmentError, match=r"environment\.folder"):
         environments.on_this_node(
@@ -179,3 +179,13 @@ def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(
     words = [str(uv), "run", "--quiet", "python", "-c", "import sys; print(sys.prefix)"]
     ended = subprocess.run(words, cwd=project, env=environ, check=True, capture_output=True, text=True)
     assert ended.stdout.strip() == str(copy.folder)
+
+
+def test_nodes_that_share_the_folder_share_the_copy(tmp_path: Path, venv: Path) -> None:
+    found: list[Copy] = []
+    other = threading.Thread(target=lambda: found.append(brought(tmp_path, SECOND, venv=str(venv))))
+    other.start()
+    until(lambda: list((tmp_path / "disk").glob("*.lock")) != [], "the second node to wait")
+    first = brought(tmp_path, FIRST, venv=str(venv))
+    other.join(60)
+    assert [one.folder for one in found] == [first.folder]
