@@ -73,8 +73,7 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
     try:
         _make_own(target)
         lock = _lock_of(target)
-        packed = paths.folder / ("environment-%s.tar" % state)
-        made = _Making(kind, source, target / "env", packed, first)
+        made = _Making(kind, source, target / "env", paths.packed_environment(state), first)
         while not _is_shared(lock, target):
             if made.is_possible and _is_alone(lock) and not _is_complete(target):
                 began = time.monotonic()

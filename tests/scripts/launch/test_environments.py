@@ -14,8 +14,9 @@ import pytest
 from tests.support.waiting import until
 from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import environments
+from trainjob.launch import environments, host
 from trainjob.launch.environments import Copy, NoEnvironmentError
+from trainjob.records import software
 
 ALONE = Ranking(0, 0, 1, 1)
 FIRST, SECOND = Ranking(0, 0, 2, 1), Ranking(1, 0, 2, 1)  # of two nodes
@@ -189,3 +190,14 @@ def test_nodes_that_share_the_folder_share_the_copy(tmp_path: Path, venv: Path) 
     first = brought(tmp_path, FIRST, venv=str(venv))
     other.join(60)
     assert [one.folder for one in found] == [first.folder]
+
+
+def test_the_versions_that_are_recorded_are_those_of_the_environment(tmp_path: Path, venv: Path) -> None:
+    metadata = module_of(venv).with_name("torch-9.8.7.dist-info") / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: torch\nVersion: 9.8.7\n")
+    copy = brought(tmp_path, archive=str(packed(venv)))
+    paths = RunPaths(tmp_path / "run")
+    host.record_packages(paths, rank=0, attempt=1, required=False, python=copy.python)
+    (recorded,) = software.recorded(paths)
+    assert recorded.packages["torch"] == "9.8.7"
