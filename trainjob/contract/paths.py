@@ -92,6 +92,10 @@ class RunPaths:
         """Return the run directory of element `number` of an array."""
         return RunPaths(self.folder / ELEMENTS / str(number))
 
+    def packed_environment(self, state: str) -> Path:
+        """Return the file from which the other nodes take the environment that the first one has."""
+        return self.folder / ("environment-%s.tar" % state)
+
     def rank_log(self, rank: int) -> Path:
         """Return where rank `rank` writes all it prints."""
         return self.logs / ("rank-%04d.log" % rank)

@@ -73,10 +73,9 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
     try:
         _make_own(target)
         lock = _lock_of(target)
-        packed = paths.folder / ("environment-%s.tar" % state)
-        made = _Making(kind, source, target / "env", packed, first)
+        made = _Making(kind, source, target / "env", paths.packed_environment(state), first)
         while not _is_shared(lock, target):
-            if first.local_rank == 0 and _is_alone(lock) and not _is_complete(target):
+            if made.is_possible and _is_alone(lock) and not _is_complete(target):
                 began = time.monotonic()
                 _remove_older(disk, family, target)
                 made.make()
@@ -174,10 +173,15 @@ class _Making:
 
     def __init__(self, kind: str, source: Path, folder: Path, packed: Path, first: Ranking) -> None:
         self._kind, self._source, self._folder, self._packed = kind, source, folder, packed
-        self._is_first_node = first.rank == 0
+        self._is_first_node, self._is_first_here = first.rank == 0, first.local_rank == 0
         self.is_needed_elsewhere = (
             self._is_first_node and kind != "archive" and first.local_world_size < first.world_size
         )
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether this launcher is to make the copy, and has what it takes: an archive, or the first node's pack."""
+        return self._is_first_here and (self._is_first_node or self._kind == "archive" or self._packed.exists())
 
     def make(self) -> None:
         """Fill the folder of the environment."""
@@ -186,8 +190,6 @@ class _Making:
         if self._kind == "archive":
             self._unpack(self._source)
         elif not self._is_first_node:
-            while not self._packed.exists():
-                time.sleep(10 * _POLL_S)
             self._unpack(self._packed)
         elif self._kind == "venv":
             _copy(self._source, self._folder)

@@ -96,12 +96,15 @@ def refuse_another_folder(paths: RunPaths, token: str, limit_s: float = _LIMIT_S
         time.sleep(_POLL_S)
 
 
-def record_packages(paths: RunPaths, rank: int, attempt: int, required: bool) -> None:
+def record_packages(paths: RunPaths, rank: int, attempt: int, required: bool, python: Optional[str] = None) -> None:
     """Record this host's software, and compare it with that of the hosts that have recorded theirs.
 
+    `python` is the ranks' interpreter where it is not the launcher's own.
     Differences are a warning on standard error, or a UserError if the cluster file says `same_packages: required`.
     """
-    mine = HostSoftware(attempt=attempt, rank=rank, host=own_name(), packages=installed())
+    mine = HostSoftware(
+        attempt=attempt, rank=rank, host=own_name(), packages=installed() if python is None else _installed_in(python)
+    )
     try:
         kinds = software.record(paths, mine)
     except OSError as error:
@@ -112,6 +115,18 @@ def record_packages(paths: RunPaths, rank: int, attempt: int, required: bool) ->
         raise UserError(problem.text, problem.cure, problem.code)
     if problem is not None:
         sys.stderr.write("trainjob: WARNING: %s\n" % problem)
+
+
+def _installed_in(python: str) -> Dict[str, str]:
+    """Return what `installed` finds in another interpreter; nothing if that does not run."""
+    import json
+    import subprocess
+
+    code = Path(__file__).resolve().parents[2]
+    program = "import json; from trainjob.launch.host import installed; print(json.dumps(installed()))"
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    ended = subprocess.run([python, "-c", program], cwd=str(code), env=environ, stdout=subprocess.PIPE, check=False)
+    return dict(json.loads(ended.stdout)) if ended.returncode == 0 else {}
 
 
 def installed() -> Dict[str, str]:

@@ -62,6 +62,7 @@ class Launch:
         else:
             self.rankings = [rank_environment.from_launcher(options.launcher, os.environ)]
         self.first = self.rankings[0]
+        self.python: Optional[str] = None  # of the environment that the job brings
         self.shared = self._shared_environment()
         self.attempt = int(self.shared[environment.ATTEMPT])
         self.restarts = options.launcher in ("slurm", "openmpi") and "SLURM_JOB_ID" in os.environ
@@ -133,7 +134,7 @@ class Launch:
         # Ranks in containers have the container's software, which the launcher inside records.
         if self.first.local_rank == 0 and not options.ranks_in_containers:
             required = self.job is not None and self.job.same_packages == "required"
-            host.record_packages(self.paths, self.first.rank, self.attempt, required)
+            host.record_packages(self.paths, self.first.rank, self.attempt, required, self.python)
         code = self._prepare_node() or self._supervise()
         # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may still
         # be writing the marker.
@@ -148,6 +149,7 @@ class Launch:
         project = self.paths.folder / self.options.working_folder if job.command else self.paths.project
         # Its lock is held for as long as this process lives.
         made = environments.on_this_node(job.python_environment, self.paths, project, self.first)
+        self.python = made.python
         self.shared.update(made.variables(self.shared))
         self.shared.pop("PYTHONHOME", None)
         if not job.command:

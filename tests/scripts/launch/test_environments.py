@@ -14,8 +14,9 @@ import pytest
 from tests.support.waiting import until
 from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import environments
+from trainjob.launch import environments, host
 from trainjob.launch.environments import Copy, NoEnvironmentError
+from trainjob.records import software
 
 ALONE = Ranking(0, 0, 1, 1)
 FIRST, SECOND = Ranking(0, 0, 2, 1), Ranking(1, 0, 2, 1)  # of two nodes
@@ -141,7 +142,7 @@ def test_what_is_missing_is_named_with_its_cure(tmp_path: Path, venv: Path) -> N
     ]
     for stated, text in cases:
         with pytest.raises(NoEnvironmentError) as caught:
-            brought(tmp_path, **stated)
+            brought(tmp_path, ALONE, "disk", **stated)
         assert text in str(caught.value)
     with pytest.raises(NoEnvironmentError, match=r"environment\.folder"):
         environments.on_this_node(
@@ -179,3 +180,24 @@ def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(
     words = [str(uv), "run", "--quiet", "python", "-c", "import sys; print(sys.prefix)"]
     ended = subprocess.run(words, cwd=project, env=environ, check=True, capture_output=True, text=True)
     assert ended.stdout.strip() == str(copy.folder)
+
+
+def test_nodes_that_share_the_folder_share_the_copy(tmp_path: Path, venv: Path) -> None:
+    found: list[Copy] = []
+    other = threading.Thread(target=lambda: found.append(brought(tmp_path, SECOND, venv=str(venv))))
+    other.start()
+    until(lambda: list((tmp_path / "disk").glob("*.lock")) != [], "the second node to wait")
+    first = brought(tmp_path, FIRST, venv=str(venv))
+    other.join(60)
+    assert [one.folder for one in found] == [first.folder]
+
+
+def test_the_versions_that_are_recorded_are_those_of_the_environment(tmp_path: Path, venv: Path) -> None:
+    metadata = module_of(venv).with_name("torch-9.8.7.dist-info") / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: torch\nVersion: 9.8.7\n")
+    copy = brought(tmp_path, archive=str(packed(venv)))
+    paths = RunPaths(tmp_path / "run")
+    host.record_packages(paths, rank=0, attempt=1, required=False, python=copy.python)
+    (recorded,) = software.recorded(paths)
+    assert recorded.packages["torch"] == "9.8.7"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,6 +77,18 @@ def test_the_parts_of_a_start_add_up_to_its_whole(login: Login) -> None:
     whole_s = json.loads(run.word("progress.json"))["timed_since"] - began
     assert 0.95 * whole_s <= sum(one["parts"].values()) <= 1.02 * whole_s
     assert {"environment", "imports", "rendezvous", "data", "model", "first update"} <= set(one["parts"])
+
+
+def test_ranks_of_two_nodes_run_in_the_environment_that_the_job_brings(login: Login, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (tmp_path / "disk").mkdir()
+    login.here.write("tell.py", "import sys\nprint(sys.prefix, flush=True)\n")
+    stated = ("--environment", f"venv={tmp_path / 'venv'}", "--environment", f"folder={tmp_path / 'disk'}")
+    words = ("--instances", "4", "--hosts", "2", *stated, "--", "python", "tell.py")
+    run = login.finished(*words, TRAINJOB_PROLOGUE="")
+    for rank in range(4):
+        (prefix,) = (line for line in run.log(rank).splitlines() if line.startswith("/"))
+        assert Path(prefix).is_relative_to(tmp_path / "disk"), everything_said(run)
 
 
 def test_on_as_many_nodes_as_slurm_gives_the_global_batch_stays(login: Login) -> None:
