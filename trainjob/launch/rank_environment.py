@@ -52,7 +52,7 @@ class Rank(NamedTuple):
         return list(range(self.number, self.number + max(1, self.ranks_per_node)))
 
     def header(self, number: int) -> str:
-        """The line that heads each attempt in the log of rank `number`, one of `numbers`."""
+        """Return the line that heads each attempt in the log of rank `number`, one of `numbers`."""
         return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
             self.environment[environment.ATTEMPT],
             number,

@@ -100,7 +100,7 @@ def test_each_rank_has_a_log_and_samples(rehearse: Callable[..., tuple[int, dict
         printed = b"".join(logs.read(paths, rank)).decode().splitlines()
         assert [line for line in printed if line.startswith("rank")] == [f"rank {rank} sums to 4"]
     assert [(one.rank, one.host) for one in usage_of(paths)] == [(0, "node1"), (1, "node1"), (2, "node2"), (3, "node2")]
-    with pytest.raises(UserError, match="has no rank 4.*ranks 0 to 3"):
+    with pytest.raises(UserError, match=r"has no rank 4.*ranks 0 to 3"):
         logs.tails(paths, 4)
 
 
