@@ -234,7 +234,7 @@ _CURES = {
     "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
     "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
     "uv": "pip install uv",
-    "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with this one's torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
+    "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
     "zsh": "install zsh",
     "fish": "install fish",
     "csh": "install csh",

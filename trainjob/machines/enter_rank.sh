@@ -19,7 +19,8 @@ container_of_rank() {
   done
 }
 
-# Prints the rank's first process: the oldest that leads a session and has both marks in its environment.
+# Prints the rank's first process: of those with both marks in their environment the oldest that leads a session, or the
+# oldest, because not every launcher gives its ranks a session.
 process_of_rank() {
   local environ pid fields
   for environ in /proc/[0-9]*/environ; do
@@ -27,9 +28,9 @@ process_of_rank() {
       tr '\0' '\n' 2>/dev/null <"$environ" | grep -qx "RANK=$rank"; then
       pid=${environ#/proc/} pid=${pid%/environ}
       read -r -a fields <<<"$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null)"
-      if [ "${fields[3]:-}" = "$pid" ]; then echo "${fields[19]} $pid"; fi
+      if [ -n "${fields[19]:-}" ]; then echo "$((fields[3] != pid)) ${fields[19]} $pid"; fi
     fi
-  done 2>/dev/null | sort -n | sed -n '1s/.* //p'
+  done 2>/dev/null | sort -n -k 1,1 -k 2,2 | sed -n '1s/.* //p'
 }
 
 if [ -n "$engine" ]; then

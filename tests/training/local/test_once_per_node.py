@@ -170,8 +170,9 @@ def test_where_the_user_has_redirected_what_ranks_print_it_stays(start: Callable
     assert nodes.codes() == [0, 0]
     assert [line for line in nodes.printed() if line.startswith("rank")] == []
     kept = "".join(file.read_text() for file in (tmp_path / "own").rglob("stdout.log"))
-    ranks = sorted(line for line in kept.splitlines() if line.startswith("rank"))
-    assert ranks == [f"rank {rank} local {rank % 2} sum 4" for rank in range(4)]
+    assert sorted(line for line in kept.splitlines() if line.startswith("rank")) == [
+        f"rank {rank} local {rank % 2} sum 4" for rank in range(4)
+    ]
 
 
 def _pids_seen(paths: RunPaths) -> dict[int, int]:

@@ -86,9 +86,7 @@ class Supervisor:
                 started = [(pid, started.rank) for pid, started in self._running.items()]
                 self._observation = self._observe(
                     [
-                        Watched(
-                            int(rank.environment[ATTEMPT]), rank.number, pid, rank.environment, rank.ranks_per_node
-                        )
+                        Watched(int(rank.environment[ATTEMPT]), rank.number, pid, rank.environment, rank.ranks_per_node)
                         for pid, rank in started
                     ]
                 )

@@ -79,11 +79,12 @@ def kill_rank(paths: RunPaths, rank: int) -> None:
 
 def ranks_of(paths: RunPaths) -> dict[int, int]:
     """Return the processes of all ranks of a run, on whichever node, with the rank of each."""
-    found = {}
-    for pid, rank in processes.ranks_of(str(paths.folder)).items():
-        # The launcher starts each rank as the first process of a session; what it starts has its environment, too.
-        with contextlib.suppress(ProcessLookupError):
-            if os.getsid(pid) == pid:
+    every, found = processes.ranks_of(str(paths.folder)), {}
+    for pid, rank in every.items():
+        # What a rank starts has its environment, too.
+        with contextlib.suppress(OSError):
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            if every.get(parent) != rank:
                 found[pid] = rank
     return found
 

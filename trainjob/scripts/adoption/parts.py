@@ -101,9 +101,7 @@ class _Statements:
         if at is None:
             return Parts([part for node in named for part in self.parts(node)], None, [])
         holder = named[at]
-        before, after = (
-            [part for node in some for part in self.parts(node)] for some in (named[:at], named[at + 1 :])
-        )
+        before, after = ([part for node in some for part in self.parts(node)] for some in (named[:at], named[at + 1 :]))
         if holder.type not in _HOLDERS or (holder.type == "list" and _first(holder) == _last(holder)):
             return Parts(before, self.part(holder), after)
         inner = self.around(self._body(holder), line)

@@ -340,7 +340,9 @@ def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> 
         return False
     if part.assignments and part.kind not in _COMPOUND:
         return False
-    return all(_only_prints_or_leaves(sorting, one) for one in commands) and not any(one.exported for one in part.assignments)
+    return all(_only_prints_or_leaves(sorting, one) for one in commands) and not any(
+        one.exported for one in part.assignments
+    )
 
 
 def _prints(command: Command) -> bool:
