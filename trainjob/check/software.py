@@ -128,7 +128,8 @@ def torch(context: Context) -> Iterator[Problem]:
     if context.request.job.command:
         return
     python = requirements.interpreter_of(context.request)
-    cure = f"Install it there (pip install torch numpy tqdm), or name another interpreter ({context.interpreter_key})"
+    install = f"{python} -m pip install torch numpy tqdm"
+    cure = f"Install it there ({install}), or name another interpreter ({context.interpreter_key})"
     where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
     if where:
         yield Problem("torch", f"{python} on {where} has no torch, which a task needs", cure)

@@ -33,7 +33,8 @@ def pillow() -> Any:
         from PIL import Image
     except ImportError:
         raise UserError(
-            "encoded images are decoded by Pillow, which %s does not have" % sys.executable, "pip install Pillow"
+            "encoded images are decoded by Pillow, which %s does not have" % sys.executable,
+            "%s -m pip install Pillow" % sys.executable,
         ) from None
     return Image
 

@@ -56,7 +56,7 @@ def _arrow(module: str) -> Any:
     except ImportError:
         raise UserError(
             "Parquet and Arrow files are read by pyarrow, which %s does not have" % sys.executable,
-            "pip install pyarrow",
+            "%s -m pip install pyarrow" % sys.executable,
         ) from None
 
 

@@ -103,7 +103,8 @@ def test_an_interpreter_without_torch(tmp_path: Path) -> None:
     bare.chmod(0o755)
     ((code, text),) = said(tmp_path, {"python": str(bare)})
     assert code == "torch"
-    assert text.startswith(f"{bare} on this machine has no torch, which a task needs. Install it there (pip install")
+    lacks = f"{bare} on this machine has no torch, which a task needs"
+    assert text.startswith(f"{lacks}. Install it there ({bare} -m pip install torch")
 
 
 def test_what_a_prologue_brings_is_not_looked_for(tmp_path: Path) -> None:

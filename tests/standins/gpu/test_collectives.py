@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gpu_scripts import BEGIN, ranks, values
+from tests.support.gpu_scripts import BEGIN, environment, ranks, values
+from trainjob.records import updates
 from trainjob.rehearse.gpus import Usage
 
 pytestmark = pytest.mark.timeout(400, func_only=True)
@@ -243,7 +244,9 @@ torch.save({}, "model.pt")
 dist.destroy_process_group()
 """
     )
-    assert [ended.code for ended in ranks(tmp_path, script)] == [0, 0]
+    # As in a rehearsal, which also records each update.
+    hook = updates.hooked(tmp_path, environment(tmp_path)["PYTHONPATH"])
+    assert [ended.code for ended in ranks(tmp_path, script, **hook, TRAINJOB_RUN_DIR=str(tmp_path))] == [0, 0]
     notes = Usage.read(tmp_path).notes()
     assert len(notes) == 4
     assert (
