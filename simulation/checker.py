@@ -34,8 +34,8 @@ TROUBLED_S = 90.0
 MOST_STARTS = 9
 # An update, its checkpoint, and what a full disk has held up.
 STOPS_WITHIN_S = 60.0
-# A job that continues a run waits for nodes, and for one that was down to come back.
-GOES_ON_WITHIN_S = 200.0
+# By then Slurm has seen whether a job that was to follow another one may start.
+GOES_ON_WITHIN_S = 60.0
 # What a script may have asked for when its job was cancelled.
 ANSWERED_WITHIN_S = 2.0
 
