@@ -20,29 +20,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this history, event by event")
     parser.add_argument("--seeds", type=int, default=100, help="number of histories")
     parser.add_argument("--first", type=int, default=1, help="the first of their seeds")
-    parser.add_argument("--about", default="", help="only the seeds whose histories are about this: simulation/plan.py")
+    parser.add_argument("--about", default="", help="only histories that are about this: simulation/plan.py")
     parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
     parser.add_argument(
         "--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run them side by side"
     )
     asked = parser.parse_args()
     if asked.seed is not None:
-        world, _ = _history(asked.seed)
+        world, _ = _history(asked.seed, asked.about)
         print("\n".join(map(str, world.history)))
         print(f"seed {asked.seed}: " + ("; ".join(world.violations) or "every invariant holds"))
         return int(bool(world.violations))
-    about = (seed for seed in itertools.count(asked.first) if asked.about in ("", plan.theme_of(seed).name))
-    return _many(list(itertools.islice(about, asked.seeds)), asked.processes, until_found=asked.until_found)
+    every = itertools.count(asked.first)
+    seeds = (seed for seed in every if asked.about in ("", plan.theme_of(seed, asked.about).name))
+    chosen = list(itertools.islice(seeds, asked.seeds))
+    return _many(chosen, asked.about, asked.processes, until_found=asked.until_found)
 
 
-def _history(seed: int):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
+def _history(seed: int, about: str):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
     from simulation import history
 
     with history.place() as where:
-        return history.happens(seed, where), where
+        return history.happens(seed, where, about), where
 
 
-def _some(seeds: list[int], report: int, *, until_found: bool) -> None:
+def _some(seeds: list[int], about: str, report: int, *, until_found: bool) -> None:
     """Run histories in this process; write a line about each to the pipe `report`."""
     from simulation import history
 
@@ -50,7 +52,7 @@ def _some(seeds: list[int], report: int, *, until_found: bool) -> None:
         for seed in seeds:
             began = time.perf_counter()
             try:
-                world = history.happens(seed, where)
+                world = history.happens(seed, where, about)
                 found = " | ".join(dict.fromkeys(world.violations))
             except Exception as error:  # noqa: BLE001 - a fault of the simulation itself is a finding too
                 found = f"simulation: {type(error).__name__}: {error}"
@@ -59,14 +61,14 @@ def _some(seeds: list[int], report: int, *, until_found: bool) -> None:
                 break
 
 
-def _many(seeds: list[int], processes: int, *, until_found: bool) -> int:
+def _many(seeds: list[int], about: str, processes: int, *, until_found: bool) -> int:
     began, sums, failed = time.monotonic(), Counter[str](), []
     pipes = []
     for number in range(processes):
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.close(reader)
-            _some(seeds[number::processes], writer, until_found=until_found)
+            _some(seeds[number::processes], about, writer, until_found=until_found)
             os._exit(0)
         os.close(writer)
         pipes.append(os.fdopen(reader))
@@ -91,6 +93,7 @@ def _many(seeds: list[int], processes: int, *, until_found: bool) -> int:
         f"{count} histories in {time.monotonic() - began:.0f} s ({each:.2f} s each, at most {longest:.2f} s): "
         + (
             f"{len(failed)} break an invariant: python -m simulation --seed {failed[0]}"
+            + (f" --about '{about}'" if about else "")
             if failed
             else "every invariant holds"
         )

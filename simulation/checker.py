@@ -32,8 +32,10 @@ MOST_CALLS_OF_A_SCRIPT, MOST_CALLS_OF_A_TROUBLED_SCRIPT = 15, 40
 # How long a script may act on an answer that was not as it should be.
 TROUBLED_S = 90.0
 MOST_STARTS = 9
-# A job that continues a run waits for nodes, and for one that was down to come back.
-GOES_ON_WITHIN_S = 200.0
+# An update, its checkpoint, and what a full disk has held up.
+STOPS_WITHIN_S = 60.0
+# By then Slurm has seen whether a job that was to follow another one may start.
+GOES_ON_WITHIN_S = 60.0
 # What a script may have asked for when its job was cancelled.
 ANSWERED_WITHIN_S = 2.0
 
@@ -46,6 +48,7 @@ class Truth:
     completed_at: float | None = None
     told_cancelled_at: float | None = None  # when a cancel told so
     cancelled_at: float | None = None  # when a cancel returned, unless a resume began later
+    stopped_at: float | None = None  # when a `cancel --stop` returned, unless a resume began later
     claims: dict[int, float] = field(default_factory=dict)  # when each attempt was claimed
     word: str = ""  # the last state in which a script said that its attempt ended, unless a resume began later
     word_of: str = ""  # that script
@@ -175,6 +178,10 @@ class Checker:
         self._training.setdefault(step.name, []).append(self.world.now)
         if self._is_out_of_reach(step):
             return
+        stopped_at = truth.stopped_at
+        has_space = self.world.now >= step.disk_is_full_until
+        if stopped_at is not None and self.world.now - max(stopped_at, step.began_at) > STOPS_WITHIN_S and has_space:
+            self.world.violate("a stop is obeyed", f"{step.name} trains on, stopped at {stopped_at:.0f}")
         completed_at = truth.completed_at
         if completed_at is not None and any(at > completed_at for at in truth.claims.values()):
             self.world.violate("a complete run does not train again", step.name)
@@ -259,6 +266,9 @@ class Checker:
                 self.world.violate(
                     "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
                 )
+        if kind == "stop" and error is None and not (command.is_killed or self._is_being_resumed()):
+            paths = RunPaths(Path(str(command.result)))
+            self.truth(paths.folder).stopped_at = self.world.now if paths.stop.exists() else None
         if kind in ("submit", "resume") and error is None and not command.is_killed:
             self._judge_start(command)
         most = MOST_CALLS_OF_A_LOOK if kind == "status" else MOST_CALLS_OF_A_COMMAND
@@ -296,7 +306,7 @@ class Checker:
         """Note that a resume begins, after which the run may train again."""
         truth = self.truth(folder)
         truth.cancelled_at = truth.told_cancelled_at = None
-        truth.word = ""
+        truth.word, truth.stopped_at = "", None
 
     def end(self) -> None:
         """Judge what needs the whole history."""

@@ -108,12 +108,12 @@ def place() -> Iterator[Place]:
 class History:
     """One history of a seed."""
 
-    def __init__(self, seed: int, where: Place) -> None:
+    def __init__(self, seed: int, where: Place, about: str = "") -> None:
         self.place = where
         where.clear()
         self.world = world = World(seed, where.folder, FAULTS_UNTIL_S)
         self.plan = plan = world.random("plan")
-        self.theme = theme = faults.theme_of(seed)
+        self.theme = theme = faults.theme_of(seed, about)
         site = Site(
             preemption=plan.choice(["requeue", "requeue", "cancel"]),
             requeues=plan.random() < theme.requeues,
@@ -289,8 +289,10 @@ class History:
     def _cancel(self) -> Snapshot:
         return cancelling.cancel(index.find("last"), grace_s=30.0)
 
-    def _stop(self) -> None:
-        cancelling.stop(index.find("last"))
+    def _stop(self) -> object:
+        paths = index.find("last")
+        cancelling.stop(paths)
+        return paths.folder
 
     def _resume(self) -> object:
         return self._resume_run(index.find("last"))
@@ -413,7 +415,7 @@ class History:
             world.violate("nothing is left behind", f"after prune: {', '.join(left)}")
 
 
-def happens(seed: int, where: Place) -> World:
+def happens(seed: int, where: Place, about: str = "") -> World:
     """Return the world of a seed after its history."""
     random.seed(seed)
-    return History(seed, where).run()
+    return History(seed, where, about).run()

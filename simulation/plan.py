@@ -114,10 +114,49 @@ THEMES = (
     Theme("stopping", GOES_ON + ENDS, TAKES_BACK, ("stop", "stop", "resume", "cancel"), (1, 3), trouble=(0.0,)),
 )
 
+# What is too rare in the others. No seed draws them: `--about` names them, for a seed of any theme.
+AIMED = (
+    Theme(
+        "looks at follow-up jobs",
+        ("takes follow-up job", "starts job", "job is", "ends with"),
+        ("dies first", "is cut off", "preempt"),
+        ("status", "status", "status", "list"),
+        most=(2, 6),
+        longest_s=30.0,
+        fails=0.3,
+        trouble=(0.3, 0.6),
+        requeues=0.0,
+    ),
+    Theme("marker", ("leaves the marker",), ("forget",), ("status",), (2, 1), 0.1, 0.0, trouble=(0.0,), killed=0.0),
+    Theme(
+        "cancelled on its way on",
+        ("writes state=REQUEUED", "requeue", "takes follow-up job", "scontrol requeue", "job waits again"),
+        ("administrator cancels", "requeue", "preempt"),
+        ("cancel",),
+        longest_s=1.0,
+        fails=0.8,
+        fails_for_good=0.0,
+        trouble=(0.0, 0.0, 0.1),
+        requeues=0.3,
+    ),
+    Theme(
+        "ends without an answer",
+        ("writes exit_code", "writes state=CANCELLED", "gets TERM", "takes follow-up job"),
+        ("administrator cancels", "down", "down", "dies first"),
+        ("cancel", "status"),
+        longest_s=3.0,
+        fails=0.3,
+        trouble=(0.3, 0.6),
+        requeues=0.0,
+        killed=0.3,
+    ),
+)
 
-def theme_of(seed: int) -> Theme:
-    """Return what the history of a seed is about."""
-    return random.Random(f"{seed}/theme").choice(THEMES)
+
+def theme_of(seed: int, about: str = "") -> Theme:
+    """Return what the history of a seed is about: what is named, or else what the seed draws."""
+    named = [theme for theme in AIMED if theme.name == about]
+    return named[0] if named else random.Random(f"{seed}/theme").choice(THEMES)
 
 
 def delay_s(draw: random.Random, longest_s: float) -> float:

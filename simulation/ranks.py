@@ -55,7 +55,7 @@ class Step:
         self.over_at = float("inf")
         self.is_ended_by_slurm = self.may_go_on = False
         self.is_complete = self.left_marker = self.saw_stop = False
-        self.began = False
+        self.began, self.began_at = False, 0.0
         self.has_lost_a_node = False
         self.update = 0
         self.durable = 0
@@ -91,7 +91,7 @@ class Step:
                 self.world.after(1.0, self._look)
             return
         (self.paths.folder / ".began").write_text(self.token + "\n")
-        self.began = True
+        self.began, self.began_at = True, self.world.now
         newest = checkpoints.newest_sound(self.paths.checkpoints, lambda line: self.world.note(self.name, line[:120]))
         self.update = self.durable = newest.update if newest else 0
         if attempts.is_stale(self.paths, self.attempt):

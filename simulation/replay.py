@@ -34,6 +34,7 @@ from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 # Slurm starts the run again by itself after these, and a user resumes it after those.
 GOES_ON = ("requeue", "preempt", "time limit", "last node")
 ENDS = ("scancel", "cancel", "stop", "rank dies")
+_TIME_LIMIT = "01:00:00"
 _LIMIT_S = 900.0
 _POLL_S = 0.5
 _HELPED_AGAIN_S = 30.0
@@ -87,7 +88,7 @@ def simulated(seed: int, where: history.Place) -> Outcome:
     one = history.History(seed, where)
     world, slurm = one.world, one.slurm
     slurm.site, one.clients.clocks = Site(trouble=0.0), {}
-    one.job = where.job("requeue", "01:00:00", follow_up=False)
+    one.job = where.job("requeue", _TIME_LIMIT, follow_up=False)
     slurm.plan_start, slurm.plan_step = lambda _job: ([], None), lambda _job, step: one.checker.watch(step)
     ended_as: list[str] = []
     beyond = 0
@@ -160,7 +161,7 @@ class Replay:
             "kind": "slurm",
             "nodes": {"count": _NODES, "accelerator": "cpu", "accelerators": 0, "cpus": 4, "memory_gb": 8},
             "directives": {"partition": "main"},
-            "time_limit": "01:00:00",
+            "time_limit": _TIME_LIMIT,
             "preemption": "requeue",
             "python": sys.executable,
             "network": {"interface": "lo"},
@@ -216,12 +217,17 @@ class Replay:
             self._trainjob("cancel", self.paths.id, *(["--stop"] if move == "stop" else []))
         elif move == "rank dies":
             faults.kill_rank(self.paths, 1)
-        elif move in ("requeue", "scancel"):
-            slurm.run([*(["scontrol", "requeue"] if move == "requeue" else ["scancel"]), job.id])
+        elif move == "requeue":
+            slurm.run(["scontrol", "requeue", job.id])
+        elif move == "scancel":
+            slurm.run(["scancel", job.id])
+        elif move == "preempt":
+            faults.preempt(slurm)
         else:
-            {"preempt": lambda: faults.preempt(slurm), "time limit": lambda: faults.let_time_run_out(slurm, job.id)}[
-                move
-            ]()
+            faults.let_time_run_out(slurm, job.id)
+            self.until(lambda: attempts.load_state(self.paths) == states.REQUEUED, "the time limit")
+            # The limit of a job that was requeued is the one that it had last.
+            faults.set_limit(slurm, job.id, _TIME_LIMIT)
 
     def ends(self) -> str:
         """Return the state in which the run ends."""

@@ -535,7 +535,13 @@ class Slurm:
         if trouble == "empty":  # of a controller that has just started; of sbatch, that of a wrapper
             return delay_s, 0, ""
         if trouble == "twice" and code == 0:
-            return delay_s, code, f"sbatch: welcome, job 7\n{printed}" if program == "sbatch" else printed + printed
+            return (
+                delay_s,
+                code,
+                f"sbatch: welcome, job 7\n{printed}sbatch: 3 of your jobs wait\n"
+                if program == "sbatch"
+                else printed + printed,
+            )
         return delay_s, code, printed
 
     def _trouble(self, who: str, program: str) -> str:
