@@ -418,6 +418,13 @@ BUGS = {
             "return False",
         ),
         Bug(
+            "* a run that an older attempt completed is LOST",
+            "observe/seen.py",
+            "return self.submission.native is not None or self.word != states.COMPLETED",
+            "return True",
+            seed=210423,
+        ),
+        Bug(
             "what has gone is at work",
             "observe/seen.py",
             "if answer is not None and answer.liveness is Liveness.GONE:\n            return self._gone",
