@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
+from trainjob.observe.asking import Asking
 from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import submission as submissions
 
@@ -29,12 +30,12 @@ class Choice:
     limit: int | None = None
 
 
-def listed(choice: Choice) -> list[Snapshot]:
+def listed(choice: Choice, asking: Asking | None = None) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
     chosen = [paths for _, paths in sorted(_submitted(choice), key=lambda pair: pair[0])]
     if choice.limit is not None and choice.state is None:
         chosen = chosen[-choice.limit :] if choice.limit else []
-    shown = [one for one in statuses(chosen) if choice.state in (None, one.state)]
+    shown = [one for one in statuses(chosen, asking) if choice.state in (None, one.state)]
     return shown if choice.limit is None else shown[len(shown) - min(choice.limit, len(shown)) :]
 
 

@@ -25,6 +25,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.machines import process
 from trainjob.observe import index
+from trainjob.observe.asking import Sparing, spread
 from trainjob.observe.status import Snapshot, statuses
 from trainjob.records.files import read_json, remove_if_there, write_json
 
@@ -93,11 +94,13 @@ def look(say: Say, *, stay: bool) -> bool:
     with _locked() as is_mine:
         if not is_mine:
             return False
+        asking: Sparing | None = None
         while (rules := configured()) is not None:
-            _look_once(rules, say)
+            asking = asking or Sparing(rules.every_s)
+            _look_once(rules, say, asking)
             if not stay or not any(_watched()):
                 break
-            time.sleep(rules.every_s)
+            time.sleep(spread(rules.every_s))
     return True
 
 
@@ -173,7 +176,7 @@ def _watched() -> list[_Watched]:
     return []
 
 
-def _look_once(rules: Notify, say: Say) -> None:
+def _look_once(rules: Notify, say: Say, asking: Sparing) -> None:
     from trainjob.observe import delivery  # loads OpenSSL: `status` and `list` do without
 
     found: dict[str, tuple[RunPaths, _Watched]] = {}
@@ -182,7 +185,7 @@ def _look_once(rules: Notify, say: Say) -> None:
             found[record.id] = (index.find(record.id), record)
         except UserError:
             record.remove()
-    for now in statuses(paths for paths, _ in found.values()):
+    for now in statuses((paths for paths, _ in found.values()), asking):
         record = found[now.id][1]
         for event in events(now, rules, time.time()):
             if rules.on is None or event in rules.on:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from trainjob.backends import mirror, registry
 from trainjob.backends.base import Answer, Liveness
@@ -13,6 +12,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays
+from trainjob.observe.asking import SHARED_S, Asking, Sparing, spread
 from trainjob.observe.outlook import Outlook, outlook
 from trainjob.observe.seen import Seen, look, unless_damaged
 from trainjob.records import attempts, causes, events, failure, outlived
@@ -25,10 +25,6 @@ from trainjob.records.progress import ProgressRecord
 from trainjob.records.submission import Settled, Submission
 
 _HERE_S = 0.2
-# A login node and a scheduler are shared with many.
-_SHARED_S = 3.0
-# Looks at the files of a run between two questions to its scheduler: 1, then 2, 4 and so on up to this many.
-_MOST_LOOKS = 10
 _DISK_FULL = "its disk was full, so it could not record its end"
 # Slurm's reason, in the note of a job that it starts later.
 _HELD_BACK = "(BeginTime)"
@@ -107,16 +103,9 @@ class Snapshot:
         return [*self.passed_over, *([lost] if count else [])]
 
 
-Asking = Callable[[Sequence[Seen]], dict[Path, Answer]]
-
-
-def status(paths: RunPaths) -> Snapshot:
+def status(paths: RunPaths, asking: Asking | None = None) -> Snapshot:
     """Return a look at one run."""
-    return _status(paths, _ask)
-
-
-def _status(paths: RunPaths, ask: Asking) -> Snapshot:
-    now = _statuses([paths], ask)[0]
+    now = statuses([paths], asking)[0]
     if now.elements or now.state not in _UNEXPLAINED or now.failure is not None:
         return now
     with contextlib.suppress(UserError):
@@ -125,17 +114,13 @@ def _status(paths: RunPaths, ask: Asking) -> Snapshot:
     return replace(now, script_tail=tail_of_attempt(paths.scheduler_log), cause=cause)
 
 
-def statuses(runs: Iterable[RunPaths]) -> list[Snapshot]:
+def statuses(runs: Iterable[RunPaths], asking: Asking | None = None) -> list[Snapshot]:
     """Return a look at each run, by at most one question to each machine and each back end.
 
-    That of an array sums up those of its elements.
+    That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time.
     """
-    return _statuses(runs, _ask)
-
-
-def _statuses(runs: Iterable[RunPaths], ask: Asking) -> list[Snapshot]:
     listed = [(paths, arrays.elements(paths)) for paths in runs]
-    each = iter(_snapshots([one for paths, elements in listed for one in elements or [paths]], ask))
+    each = iter(_snapshots([one for paths, elements in listed for one in elements or [paths]], asking or Asking()))
     return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
 
 
@@ -155,13 +140,13 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
     )
 
 
-def _snapshots(runs: Sequence[RunPaths], ask: Asking) -> list[Snapshot]:
-    unadopted = _adopt_unknown(runs)
+def _snapshots(runs: Sequence[RunPaths], asking: Asking) -> list[Snapshot]:
+    unadopted = asking.adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
     stale = mirror.refresh(one.paths for one in seen if one.is_open)
     seen = [look(one.paths) if one.is_open else one for one in seen]
     unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
-    answers = ask(unsure)
+    answers = asking.answers(unsure)
     # They may have ended, or begun again, between the two looks: their files have the last word.
     mirror.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
     for one in unsure:
@@ -170,62 +155,6 @@ def _snapshots(runs: Sequence[RunPaths], ask: Asking) -> list[Snapshot]:
             submissions.settle(one.paths, Settled(one.newest_attempt, answer.state, answer.note))
     notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
     return [_snapshot(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
-
-
-def _adopt_unknown(runs: Iterable[RunPaths]) -> dict[str, str]:
-    """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist.
-
-    Returns why that is not known of a run, by its folder.
-    """
-    unknown: dict[str, str] = {}
-    # An element of an array was submitted with its run, unless it was resumed by itself.
-    owners = {str(one.folder): one for one in (run if run.submission.is_file() else run.whole for run in runs)}
-    for owner in owners.values():
-        submission = submissions.read(owner)
-        if submission is None or submission.copy_of is not None:
-            continue
-        if submission.native is None and submission.backend in registry.BACK_ENDS:
-            try:
-                registry.adopt(owner, submission)
-            except UserError as error:
-                unknown[str(owner.folder)] = (
-                    f"its submission was interrupted, and whether it has a job can't be seen: {error}"
-                )
-    return unknown
-
-
-def _ask(unsure: Sequence[Seen]) -> dict[Path, Answer]:
-    answers: dict[Path, Answer] = {}
-    for name in {one.submission.backend for one in unsure if one.submission}:
-        mine = [one for one in unsure if one.submission and one.submission.backend == name]
-        natives = [one.submission.native for one in mine if one.submission and one.submission.native]
-        folders = [one.paths.folder for one in mine]
-        answers.update(zip(folders, registry.ask(name, natives), strict=True))
-    return answers
-
-
-class _Sparing:
-    """Asks schedulers when the files of a run have changed, and otherwise less and less often.
-
-    In between it answers as they did last.
-    """
-
-    def __init__(self) -> None:
-        self._answers: dict[Path, Answer] = {}
-        self._asked_as: list[tuple[Path, str | None, int]] = []
-        self._looks_left = 0
-        self._between = 1
-
-    def __call__(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:
-        """Return what is known about each run."""
-        as_now = [(one.paths.folder, one.word, one.attempt) for one in unsure]
-        has_scheduler = all(one.submission and registry.has_scheduler(one.submission.backend) for one in unsure)
-        self._looks_left -= 1
-        if as_now == self._asked_as and has_scheduler and self._looks_left > 0:
-            return self._answers
-        self._between = min(2 * self._between, _MOST_LOOKS) if as_now == self._asked_as else 1
-        self._answers, self._asked_as, self._looks_left = _ask(unsure), as_now, self._between
-        return self._answers
 
 
 def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
@@ -282,20 +211,20 @@ def between_looks_s(paths: RunPaths) -> float:
     if submission is None:
         return _HERE_S
     is_shared = submission.remote is not None or registry.has_scheduler(submission.backend)
-    return _SHARED_S if is_shared else _HERE_S
+    return spread(SHARED_S) if is_shared else _HERE_S
 
 
 def poll(paths: RunPaths, until: Callable[[Snapshot], bool], wait: Callable[[], None]) -> Snapshot:
     """Return the first status that satisfies `until`, calling `wait` between two looks.
 
-    A scheduler is asked less and less often, up to every tenth look, while the files of the run do not change.
+    A scheduler is asked less and less often while the files of the run do not change.
     A run that Slurm holds back after a requeue starts as soon as it can: its own job script can't see to that, because
     Slurm decides when to start it again once the script is gone.
     """
     hastened: set[int] = set()
-    ask = _Sparing()
+    asking = Sparing()
     while True:
-        now = _status(paths, ask)
+        now = status(paths, asking)
         if until(now):
             return now
         if now.state == states.REQUEUED and _HELD_BACK in (now.note or "") and now.attempt not in hastened:

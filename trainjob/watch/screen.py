@@ -22,6 +22,7 @@ from trainjob.backends import mirror
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.observe.asking import Asking, Sparing, spread
 from trainjob.observe.listing import Choice, listed
 from trainjob.observe.report.ranks import own_seconds
 from trainjob.observe.report.series import Series
@@ -42,16 +43,17 @@ _LINES_OF_ONE = 12
 _LINES_OF_LOG = 40
 
 
-def newest(paths: RunPaths | None = None) -> list[Snapshot]:
+def newest(asking: Asking, paths: RunPaths | None = None) -> list[Snapshot]:
     """Return the newest runs, the newest first; or one run, whatever its age."""
-    return [status(paths)] if paths is not None else listed(Choice(limit=_MOST_RUNS))[::-1]
+    return [status(paths, asking)] if paths is not None else listed(Choice(limit=_MOST_RUNS), asking)[::-1]
 
 
 def print_changes(every_s: float, paths: RunPaths | None) -> None:
     """Print a line for each change of a run, until the one run, or all of them, have ended."""
     last: dict[str, str] = {}
+    asking = Sparing(every_s)
     while True:
-        found = newest(paths)
+        found = newest(asking, paths)
         for now in found:
             line = views.plain_line(now)
             if last.get(now.id) != line:
@@ -59,7 +61,7 @@ def print_changes(every_s: float, paths: RunPaths | None) -> None:
                 click.echo(line)
         if all(now.state not in states.ACTIVE for now in found):
             return
-        time.sleep(every_s)
+        time.sleep(spread(every_s))
 
 
 class Screen:
@@ -69,6 +71,7 @@ class Screen:
         self._every_s = every_s
         self._only = only
         self._records = _Records()
+        self._asking, self._asking_of_one = Sparing(every_s), Sparing(every_s)
         self.listed: list[Snapshot] = []
         self._chosen = None if only is None else only.id
         self._shows = "all" if only is None else "one"  # all, one, log
@@ -78,10 +81,10 @@ class Screen:
 
     def look(self) -> None:
         """List the runs again."""
-        self.listed = newest()
+        self.listed = newest(self._asking)
         # An older run than those that are listed, or an element of an array.
         if self._only is not None and self._only.id not in [now.id for now in self.listed]:
-            self.listed += newest(self._only)
+            self.listed += newest(self._asking_of_one, self._only)
 
     @property
     def chosen(self) -> int:
@@ -150,6 +153,7 @@ class Screen:
                 self._message = f"{now.id} continues"
         except UserError as error:
             self._message = str(error)
+        self._asking, self._asking_of_one = Sparing(self._every_s), Sparing(self._every_s)
         self.look()
 
 

@@ -50,3 +50,17 @@ def test_the_whole_protocol_keeps_its_invariants() -> None:
 @pytest.mark.parametrize("safeguard", protocol.SAFEGUARDS)
 def test_without_a_safeguard_an_invariant_breaks(safeguard: str) -> None:
     assert protocol.explore(frozenset([safeguard]))[1] is not None
+
+
+def test_commands_that_stay_keep_their_budget_of_calls() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "simulation.looks", "--runs", "4", "--minutes", "10"],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    calls = [float(line.rpartition(":")[2]) for line in printed.splitlines() if line.startswith("  ")]
+    # Of watch, wait, notify and one list: where nothing changes, and where the controller does not answer.
+    most = [3.0, 3.0, 1.1, 1.0, 1.5, 1.5, 1.0, 1.0]
+    assert [called <= allowed for called, allowed in zip(calls, most, strict=True)] == [True] * 8, printed

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.run_folders import ALIVE, GONE, made, only_one_is_running
 from trainjob.backends import detached
 from trainjob.backends.base import Answer, Liveness
@@ -19,7 +20,11 @@ from trainjob.contract.errors import UserError
 from trainjob.lifecycle import cancel
 from trainjob.lifecycle.resume import refuse_unless_ended
 from trainjob.observe import index
+from trainjob.observe.asking import Sparing
+from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, poll, status, statuses
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Native
 
 ELSEWHERE = {"pid": 1, "started": 1, "host": "another-host"}
 
@@ -184,6 +189,65 @@ def test_a_scheduler_is_asked_less_and_less_while_the_files_of_a_run_stay_the_sa
 
     assert poll(paths, look, lambda: None).state == "RUNNING"
     assert asked == [0, 1, 3, 7, 15, 25, 35, 45, 50, 51, 53]
+
+
+def test_a_scheduler_that_does_not_answer_is_asked_less_often_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Answer(Liveness.UNKNOWN, note="Slurm does not answer")
+    runs = [made(tmp_path, name, state=None, **under_slurm(monkeypatch, silent)) for name in ("abcd", "efgh")]
+    looks, asked = 0, list[int]()
+    says = slurm.ask
+    monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(looks) or says(natives))
+    asking = Sparing()
+    while looks < 150:
+        assert [now.is_stale for now in statuses(runs, asking)] == [True, True]
+        looks += 1
+    assert asked == [0, 1, 3, 7, 15, 31, 63, 103, 143]
+
+
+def test_a_slow_scheduler_is_asked_less_often_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = made(tmp_path, "abcd", state=None, **under_slurm(monkeypatch, Answer(Liveness.ALIVE, states.PENDING)))
+    clock, looks, asked = Clock(), 0, list[int]()
+    says = slurm.ask
+
+    def takes_long(natives: Sequence[Native]) -> list[Answer]:
+        asked.append(looks)
+        clock.now += 6.0
+        return says(natives)
+
+    monkeypatch.setattr(slurm, "ask", takes_long)
+    monkeypatch.setattr("trainjob.observe.asking.time", clock)
+    asking = Sparing()
+    while looks < 70:
+        statuses([paths], asking)
+        looks += 1
+    assert asked == [0, 1, 3, 7, 15, 31, 63]
+
+
+def test_a_submission_that_was_interrupted_is_looked_for_less_and_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = made(tmp_path, "abcd", state=None, native=None, backend="slurm")
+    looks, asked = 0, list[int]()
+    monkeypatch.setattr("trainjob.backends.registry.adopt", lambda *_: asked.append(looks))
+    asking = Sparing()
+    while looks < 20:
+        statuses([paths], asking)
+        looks += 1
+    assert asked == [0, 1, 3, 7, 15]
+
+
+def test_an_older_attempt_may_complete_a_run_whose_next_submission_was_interrupted(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state="COMPLETED", native=None, backend="slurm")
+    submission = submissions.load(paths)
+    assert submission is not None
+    write(paths.attempt, "1\n")
+    submission.replace(attempt=2).write(paths)
+    seen = look(paths)
+    assert (seen.is_open, seen.state) == (False, "COMPLETED")
+    write(paths.state, "FAILED\n")
+    assert (look(paths).is_open, look(paths).state) == (True, "PENDING")
 
 
 RUNS = Answer(Liveness.ALIVE)

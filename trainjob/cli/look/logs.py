@@ -27,6 +27,7 @@ def logs(run: str, rank: int | None, follow: bool, tail: int | None, grep: str |
     """Print the output of the ranks; without --rank each line starts with its rank."""
     from trainjob.observe import arrays, index
     from trainjob.observe import logs as found
+    from trainjob.observe.asking import Sparing
     from trainjob.observe.status import between_looks_s, status
 
     try:
@@ -36,10 +37,11 @@ def logs(run: str, rank: int | None, follow: bool, tail: int | None, grep: str |
     paths = index.find(run)
     arrays.refuse_whole(paths, "logs")
     if follow:
+        asking = Sparing()
         lines = found.follow(
             paths,
             rank,
-            lambda: status(paths).state not in states.ACTIVE,
+            lambda: status(paths, asking).state not in states.ACTIVE,
             lambda: time.sleep(between_looks_s(paths)),
             tail,
         )

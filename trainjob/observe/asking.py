@@ -1,0 +1,125 @@
+"""Questions to back ends about runs, and how often a command that stays asks them: here alone are schedulers spared."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from trainjob.backends import registry
+from trainjob.backends.base import Answer, Liveness
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.observe.seen import Seen
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Submission
+
+# Seconds between two looks where a login node or a scheduler is shared with many.
+SHARED_S = 3.0
+# Between two questions to a scheduler while nothing changes, at most; and while it does not answer, or is slow.
+_LONGEST_S, _LONGEST_IN_TROUBLE_S = 30.0, 120.0
+_SLOW_S = 5.0
+# How much sooner or later somebody looks: commands that were started together must not go on asking together.
+_JITTER = 0.2
+
+
+def spread(every_s: float) -> float:
+    """Return how long to wait between two looks that are to be `every_s` apart."""
+    return every_s * random.uniform(1.0 - _JITTER, 1.0 + _JITTER)  # noqa: S311 - no secret
+
+
+def _interrupted(runs: Iterable[RunPaths]) -> list[tuple[RunPaths, Submission]]:
+    # An element of an array was submitted with its run, unless it was resumed by itself.
+    owners = {str(one.folder): one for one in (run if run.submission.is_file() else run.whole for run in runs)}
+    recorded = [(owner, submissions.read(owner)) for owner in owners.values()]
+    return [
+        (owner, submission)
+        for owner, submission in recorded
+        if submission is not None
+        and submission.copy_of is None
+        and submission.native is None
+        and submission.backend in registry.BACK_ENDS
+    ]
+
+
+class Asking:
+    """Asks at every look."""
+
+    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:
+        """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist.
+
+        Returns why that is not known of a run, by its folder.
+        """
+        unknown: dict[str, str] = {}
+        for owner, submission in _interrupted(runs):
+            try:
+                registry.adopt(owner, submission)
+            except UserError as error:
+                unknown[str(owner.folder)] = (
+                    f"its submission was interrupted, and whether it has a job can't be seen: {error}"
+                )
+        return unknown
+
+    def answers(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:
+        """Return what is known about each run."""
+        found: dict[Path, Answer] = {}
+        for name in {one.submission.backend for one in unsure if one.submission}:
+            mine = [one for one in unsure if one.submission and one.submission.backend == name]
+            natives = [one.submission.native for one in mine if one.submission and one.submission.native]
+            folders = [one.paths.folder for one in mine]
+            found.update(zip(folders, registry.ask(name, natives), strict=True))
+        return found
+
+
+class _Turns:
+    """Which of many looks asks: one that finds something else, and then the 2nd, the 4th after that, and so on."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._about: object = None
+        self._left, self._between = 0, 1
+        self.is_troubled = False
+
+    def has_come(self, about: object) -> bool:
+        """Return whether this look, which is `about` the same as the last one or not, asks."""
+        self._left -= 1
+        if about == self._about and self._left > 0:
+            return False
+        longest_s = _LONGEST_IN_TROUBLE_S if self.is_troubled else _LONGEST_S
+        most = max(1, round(longest_s / self._every_s))
+        self._between = min(2 * self._between, most) if about == self._about else 1
+        self._about, self._left = about, self._between
+        return True
+
+
+class Sparing(Asking):
+    """Asks schedulers when the files of runs have changed, and otherwise less and less often: of `every_s` looks.
+
+    In between it answers as they did last. Other back ends are asked at every look.
+    """
+
+    def __init__(self, every_s: float = SHARED_S) -> None:
+        self._turns, self._turns_to_adopt = _Turns(every_s), _Turns(every_s)
+        self._answers: dict[Path, Answer] = {}
+        self._unknown: dict[str, str] = {}
+
+    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: D102
+        interrupted = [owner for owner, _ in _interrupted(runs)]
+        if not interrupted:
+            return {}
+        if self._turns_to_adopt.has_come([owner.folder for owner in interrupted]):
+            began = time.monotonic()
+            self._unknown = super().adopt_unknown(interrupted)
+            self._turns_to_adopt.is_troubled = bool(self._unknown) or time.monotonic() - began > _SLOW_S
+        return self._unknown
+
+    def answers(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:  # noqa: D102
+        queued = [one for one in unsure if one.submission and registry.has_scheduler(one.submission.backend)]
+        as_now = [(one.paths.folder, one.word, one.attempt, one.newest_attempt) for one in queued]
+        if queued and self._turns.has_come(as_now):
+            began = time.monotonic()
+            self._answers = super().answers(queued)
+            is_unanswered = any(one.liveness is Liveness.UNKNOWN for one in self._answers.values())
+            self._turns.is_troubled = is_unanswered or time.monotonic() - began > _SLOW_S
+        return {**super().answers([one for one in unsure if one not in queued]), **(self._answers if queued else {})}
