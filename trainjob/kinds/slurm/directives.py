@@ -109,7 +109,10 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
         yield "array", slurm_text.parse_array(request.job.array).text, request.origin("array")
-    yield "signal", _signal(request, cluster), request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
+    # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
+    to_batch = cluster.time_limit_signal.to == "batch" or request.starter != "srun"
+    signal = f"{'B:' if to_batch else ''}USR1@{cluster.time_limit_signal.margin_s}"
+    yield "signal", signal, request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
     yield "requeue", True, _OURS
     # Otherwise sbatch passes the login node's limits to the job, and srun passes them to the ranks.
     yield "propagate", "NONE", _OURS
@@ -135,13 +138,6 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
         cpus = min(nodes.cpus, cpus_per_task(request, cluster) * ranks * cluster.threads_left_idle)
         share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
         yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
-
-
-def _signal(request: Request, cluster: SlurmCluster) -> str:
-    settings = cluster.time_limit_signal
-    # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
-    to_batch = settings.to == "batch" or request.starter != "srun"
-    return f"{'B:' if to_batch else ''}USR1@{settings.margin_s}"
 
 
 def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
