@@ -105,6 +105,7 @@ bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within
 	$(BIN)/python bench/gpus.py
 	$(BIN)/python bench/launching.py
 	$(BIN)/python -m bench.many_ranks
+	$(BIN)/python bench/environments.py
 
 bench-scripts: .venv/installed-dev ## Measure doctor: FOLDER=… has batch files, VERDICTS=… a table of what is wrong with them
 	$(BIN)/python bench/batch_scripts.py "$(FOLDER)" "$(VERDICTS)"

@@ -414,8 +414,8 @@ BUGS = {
         Bug(
             "an attempt that waits is the last one",
             "observe/seen.py",
-            "self.attempt < self.submission.attempt\n\n    @property\n    def has_waited",
-            "False\n\n    @property\n    def has_waited",
+            "return self.submission.native is not None or self.word != states.COMPLETED",
+            "return False",
         ),
         Bug(
             "what has gone is at work",

@@ -54,8 +54,8 @@ def _settings() -> str:
 def _setting_row(row: Row) -> str:
     is_command = row.facts.form == "words"
     kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
-    flag = "-- COMMAND…" if is_command else row.flag
-    return f"| `{flag}` | `{row.name}` | {kind} | {row.default_in_words} | {row.facts.help} |"
+    flag = "-- COMMAND…" if is_command else "" if row.facts.file_only else row.flag
+    return f"| {flag and f'`{flag}`'} | `{row.name}` | {kind} | {row.default_in_words} | {row.facts.help} |"
 
 
 def _commands() -> Iterator[str]:

@@ -32,6 +32,8 @@ MOST_CALLS_OF_A_SCRIPT, MOST_CALLS_OF_A_TROUBLED_SCRIPT = 15, 40
 # How long a script may act on an answer that was not as it should be.
 TROUBLED_S = 90.0
 MOST_STARTS = 9
+# A job that continues a run waits for nodes, and for one that was down to come back.
+GOES_ON_WITHIN_S = 200.0
 # What a script may have asked for when its job was cancelled.
 ANSWERED_WITHIN_S = 2.0
 
@@ -45,6 +47,8 @@ class Truth:
     told_cancelled_at: float | None = None  # when a cancel told so
     cancelled_at: float | None = None  # when a cancel returned, unless a resume began later
     claims: dict[int, float] = field(default_factory=dict)  # when each attempt was claimed
+    word: str = ""  # the last state in which a script said that its attempt ended, unless a resume began later
+    word_of: str = ""  # that script
 
 
 class Checker:
@@ -80,6 +84,7 @@ class Checker:
                 self.world.violate("one attempt has one number", f"{script.name} claims {number} once more")
             self._attempt_of[script.name] = number
             truth.claims[number] = self.world.now
+            self._judge_claim(script, truth)
             return
         mine = self._attempt_of.get(script.name)
         newer = [at for number, at in truth.claims.items() if mine is not None and number > mine]
@@ -87,16 +92,43 @@ class Checker:
             late_s = self.world.now - min(newer)
             self.world.violate("a newer attempt fences", f"{script.name} writes {path.name} {late_s:.1f} s later")
         if path.name == "state" and text is not None and text != states.RUNNING:
+            truth.word, truth.word_of = text, script.name
             self._judge_word(script, text)
         if path.name == "state" and text == states.COMPLETED:
             if truth.durable < UPDATES:
                 self.world.violate("COMPLETED is true", f"{script.name} says so after update {truth.durable}")
             truth.completed_at = self.world.now
 
+    def _judge_claim(self, script: Script, truth: Truth) -> None:
+        """See that no follow-up job continues a run of which a script has said that it has ended."""
+        job = self._job_of(script)
+        if job is None or job.after is None or job.restarts or truth.word not in states.ENDED:
+            return
+        # One that was killed, or was not answered, may have had no time to cancel its follow-up job.
+        has_dropped_it = self._has_returned(truth.word_of) and not self._was_ever_troubled(truth.word_of)
+        if truth.word == states.CANCELLED or has_dropped_it:
+            self.world.violate("what has ended goes on by hand alone", f"{script.name} continues what is {truth.word}")
+
+    def _has_returned(self, name: str) -> bool:
+        return any(event.who == name and event.what == "ends" for event in self.world.history)
+
+    def _was_ever_troubled(self, name: str) -> bool:
+        return any(who == name for _, who, _ in self.slurm.troubles)
+
+    def _job_of(self, script: Script) -> Job | None:
+        name = script.name.removeprefix("script ").partition(".")[0]
+        return self.slurm.jobs.get(int(name))
+
     def _judge_word(self, script: Script, word: str) -> None:
         """Compare the state in which a script says that its attempt ended with what Slurm does with its job."""
         job = next((one for one in self.slurm.jobs.values() if one.script is script), None)
-        if job is None or job.step is None or not job.step.began or self._was_troubled(script.name):
+        if job is None:
+            return
+        waits = [one for one in self.slurm.jobs.values() if one.after == ("afterany", job.id) and not one.has_ended]
+        could_ask = not any(self._was_troubled(script.name, program) for program in ("squeue", "scontrol", "scancel"))
+        if word == states.STOPPED and waits and could_ask:
+            self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
+        if job.step is None or not job.step.began or self._was_troubled(script.name):
             return
         allowed = self._allowed_words(job, job.step)
         if word not in allowed:
@@ -184,10 +216,23 @@ class Checker:
         name = f"script {job.id}.{job.starts}"
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
         is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S
+        if not self._was_ever_troubled(name):
+            self.world.after(GOES_ON_WITHIN_S, lambda: self._goes_on(job, name))
         if job.is_cancelled_by_hand and code != 143 and is_in_time and not (is_troubled or self._is_being_resumed()):
             others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
             if not others:
                 self.truth(job.folder).cancelled_at = self.world.now
+
+    def _goes_on(self, job: Job, script: str) -> None:
+        """See that what a script has called REQUEUED goes on, if nobody has ended it since."""
+        truth = self.truth(job.folder)
+        is_ended = truth.cancelled_at is not None or any(
+            one.is_cancelled_by_hand or (one.state == "CANCELLED" and one.reason != "DependencyNeverSatisfied")
+            for one in self.slurm.of_run(job.folder)
+        )
+        is_due = truth.word == states.REQUEUED and truth.word_of == script and self._has_returned(script)
+        if is_due and job.has_ended and not is_ended and all(one.has_ended for one in self.slurm.of_run(job.folder)):
+            self.world.violate("what is to go on goes on", f"{script} said REQUEUED, and no job is left")
 
     # What is told.
 
@@ -204,6 +249,11 @@ class Checker:
             truth = self.truth(Path(one.folder))
             if kind == "cancel" and one.state == states.CANCELLED and not (one.is_stale or self._is_being_resumed()):
                 truth.cancelled_at = truth.told_cancelled_at = self.world.now
+            failed = one.failure
+            if failed is not None and failed.attempt < one.attempt and not one.is_stale:
+                self.world.violate(
+                    "the failure that is told is the last attempt's", f"{command.name}: {failed.attempt}"
+                )
             told_at = truth.told_cancelled_at
             if told_at is not None and command.began_at > told_at and one.state in (states.LOST, *states.ACTIVE):
                 self.world.violate(
@@ -244,7 +294,9 @@ class Checker:
 
     def resumes(self, folder: Path) -> None:
         """Note that a resume begins, after which the run may train again."""
-        self.truth(folder).cancelled_at = self.truth(folder).told_cancelled_at = None
+        truth = self.truth(folder)
+        truth.cancelled_at = truth.told_cancelled_at = None
+        truth.word = ""
 
     def end(self) -> None:
         """Judge what needs the whole history."""

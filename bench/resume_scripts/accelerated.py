@@ -94,9 +94,14 @@ def newest():
 def save(epoch, batch):
     counts.epoch, counts.batch = epoch, batch
     target = folder / f"step-{epoch:03d}-{batch:03d}"
-    shutil.rmtree(target, ignore_errors=True)
+    if accelerator.is_main_process:
+        shutil.rmtree(target, ignore_errors=True)
+    accelerator.wait_for_everyone()
     accelerator.save_state(str(target))
-    (target / "done").touch()
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        (target / "done").touch()
+    accelerator.wait_for_everyone()
 
 
 if newest() is not None:
@@ -120,7 +125,8 @@ signal.signal(signal.SIGUSR1, on_signal)
 signal.signal(signal.SIGTERM, on_signal)
 
 
-def stop():
+def stop(epoch, batch):
+    save(epoch, batch)
     (run / "requeue").write_text(f"{counts.step}\n")
     sys.exit(0)
 
@@ -139,11 +145,16 @@ for epoch in range(first_epoch, EPOCHS):
         average.update(accelerator.unwrap_model(model))
         counts.step += 1
         time.sleep(0.01)
-        if asked and fault != "between-epochs" and not (fault == "workers" and counts.step % EVERY):
-            save(epoch, batch + 1)
-            stop()
-        if counts.step % EVERY == 0 and fault != "between-epochs":
+        if fault == "between-epochs" or (fault == "workers" and counts.step % EVERY):
+            continue
+        if asked:
+            accelerator.set_trigger()
+        if accelerator.check_trigger():
+            stop(epoch, batch + 1)
+        if counts.step % EVERY == 0:
             save(epoch, batch + 1)
     save(epoch + 1, 0)
     if asked:
-        stop()
+        accelerator.set_trigger()
+    if accelerator.check_trigger():
+        stop(epoch + 1, 0)

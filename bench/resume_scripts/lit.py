@@ -110,7 +110,7 @@ class StopOnSignal(lightning.Callback):
         self.asked = True
 
     def look(self, trainer):
-        if self.asked:
+        if trainer.strategy.reduce_boolean_decision(self.asked, all=False):
             trainer.save_checkpoint("checkpoints/last.ckpt")
             (run / "requeue").write_text(f"{trainer.global_step}\n")
             trainer.should_stop = True

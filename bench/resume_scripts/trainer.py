@@ -44,20 +44,23 @@ class StopOnSignal(TrainerCallback):
     def ask(self, _number, _frame):
         self.asked = True
 
-    def look(self, state, control):
-        if self.asked:
+    def look(self, args, state, control):
+        asked = torch.tensor(float(self.asked), device=args.device)
+        if args.world_size > 1:
+            torch.distributed.all_reduce(asked)
+        if asked:
             control.should_save = control.should_training_stop = True
             (run / "requeue").write_text(f"{state.global_step}\n")
 
     def on_step_end(self, args, state, control, **_):
         time.sleep(0.01)
         if fault != "between-epochs":
-            self.look(state, control)
+            self.look(args, state, control)
 
     def on_epoch_end(self, args, state, control, **_):
         if fault == "between-epochs":
             control.should_save = True
-        self.look(state, control)
+        self.look(args, state, control)
 
 
 class Average(TrainerCallback):

@@ -35,13 +35,7 @@ _LIMIT_S = 400.0
 
 def main(archive: str) -> None:
     """Submit, wait, and print the state and the ranks' lines."""
-    home = Path.home()
-    for folder in ("image", "project"):
-        (home / folder).mkdir()
-    # An ordinary user makes no devices.
-    subprocess.run(
-        ["tar", "--extract", "--exclude=./dev/*", f"--file={archive}", f"--directory={home}/image"], check=True
-    )
+    home = unpacked(archive)
     file = home / "site.yaml"
     file.write_text(_CLUSTER.format(home=home))
     cluster = find(str(file)).cluster
@@ -57,6 +51,18 @@ def main(archive: str) -> None:
         until(lambda: "COMPLETED" in _trainjob(slurm, "status", "last"), "the end", _LIMIT_S, poll_s=0.5)
         print(_trainjob(slurm, "status", "last"), _trainjob(slurm, "logs", "last"))
     print("injected" if Path("/tmp/injected").exists() else "nothing was injected")
+
+
+def unpacked(archive: str) -> Path:
+    """Unpack the base as a folder `image` beside a folder `project`, and return the folder of both."""
+    home = Path.home()
+    for folder in ("image", "project"):
+        (home / folder).mkdir()
+    # An ordinary user makes no devices.
+    subprocess.run(
+        ["tar", "--extract", "--exclude=./dev/*", f"--file={archive}", f"--directory={home}/image"], check=True
+    )
+    return home
 
 
 def _trainjob(slurm: PrivateSlurm, *words: str) -> str:

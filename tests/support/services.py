@@ -140,6 +140,12 @@ def _trackers() -> Path | None:
     return python if python.is_file() else None
 
 
+def _launchers() -> Path | None:
+    """Return an interpreter that has torch, accelerate and DeepSpeed."""
+    python = Path(os.environ.get("TRAINJOB_LAUNCHERS_VENV", "/nowhere")) / "bin/python"
+    return python if python.is_file() else None
+
+
 def _ansible() -> Path | None:
     return _program("ansible-playbook") if _program("ansible-doc") else None
 
@@ -148,6 +154,14 @@ def _registry() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
         asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "click")
         return Path(sys.executable) if _works(Path(sys.executable), *asked) else None
+
+
+def _uv() -> Path | None:
+    """Return uv: of this machine, else one that is installed for tests and kept."""
+    kept = Path.home() / ".cache/trainjob/uv"
+    if _program("uv") is None and not (kept / "bin/uv").is_file():
+        _works(Path(sys.executable), "-m", "pip", "install", "--quiet", "--target", str(kept), "uv")
+    return _program("uv") or (kept / "bin/uv" if (kept / "bin/uv").is_file() else None)
 
 
 def _works(program: Path, *arguments: str) -> bool:
@@ -159,7 +173,7 @@ def _works(program: Path, *arguments: str) -> bool:
 
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
-_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu")
+_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers")
 _FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
@@ -183,6 +197,8 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "g++": lambda: _program("g++"),
     "horovod": _horovod,
     "trackers": _trackers,
+    "uv": _uv,
+    "launchers": _launchers,
     "zsh": lambda: _program("zsh"),
     "fish": lambda: _program("fish"),
     "csh": lambda: _program("csh"),
@@ -217,6 +233,8 @@ _CURES = {
     "cc": "install a C compiler (Debian: apt-get install gcc libc6-dev)",
     "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
     "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
+    "uv": "pip install uv",
+    "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with this one's torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
     "zsh": "install zsh",
     "fish": "install fish",
     "csh": "install csh",

@@ -315,7 +315,7 @@ RUNGS = (
          cure=_REQUEUE, absent="nothing starts a job again without a scheduler"),
     Rung("preemption", "a job that Slurm requeues, as it does with preempted ones, starts again", "requeue",
          _if_restarted, _came_back, cure=f"{_REQUEUE}; otherwise set preemption: cancel",
-         absent="preempted jobs don't start again here, or it takes a container that has scontrol"),
+         absent="preempted jobs don't start again here, or ranks are in containers, which have no scontrol"),
     Rung("cancel", "a cancelled job ends, and nothing of it is left", "hold", lambda _: _job(1),
          figures=lambda result: {"ended_after_s": result.cancelled_s}, expects=states.CANCELLED, is_cancelled=True),
     Rung("killed-rank", "a killed rank ends the others, and the run names it", "die", _two_ranks, _named_the_dead,

@@ -124,7 +124,7 @@ def next_to(
     hosts = hosts_of(paths)
     if not hosts:
         return list(words)
-    host = hosts[rank // jobs.read(paths.job).plan.topology.instances_per_host]
+    host = hosts[rank * len(hosts) // jobs.read(paths.job).plan.topology.ranks]
     return onward.interactive(host, words, terminal=terminal)
 
 

@@ -105,7 +105,7 @@ def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Cal
     if there is None:
         return
     machine, folder = there
-    ranks = range(jobs.read(paths.job).plan.topology.instances)
+    ranks = range(jobs.read(paths.job).plan.topology.ranks)
     outputs = [*files, *(file(rank) for rank in ranks for file in of_rank)]
     copies = {f"{folder}/{path.relative_to(paths.folder)}": path for path in outputs}
     while True:

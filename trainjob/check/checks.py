@@ -45,6 +45,7 @@ _OF_FILES = (
     Check("script", project.missing_script, _is_command),
     Check("own-program", project.own_program, _is_command),
     Check("left-behind", project.left_behind, _is_command),
+    Check("environment", project.environment),
     Check("syntax", project.syntax),
     Check("memory", memory.too_little),
     Check("port", storage.port, _TRAINS_HERE),

@@ -37,6 +37,27 @@ def missing_script(context: Context) -> Iterator[Problem]:
         yield Problem("script", text, "Give its path relative to your current folder")
 
 
+def environment(context: Context) -> Iterator[Problem]:
+    """Yield a lock file that ranks could not be installed from."""
+    stated = context.request.job.environment.get("uv")
+    if stated is None:
+        return
+    folder = (context.project.top / context.project.start / stated).parent
+    for name in ("pyproject.toml", "uv.lock"):
+        relative = os.path.relpath(folder / name, context.project.top)
+        if not (folder / name).is_file():
+            yield Problem("environment", f"{folder / name} does not exist", f"In {folder}: uv lock")
+            return
+        if context.selection is not None and relative not in context.selection.files:
+            yield Problem("environment", f"{relative} is not copied into the run", f"Run: git add {relative}")
+    if shutil.which("uv") is None:
+        return
+    ended = process.run(["uv", "lock", "--check", "--project", str(folder)], check=False)
+    if ended.code != 0:
+        text = f"{folder / 'uv.lock'} does not fit its pyproject.toml: {ended.stderr.strip()[-200:]}"
+        yield Problem("environment", text, f"In {folder}: uv lock")
+
+
 def too_long(context: Context) -> Iterator[Problem]:
     """Yield a command that is too long: the kernel accepts 2 MiB of words and environment together."""
     size = sum(len(os.fsencode(word)) + _BYTES_PER_WORD for word in context.request.job.command or ())

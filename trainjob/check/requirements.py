@@ -87,6 +87,10 @@ def interpreter_of(request: Request) -> str | None:
     cluster = request.cluster
     if cluster.container.runtime != "none" and containers.find(request) is None:
         return None  # the machine on which jobs are submitted can't start the ranks' container
+    if request.job.environment:
+        # The launcher's own needs nothing but Python, and what is packed can't be asked.
+        venv = request.job.environment.get("venv")
+        return None if venv is None else f"{venv}/bin/python"
     named = cluster.interpreter
     if named is None and (cluster.ranks_by == "poprun" or cluster.prologue):
         return None
@@ -109,6 +113,8 @@ def _is_brought(request: Request, program: str) -> bool:
 def program(request: Request) -> str | None:
     """Return the command's program if a machine must have it; None for the project's own program."""
     first = request.job.command[0] if request.job.command else ""
+    if request.job.environment and "/" not in first:
+        return None  # its own may have it
     if not first or request.cluster.container.runtime != "none" or _is_brought(request, first):
         return None
     return first if "/" not in first or first.startswith(("/", "~/")) else None

@@ -49,7 +49,9 @@ def takes_a_job(
     effect, or the command has an option of that name.
     """
     settings = [
-        row for row in rows().values() if row.name not in (_WORDS, *without) and row.facts.group not in groups_without
+        row
+        for row in rows().values()
+        if row.name not in (_WORDS, *without) and row.facts.group not in groups_without and not row.facts.file_only
     ]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:

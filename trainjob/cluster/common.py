@@ -112,7 +112,9 @@ class Container(Strict):
     """The container that ranks run in."""
 
     runtime: Literal["none", "apptainer", "pyxis", "shifter", "ce", "docker", "podman"] = key(
-        "none", "What starts the container; ce: CSCS's Container Engine, srun --environment."
+        "none",
+        "What starts the container; apptainer: also Singularity, on nodes that have only that; "
+        "ce: CSCS's Container Engine, srun --environment.",
     )
     image: Line | None = key(
         None, "Image file or reference, with ce an environment file; needed unless runtime is none."

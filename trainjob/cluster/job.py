@@ -19,8 +19,13 @@ from trainjob.cluster.common import (
 )
 from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
-from trainjob.contract.forms import parse_pattern, parse_ranks, parse_updates
+from trainjob.contract.forms import parse_environment, parse_pattern, parse_ranks, parse_updates
 from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, rows
+from trainjob.contract.steps import parse, parse_retry
+
+_Scope = Annotated[str, Rule("^(job|node)$", "job or node")]
+_StepKey = Annotated[str, Rule("^(run|shell|name|timeout_s|lock)$", "run, shell, name, timeout_s or lock")]
+_More = Annotated[str, Rule("^(mem|time|attempts)$", "mem, time or attempts")]
 
 # The types behind the names that rows give to forms of text and mappings.
 FORMS: dict[str, Any] = {
@@ -31,6 +36,9 @@ FORMS: dict[str, Any] = {
     "poprun-options": dict[DirectiveName, PlainText | int | bool],
     "directives": dict[DirectiveName, Line | int | bool],
     "environment": Environment,
+    "once": Annotated[dict[_Scope, list[dict[_StepKey, list[PlainText] | float | PlainText]]], Rule(check=parse)],
+    "retry": Annotated[dict[_More, int | WrittenText], Rule(check=parse_retry)],
+    "python-environment": Annotated[dict[OptionName, Line], Rule(check=parse_environment)],
     "slurm-time": SlurmTime,
     # `spelled_out` turns a range into two numbers before anything is checked.
     "host-count": Annotated[int, Rule(json_type=("integer", "string"))],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 RUN_DIR = "TRAINJOB_RUN_DIR"
 ATTEMPT = "TRAINJOB_ATTEMPT"
@@ -11,6 +12,9 @@ TOKEN = "TRAINJOB_TOKEN"  # noqa: S105 - a variable's name
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
 # Where a rank's Python processes write their stacks when their launcher asks for them: see launch/witness/stacks.py.
 STACKS = "TRAINJOB_STACKS"
+LAUNCHER_LOG = "TRAINJOB_LAUNCHER_LOG"
+# When the launcher began and when it started the rank: two times since 1970, with a comma between them.
+STARTED = "TRAINJOB_STARTED"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 
@@ -94,6 +98,12 @@ def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
             counts += [tasks] * int(times or 1)
         found["local_world_size"] = counts[int(environ.get("SLURM_NODEID") or 0)]
     return Ranking(**{word: int(text) for word, text in found.items()})
+
+
+def started(environ: Mapping[str, str]) -> Optional[Tuple[float, float]]:
+    """Return when the launcher began and when it started this rank; None for a rank that was started by hand."""
+    times = re.match(r"(\d{1,12}\.\d{1,6}),(\d{1,12}\.\d{1,6})\Z", environ.get(STARTED, ""))
+    return None if times is None else (float(times.group(1)), float(times.group(2)))
 
 
 def set_redirects(environ: Mapping[str, str]) -> Dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import List, NamedTuple, Pattern
+from typing import List, Mapping, NamedTuple, Pattern
 
 _MOST_UPDATES = 1000
 # What an expression of a job file may find in a line that a command prints, by the names of its groups.
 COUNTS = ("update", "total", "epoch", "epochs")
+# How a job states what its ranks run in.
+ENVIRONMENTS = ("uv", "venv", "archive")
 FIGURES = ("loss", "accuracy", "learning_rate", "samples_per_s")
 
 
@@ -36,6 +38,20 @@ def parse_ranks(text: str) -> List[int]:
     if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text):
         raise ValueError('read "%s", expected ranks: "0" or "0,3"' % text)
     return sorted({int(number) for number in text.split(",")})
+
+
+def parse_environment(stated: Mapping[str, str]) -> None:
+    """Raise ValueError unless `stated` names one environment, and where."""
+    kinds = [name for name in ENVIRONMENTS if name in stated]
+    unknown = sorted(set(stated) - {*ENVIRONMENTS, "folder"})
+    if unknown or len(kinds) != 1:
+        read = ", ".join(sorted(stated)) or "nothing"
+        raise ValueError("read %s, expected one of %s, and folder" % (read, ", ".join(ENVIRONMENTS)))
+    if kinds == ["uv"] and (stated["uv"].startswith(("/", "~")) or not stated["uv"].endswith("pyproject.toml")):
+        raise ValueError("read uv: %s, expected the path of a pyproject.toml in the project" % stated["uv"])
+    for name in ("venv", "archive", "folder"):
+        if not stated.get(name, "/").startswith(("/", "~/")):
+            raise ValueError("read %s: %s, expected a path that every node sees: /… or ~/…" % (name, stated[name]))
 
 
 def parse_pattern(text: str) -> Pattern[str]:

@@ -7,6 +7,7 @@ launchers' own code (torch 2.13, accelerate 1.15, deepspeed 0.19, composer 0.32,
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -24,6 +25,7 @@ class Node(NamedTuple):
     port: int
     run_id: str
     host_file: str  # a path for HOST_FILE
+    logs: str  # the folder of the ranks' logs
 
     @property
     def world_size(self) -> int:
@@ -41,6 +43,7 @@ class NodeLauncher(NamedTuple):
     world_options: Tuple[str, ...] = ()  # or the number of all ranks
     alone_options: Tuple[str, ...] = ()  # that its node is the only one
     starts_cpu_ranks: bool = True
+    failure: str = ""  # an expression for its report of the rank that failed first, and its code; "": it has none
     options: Callable[[Node, Sequence[str]], List[str]] = lambda _node, _own: []
 
 
@@ -63,6 +66,12 @@ def _deepspeed(node: Node, _own: Sequence[str]) -> List[str]:
     ]
 
 
+def _composer(node: Node, _own: Sequence[str]) -> List[str]:
+    # Or else it keeps the output of all ranks but the first in files that it deletes.
+    log = "%s/rank-{rank:04d}.log" % node.logs.replace("{", "{{").replace("}", "}}")
+    return ["--stdout", log, "--stderr", log]
+
+
 def _tune(node: Node, _own: Sequence[str]) -> List[str]:
     # Without an option of torchrun's it starts one process, and without this one it takes its node for the only one.
     return ["--rdzv_endpoint", "%s:%d" % (node.address, node.port)]
@@ -70,23 +79,36 @@ def _tune(node: Node, _own: Sequence[str]) -> List[str]:
 
 _TORCHRUN_NODES, _TORCHRUN_RANKS = ("--nnodes",), ("--nproc-per-node", "--nproc_per_node")
 _ALONE = ("--standalone",)
+# The first failure stands last in its report, as the root cause.
+_TORCHRUN_FAILURE = r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)"
 
 LAUNCHERS = (
     NodeLauncher(
         *("torchrun", (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",))),
         *(_TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+        failure=_TORCHRUN_FAILURE,
     ),
-    NodeLauncher("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, options=_tune),
+    NodeLauncher(
+        *("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+        failure=_TORCHRUN_FAILURE,
+        options=_tune,
+    ),
     NodeLauncher(
         *("accelerate launch", (("accelerate", "launch"), ("accelerate.commands.launch",))),
         *(("--num_machines", "--num-machines"), (), ("--num_processes", "--num-processes")),
+        failure=_TORCHRUN_FAILURE,
         options=_accelerate,
         starts_cpu_ranks=False,  # except through mpirun
     ),
     NodeLauncher(
         "deepspeed", (("deepspeed",),), ("--num_nodes",), ("--num_gpus", "--num_accelerators"), options=_deepspeed
     ),
-    NodeLauncher("composer", (("composer",),), (), ("-n", "--nproc"), world_options=("--world_size",)),
+    NodeLauncher(
+        *("composer", (("composer",),), (), ("-n", "--nproc")),
+        world_options=("--world_size",),
+        failure=r"Rank (\d+) crashed with exit code (-?\d+)",
+        options=_composer,
+    ),
 )
 # Programs that start another one, whose words follow their own options.
 _WRAPPERS = ("uv", "poetry", "pixi", "conda", "mamba", "micromamba", "env", "exec", "time")
@@ -205,6 +227,16 @@ def on_node(command: Sequence[str], node: Node) -> List[str]:
         return list(command)
     own = found.own_options(command)
     return [*command[: found.end], *found.launcher.options(node, own), *own]
+
+
+def failed_rank(command: Sequence[str], printed: str) -> Optional[Tuple[int, int]]:
+    """Return the rank that a launcher reports to have failed first, and how: −n if signal n ended it.
+
+    None if it reports none.
+    """
+    found = find(command)
+    reports = re.findall(found.launcher.failure, printed) if found is not None and found.launcher.failure else []
+    return (int(reports[-1][0]), int(reports[-1][1])) if reports else None
 
 
 def host_file(nodes: int, ranks: int) -> str:

@@ -61,6 +61,7 @@ class RunPaths:
         self.events = self.folder / "events"  # time, attempt, what, detail: a line each
         self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
         self.bad_node = self.folder / ".bad_node"  # a node that the launcher blames for a failure, and why
+        self.out_of_memory = self.folder / ".out_of_memory"  # this attempt ran out of its host's memory
         self.stacks_request = self.folder / ".stacks"  # a word: launchers write down their ranks' stacks for it
         self.logs = self.folder / "logs"
         self.scheduler_log = self.logs / "scheduler.out"
@@ -94,6 +95,10 @@ class RunPaths:
     def rank_log(self, rank: int) -> Path:
         """Return where rank `rank` writes all it prints."""
         return self.logs / ("rank-%04d.log" % rank)
+
+    def step_log(self, scope: str, number: int, host: str = "") -> Path:
+        """Return where a step that runs before ranks (once:) writes; one of a node by the host that it runs on."""
+        return self.logs / ("once-%s-%d%s.log" % (scope, number, host and "-" + host))
 
     def rank_usage(self, rank: int) -> Path:
         """Return where the launcher of rank `rank` records what it uses: see records/usage.py."""

@@ -52,6 +52,7 @@ class Setting(NamedTuple):
     shared: bool = False  # the same for all elements of an array
     form: str = ""  # the name of a form of text or mapping: see cluster.job.FORMS
     flag: str = ""  # where it is not the setting's own name
+    file_only: bool = False  # no flag could state it
     at_least: Optional[float] = None
     above: Optional[float] = None
     at_most: Optional[float] = None
@@ -238,8 +239,26 @@ class JobSettings(RuntimeSettings):
         absent="node for torchrun, accelerate launch, deepspeed, composer and tune run, else rank",
         shared=True,
     )
+    environment: Dict[str, str] = setting(
+        {},
+        "The Python environment of the ranks, brought to a disk of each node before they start: archive=FILE.tar, "
+        "venv=FOLDER or uv=pyproject.toml; folder=FOLDER names the disk.",
+        group=RUN,
+        shared=True,
+        form="python-environment",
+    )
     env: Dict[str, str] = setting(
         {}, "An environment variable of every rank; overrides the cluster file's.", group=RUN, form="environment"
+    )
+    once: Dict[str, List[Dict[str, Any]]] = setting(
+        {},
+        "Steps that run before ranks start: job: once for the run, node: on each node. Each has run: words, or shell: "
+        "a line for bash, and name, timeout_s (3600) and lock, a folder that runs share. Job files only.",
+        group=RUN,
+        absent="no steps",
+        shared=True,
+        form="once",
+        file_only=True,
     )
     instances: Optional[int] = setting(
         None, "Processes that train.", group=SIZE, absent="worked out from the cluster", shared=True
@@ -416,6 +435,15 @@ class JobSettings(RuntimeSettings):
         group=SLURM,
         shared=True,
         at_least=1,
+    )
+    retry: Dict[str, Scalar] = setting(
+        {},
+        "What the next attempt asks more of: mem=+50% after one that ran out of its host's memory, time=+50% after one "
+        "that its time limit ended; attempts=2: how many attempts may (1).",
+        group=SLURM,
+        absent="every attempt asks for the same",
+        shared=True,
+        form="retry",
     )
     array: Optional[str] = setting(
         None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
@@ -47,7 +48,7 @@ class Launch:
     """
 
     def __init__(self, options: Options) -> None:
-        self.options = options
+        self.options, self.began = options, time.time()
         self.paths = paths = RunPaths(Path(options.run_dir).resolve())
         keep_others_from_writing(paths.whole.folder)
         if options.token:
@@ -122,6 +123,9 @@ class Launch:
     def run(self) -> int:
         """Return the exit code of the first rank that failed, or of all ranks if none did."""
         options = self.options
+        is_rehearsal = environment.redirect(self.shared, "TRAINJOB_PROLOGUE") == "skip"  # which has its own interpreter
+        if self.job is not None and self.job.python_environment and not is_rehearsal:
+            self._enter_environment(self.job)
         if self.shared.get(environment.COMPILE_ONLY) and self.first.rank != 0:
             return exits.DONE  # one instance compiles for all
         if options.node_check == "on" and self._is_refused_by_node_check():
@@ -130,13 +134,24 @@ class Launch:
         if self.first.local_rank == 0 and not options.ranks_in_containers:
             required = self.job is not None and self.job.same_packages == "required"
             host.record_packages(self.paths, self.first.rank, self.attempt, required)
-        code = self._supervise()
+        code = self._prepare_node() or self._supervise()
         # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may still
         # be writing the marker.
         for_a_launcher = exits.DONE if code == exits.CHECKPOINTED else code
         if options.launcher in ("slurm", "openmpi"):
             self._leave_mark(for_a_launcher)
         return code if options.launcher in ("local", "container") else for_a_launcher
+
+    def _enter_environment(self, job: JobFacts) -> None:
+        from trainjob.launch import environments
+
+        project = self.paths.folder / self.options.working_folder if job.command else self.paths.project
+        # Its lock is held for as long as this process lives.
+        made = environments.on_this_node(job.python_environment, self.paths, project, self.first)
+        self.shared.update(made.variables(self.shared))
+        self.shared.pop("PYTHONHOME", None)
+        if not job.command:
+            self.command = [made.python, *(self.command or [])[1:]]
 
     def _is_refused_by_node_check(self) -> bool:
         from trainjob.launch.nodecheck import node_check
@@ -157,6 +172,21 @@ class Launch:
         children = [self._environment_of(ranking) for ranking in (self.rankings if requirements.gpus else ())]
         work = Work(self.rankings, shared, children)
         return node_check.all_reduce_fails(self.paths, work, self.attempt, self.restarts)
+
+    def _prepare_node(self) -> int:
+        """Return 0 once the steps of this node are done. Every rank of the node waits for them, and one runs them."""
+        options = self.options
+        if self.job is None or not self.job.once or options.ranks_in_containers:  # the launcher inside runs them
+            return exits.DONE
+        from trainjob.contract import steps
+        from trainjob.launch import processes
+        from trainjob.launch.once.run import Place, run
+
+        if options.launcher in ("local", "openmpi"):
+            processes.end_with_parent(parent=options.parent)
+        folder = self.paths.folder / options.working_folder
+        place = Place(self.paths, self.attempt, host.node_name(), folder, self.shared)
+        return run([step for step in steps.parse(self.job.once) if step.scope == steps.NODE], place)
 
     def _gpus_of_node(self) -> int:
         ranking = self.first._replace(local_world_size=self.options.ranks_per_node or self.first.local_world_size)
@@ -237,6 +267,7 @@ class Launch:
             sys.stderr.write("trainjob: rank %d is bound to %s\n" % (ranking.rank, near))
             affinity = rank_environment.Affinity(len(near.cpus), is_bound=True)
         environ = self._environment_of(ranking)
+        environ[environment.STARTED] = "%.3f,%.3f" % (self.began, time.time())
         threads = rank_environment.threading(options.launcher, ranking, affinity, environ, bound_here=near is not None)
         folder, identity = self.paths.folder / options.working_folder, {}
         if self.job is None or self.job.command:

@@ -42,26 +42,39 @@ class Rank(NamedTuple):
     holds_input: bool = False  # its standard input stays open for as long as this process lives
 
     @property
-    def header(self) -> str:
-        """The line that heads each attempt in the rank's log."""
-        what = "node" if self.ranks_per_node else "rank"
-        return "--- attempt %s · %s %d of %d · %s · %s ---\n" % (
+    def number(self) -> int:
+        """The rank that it is; of a node whose ranks the command starts by itself, the first of them."""
+        return self.ranking.rank * max(1, self.ranks_per_node)
+
+    @property
+    def numbers(self) -> List[int]:
+        """The ranks that the command starts by itself, or the one that it is."""
+        return list(range(self.number, self.number + max(1, self.ranks_per_node)))
+
+    def header(self, number: int) -> str:
+        """Return the line that heads each attempt in the log of rank `number`, one of `numbers`."""
+        return "--- attempt %s · rank %d of %d · %s · %s ---\n" % (
             self.environment[environment.ATTEMPT],
-            what,
-            self.ranking.rank,
-            self.ranking.world_size,
+            number,
+            self.ranking.world_size * max(1, self.ranks_per_node),
             own_name(),
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
 
 
 class Watched(NamedTuple):
-    """A rank that runs: its process, and the environment that it was given."""
+    """A rank that runs, or a launcher of a node's ranks: its process, and the environment that it was given."""
 
     attempt: int
     rank: int
     pid: int
     environment: Mapping[str, str]
+    ranks_per_node: int = 0  # that it starts by itself; 0: it is the rank
+
+    @property
+    def numbers(self) -> List[int]:
+        """The ranks that it is, or starts."""
+        return list(range(self.rank, self.rank + max(1, self.ranks_per_node)))
 
 
 class LaunchError(UserError):

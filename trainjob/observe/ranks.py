@@ -59,7 +59,7 @@ def usage_of(paths: RunPaths) -> list[RankUsage]:
     Raises UserError where nothing was recorded.
     """
     mirror.refresh_usage(paths)
-    ranks = range(jobs.read(paths.job).plan.topology.instances)
+    ranks = range(jobs.read(paths.job).plan.topology.ranks)
     listed = [_summed_up(samples) for rank in ranks if (samples := list(usage.lines(paths, rank).new()))]
     if not listed:
         raise UserError(
@@ -178,7 +178,7 @@ def _recorded(paths: RunPaths, machine: Machine, folder: str) -> list[RankStacks
 
 
 def _ranks(paths: RunPaths) -> range:
-    return range(jobs.read(paths.job).plan.topology.instances)
+    return range(jobs.read(paths.job).plan.topology.ranks)
 
 
 _ENGINES = ("docker", "podman")

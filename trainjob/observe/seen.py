@@ -70,7 +70,10 @@ class Seen:
 
     @property
     def _waits_for_its_attempt(self) -> bool:
-        return self.submission is not None and self.attempt < self.submission.attempt
+        """Whether a newer attempt was submitted. Where that has no job, the older one may have completed the run."""
+        if self.submission is None or self.attempt >= self.submission.attempt:
+            return False
+        return self.submission.native is not None or self.word != states.COMPLETED
 
     @property
     def has_waited(self) -> bool:

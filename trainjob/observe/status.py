@@ -67,6 +67,7 @@ class Snapshot:
     checkpoints_not_written: int = 0  # by its newest attempt
     damage: list[str] = field(default_factory=list)  # what its records hold that can't be: FILE: FIELD is VALUE
     excluded_nodes: list[dict[str, str]] = field(default_factory=list)  # node, attempt, why: what later attempts avoid
+    retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
     outlook: Outlook | None = None  # of a run at work: when it should end
     elements: list[Snapshot] = field(default_factory=list)  # of an array
     submission: Submission | None = (
@@ -270,6 +271,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         checkpoints_not_written=progress.checkpoints_not_written,
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
+        retries=events.retries(seen.paths),
         submission=submission,
     )
 

@@ -15,6 +15,7 @@ from trainjob.planning import (
     batch,
     counts,
     engines,
+    environments,
     learning,
     limits,
     node_starts,
@@ -42,6 +43,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         limits.check_slurm(cluster, job)
         counts.check_groups(capacity.groups, job)
         limits.check_interval(cluster, job)
+        environments.check(cluster, job)
         numbers = _numbers(capacity, job)
     except Broken as broken:
         raise refusal(broken, job, lambda changed: _numbers(capacity, changed)) from None
@@ -50,6 +52,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     per_host = [group.instances_per_host for group in topology.groups] or [topology.instances_per_host]
     facts = [
         *node_starts.facts(topology, job),
+        *environments.facts(job),
         *rows.facts(topology, of_task, job.workers),
         rows.threads(
             topology, cluster.cpus_of_instances(per_host, topology.devices_per_instance), {**cluster.env, **job.env}
@@ -57,6 +60,8 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
         *limits.checkpoint_rows(cluster, job, count),
         *limits.array_rows(job),
+        *limits.retry_rows(job),
+        *rows.before_ranks(job),
         *counts.range_rows(job, topology, of_task),
     ]
     effect, warnings = None, list(learning.about_hosts(cluster, job, topology))

@@ -31,7 +31,7 @@ def check_optimizer(job: Job, task: TaskFacts, engine: str) -> None:
     """Raise Broken if the optimizer, the schedule or an option does not exist, or the engine does not support it."""
     optimizer, schedule = job.optimizer or task.optimizer, job.schedule or task.schedule
     try:
-        optimizer_options(optimizer, job.optimizer_options, job.momentum)
+        options = optimizer_options(optimizer, job.optimizer_options, job.momentum)
     except UserError as error:
         refuse(OPTIMIZER_EXISTS, error.text, otherwise=f"{error.cure}.")
     try:
@@ -51,6 +51,9 @@ def check_optimizer(job: Job, task: TaskFacts, engine: str) -> None:
     if able and optimizer not in able:
         values = f"engine {engine} has {', '.join(able)}, and optimizer is {optimizer}"
         refuse(OPTIMIZER_FITS, values, otherwise=f"Take --optimizer {' or '.join(able)}.")
+    if engine == "ipu" and options.get("nesterov"):
+        values = "engine ipu has SGD without Nesterov's momentum, and nesterov is true"
+        refuse(OPTIMIZER_FITS, values, otherwise="Leave out nesterov.")
 
 
 _ADAPTIVE = {"adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}

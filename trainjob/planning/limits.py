@@ -8,11 +8,15 @@ from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.cluster.slurm_text import duration, seconds
+from trainjob.contract.steps import parse_retry
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
 
 ONLY_SLURM = "only Slurm starts the elements of an array"
 SLURM_CHOOSES = "only Slurm chooses how many hosts a job gets, and poprun needs a fixed number"
+SLURM_GIVES = "only Slurm gives a job more memory or time"
+ALIKE_GIVES = "an attempt may ask for more where all nodes are alike"
+HAS_A_LIMIT = "an attempt asks for more time than a time limit below the site's longest"
 WITHIN_SITE = "a job's time limit stays within the site's max_time"
 LONGER_THAN_MARGIN = "a job trains before it is asked to checkpoint"
 BELOW_LIMIT = "the shortest time limit is below the time limit and above the margin of its signal"
@@ -36,6 +40,66 @@ def check_slurm(cluster: Cluster, job: Job) -> None:
         )
     if cluster.has_scheduler:
         _check_times(cluster, job)
+    if job.retry:
+        _check_retry(cluster, job)
+
+
+def _check_retry(cluster: Cluster, job: Job) -> None:
+    leave_out = "Leave retry out."
+    if not cluster.has_scheduler:
+        refuse(SLURM_GIVES, f"retry is given, and the cluster is of kind {cluster.kind}", otherwise=leave_out)
+    if cluster.capacity.groups:
+        refuse(ALIKE_GIVES, "retry is given, and nodes is a list of groups", otherwise=leave_out)
+    limit = cluster.time_limit_of(job)
+    if parse_retry(job.retry).time is not None and not times(cluster, job):
+        most = cluster.longest_time
+        stated = "no time limit is stated" if limit is None else f"time_limit is {limit}"
+        refuse(
+            HAS_A_LIMIT,
+            f"retry has time, {stated}" + (f", and max_time is {most}" if most else ""),
+            otherwise="Take time out of retry, or give a --time-limit that can grow.",
+        )
+
+
+def times(cluster: Cluster, job: Job) -> list[str]:
+    """Return the time limits that later attempts may ask for, each longer than the one before; none without one."""
+    retry, limit = parse_retry(job.retry), cluster.time_limit_of(job)
+    limit_s = None if limit is None else seconds(limit)
+    if retry.time is None or limit_s is None:
+        return []
+    most_s = None if cluster.longest_time is None else seconds(cluster.longest_time)
+    # Slurm counts in minutes.
+    return [
+        duration(60 * minutes)
+        for minutes in growing(-(-limit_s // 60), retry.time, retry.attempts, most_s and most_s // 60)
+    ]
+
+
+def growing(value: int, percent: int, steps: int, most: int | None) -> list[int]:
+    """Return `value` grown by `percent` once, twice and so on, at most to `most`; each is more than the one before."""
+    grown: list[int] = []
+    for _ in range(steps):
+        more = -(-value * (100 + percent) // 100)
+        more = more if most is None else min(more, most)
+        if more <= value:
+            break
+        grown.append(more)
+        value = more
+    return grown
+
+
+def retry_rows(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield the plan's row about attempts that ask for more."""
+    if job.retry:
+        retry = parse_retry(job.retry)
+        mem, time = (
+            [f"{percent} % more {what}"] if percent else []
+            for percent, what in (
+                (retry.mem, "memory after one that ran out of it"),
+                (retry.time, "time after one that its limit ended"),
+            )
+        )
+        yield "retry", f"{quantity(retry.attempts, 'attempt')} with {', or '.join([*mem, *time])}"
 
 
 def array_rows(job: Job) -> Iterator[tuple[str, str]]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainjob.cluster.job import Job
 from trainjob.cluster.slurm_text import seconds
+from trainjob.contract import steps
 from trainjob.contract.batch import Batch
+from trainjob.planning import words
 from trainjob.planning.batch import split
 from trainjob.planning.words import number, quantity
 from trainjob.records.job import Plan, Topology
@@ -36,6 +39,16 @@ def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tup
         loaders = f"{quantity(topology.instances, 'instance')} × {max(1, workers)}"
         most = split(topology.instances, workers, batch.samples)
         yield "loader processes", f"{loaders}, each at most {quantity(most, 'sample')} per epoch"
+
+
+def before_ranks(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield the row of the steps that run before ranks start."""
+    where = {steps.JOB: "once for the run", steps.NODE: "on each host"}
+    found = [
+        f"{step.name} {where[step.scope]}, within {words.seconds(step.timeout_s)}" for step in steps.parse(job.once)
+    ]
+    if found:
+        yield "before ranks", "; ".join(found)
 
 
 def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, str]) -> tuple[str, str]:

@@ -54,7 +54,13 @@ class Row(NamedTuple):
 
 def cause_of(seen: Evidence) -> Optional[Cause]:
     """Return the most specific cause that fits; None if nothing is known."""
-    return _not_enough_memory(seen) or _after_its_end(seen) or _from_table(seen) or _from_last_words(seen)
+    return (
+        _of_step(seen)
+        or _not_enough_memory(seen)
+        or _after_its_end(seen)
+        or _from_table(seen)
+        or _from_last_words(seen)
+    )
 
 
 def of_failure(failed: Failure) -> Optional[Cause]:
@@ -73,6 +79,8 @@ def _line(*patterns: str) -> Pattern[str]:
 
 # The code of a node that did not pass the node check: nothing had begun there.
 BAD_NODE = "node-check"
+# The host's memory, not a GPU's.
+OUT_OF_MEMORY = "out-of-memory"
 # From the most specific to the most general: the first row that fits is the cause.
 ROWS: List[Row] = [
     Row(
@@ -239,6 +247,22 @@ ROWS: List[Row] = [
         (signal.SIGKILL,),
     ),
 ]
+STEP_FAILED, STEP_TIMEOUT = "step-failed", "step-timeout"
+
+
+def _of_step(seen: Evidence) -> Optional[Cause]:
+    if not seen.step:
+        return None
+    if seen.timeout_s is not None:
+        text = "%s did not end in the %g s that it was given" % (seen.who, seen.timeout_s)
+        return Cause(STEP_TIMEOUT, text, "Its log shows how far it got. Give it a longer timeout_s in the job file")
+    text = "%s failed with exit code %s" % (seen.who, seen.exit_code)
+    known = _not_enough_memory(seen) or _from_table(seen)
+    if known is not None:
+        return Cause(STEP_FAILED, "%s: %s" % (text, known.text), known.cure)
+    return Cause(STEP_FAILED, text, "Its last lines say why; trainjob resume runs it again")
+
+
 _OUT_OF_MEMORY = _line(
     r"Out of memory: Killed process",
     r"[Mm]emory cgroup out of memory",
@@ -280,7 +304,7 @@ def _not_enough_memory(seen: Evidence) -> Optional[Cause]:
         text = "%s was refused more memory by the system"
     else:
         return None
-    return Cause("out-of-memory", text % seen.who + figures, _MEMORY_CURE, resume=False)
+    return Cause(OUT_OF_MEMORY, text % seen.who + figures, _MEMORY_CURE, resume=False)
 
 
 def _after_its_end(seen: Evidence) -> Optional[Cause]:

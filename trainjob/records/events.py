@@ -11,7 +11,9 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records.files import DamagedError, read_small, write_atomically
 
 BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
+LAUNCH, COMPILED = "launch", "compiled"  # the ranks are being started; before that, IPUs' executable was compiled
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
+RETRY = "retry"  # the next attempt asks for more
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
@@ -23,7 +25,8 @@ class Event(NamedTuple):
     at: float
     attempt: int
     what: str
-    detail: str  # began: the nodes; signal: its name; image: its digest; ended: state and exit code
+    # began: the nodes; signal: its name; image: its digest; retry: mem or time, and sbatch's option; ended: state, code
+    detail: str
 
 
 class Attempt(NamedTuple):
@@ -60,7 +63,9 @@ def attempts(events: List[Event]) -> List[Attempt]:
 
 def was_told_to_end(paths: RunPaths, attempt: int) -> bool:
     """Return whether the last that an attempt has noted is that it was told to end (TERM), and not its end."""
-    last = next((event for event in reversed(read(paths)) if event.attempt == attempt), None)
+    # Ranks that were being started when TERM came may have noted that after it.
+    noted = (event for event in reversed(read(paths)) if event.attempt == attempt)
+    last = next((event for event in noted if event.what not in (LAUNCH, COMPILED)), None)
     return last is not None and last.what == SIGNAL and last.detail == "TERM"
 
 
@@ -77,6 +82,21 @@ def excluded_nodes(paths: RunPaths) -> List[Dict[str, str]]:
 def blame_node(paths: RunPaths, node: str, why: str) -> None:
     """Note that a node is to blame for a failure, so that the job script has later attempts avoid it."""
     write_atomically(paths.bad_node, "%s %s\n" % (node, why))
+
+
+def note_out_of_memory(paths: RunPaths) -> None:
+    """Note that a rank ran out of its host's memory, so that the job script may have the next attempt ask for more."""
+    write_atomically(paths.out_of_memory, "")
+
+
+def retries(paths: RunPaths) -> List[Dict[str, str]]:
+    """Return what and option of each time that an attempt asked for more than `attempt`, which ran out of it."""
+    asked = [event for event in read(paths) if event.what == RETRY]
+    return [
+        {"attempt": str(event.attempt), "what": what, "option": option}
+        for event in asked
+        for what, _, option in (event.detail.partition(" "),)
+    ]
 
 
 def _lines(path: Path, fields: int) -> Iterator[List[str]]:

@@ -43,7 +43,8 @@ class Failure:
     """The first failing rank of an attempt. `exit_code` is the shell's: 128 + n for signal n.
 
     `signal` is the one from outside that ended it, if any did; `kernel` holds the kernel's messages of that time.
-    `script_has_ended`: the signal came when the rank's script had ended without an exception.
+    `script_has_ended`: the signal came when the rank's script had ended without an exception. `step` is one that failed
+    before ranks started, and `timeout_s` what it was given where it did not end in that time.
     """
 
     attempt: int
@@ -56,6 +57,13 @@ class Failure:
     memory: Optional[Memory] = None
     kernel: List[str] = field(default_factory=list)
     script_has_ended: bool = False
+    step: str = ""
+    timeout_s: Optional[float] = None
+
+    @property
+    def who(self) -> str:
+        """What failed: "rank 1", or the step."""
+        return self.step or "rank %d" % self.rank
 
 
 def record_first(paths: RunPaths, failure: Failure) -> bool:
@@ -90,18 +98,18 @@ def read(paths: RunPaths) -> Optional[Failure]:
     return typed.read(Failure, paths.failure)
 
 
-def tail_of_attempt(log: Path) -> List[str]:
-    """Return the last lines of `log` that belong to its newest attempt; none where it can't be read."""
+def tail_of_attempt(log: Path, most: int = TAIL_LINES) -> List[str]:
+    """Return the last lines of `log`, `most` at most, of its newest attempt; none where it can't be read."""
     try:
         with open_regular(log) as stream:
             size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - _TAIL_BYTES))
+            stream.seek(max(0, size - _TAIL_BYTES * most // TAIL_LINES))
             lines = stream.read().split(b"\n")
     except (OSError, DamagedError):
         return []
     starts = [number for number, line in enumerate(lines) if line.startswith(ATTEMPT_MARK)]
     mine = lines[starts[-1] + 1 :] if starts else lines
-    return [line.decode(errors="replace") for line in mine if line.strip()][-TAIL_LINES:]
+    return [line.decode(errors="replace") for line in mine if line.strip()][-most:]
 
 
 # A shell's exit codes for signals: 128 + n.
@@ -120,6 +128,8 @@ class Evidence:
     kernel: Sequence[str] = field(default_factory=tuple)  # the kernel's messages about it
     memory: Optional[Memory] = None
     script_has_ended: bool = False  # without an exception, before the rank's process was ended
+    step: str = ""  # that ran before ranks
+    timeout_s: Optional[float] = None  # in which the step did not end
 
     @property
     def ended_by(self) -> Optional[int]:
@@ -134,7 +144,8 @@ class Evidence:
         """The rank as a subject: "rank 1 on host n7"."""
         if self.rank is None:
             return "the job"
-        return "rank %d on host %s" % (self.rank, self.host) if self.host else "rank %d" % self.rank
+        who = self.step or "rank %d" % self.rank
+        return "%s on host %s" % (who, self.host) if self.host else who
 
 
 def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evidence:
@@ -148,6 +159,8 @@ def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evid
         kernel=failed.kernel,
         memory=failed.memory,
         script_has_ended=failed.script_has_ended,
+        step=failed.step,
+        timeout_s=failed.timeout_s,
     )
 
 

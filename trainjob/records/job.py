@@ -79,6 +79,11 @@ class Topology:
         return self.replicas_per_instance * self.devices_per_replica
 
     @property
+    def ranks(self) -> int:
+        """The ranks that print and are watched: the instances, or all that are started by a launcher on each node."""
+        return self.instances if self.device == "IPU" else max(self.instances, self.replicas)
+
+    @property
     def instances_of_hosts(self) -> List[int]:
         """The number of instances on each host, in order."""
         if not self.groups:
@@ -87,8 +92,8 @@ class Topology:
 
     def refuse_unknown_rank(self, run_id: str, rank: int) -> None:
         """Raise UserError unless the run has a rank of this number."""
-        if not 0 <= rank < self.instances:
-            raise UserError("run %s has no rank %d" % (run_id, rank), "it has ranks 0 to %d" % (self.instances - 1))
+        if not 0 <= rank < self.ranks:
+            raise UserError("run %s has no rank %d" % (run_id, rank), "it has ranks 0 to %d" % (self.ranks - 1))
 
     def first_device(self, rank: int, local_rank: int) -> int:
         """Return the first device of a rank: IPUs are numbered across the partition, GPUs from 0 on every host."""

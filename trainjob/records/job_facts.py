@@ -25,7 +25,9 @@ class JobFacts(NamedTuple):
     on_stall: Optional[str]
     idle_timeout_s: Optional[float]
     progress: Optional[str]  # the expression by which a command's progress is read, as the job states it
+    python_environment: Dict[str, str]  # what the ranks run in, as the job states it; empty: the launcher's own
     same_packages: Optional[str]  # as the cluster file states it
+    once: Mapping[str, List[Dict[str, Any]]]  # the steps before ranks, as the job states them
 
 
 def read(path: Path) -> JobFacts:
@@ -56,7 +58,9 @@ def _facts(fields: Mapping[str, Any]) -> JobFacts:
         on_stall=asked["job"].get("on_stall"),
         idle_timeout_s=None if idle_timeout_s is None else float(idle_timeout_s),
         progress=None if progress is None else _text(progress),
+        python_environment={name: _text(value) for name, value in asked["job"].get("environment", {}).items()},
         same_packages=asked["cluster"]["file"].get("same_packages"),
+        once=asked["job"].get("once", {}),
     )
 
 

@@ -14,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records.files import DamagedError, JsonLines, LineWriter, read_json_lines
 from trainjob.records.measures import PHASES
 
-KINDS = ("begin", "train", "evaluation", "checkpoint", "stop", "end")
+KINDS = ("begin", "startup", "train", "evaluation", "checkpoint", "stop", "end")
 # The figures of a line of training, in the order of the columns.
 TRAINING = ("loss", "accuracy", "learning_rate", "samples_per_s")
 # Larger values come from damaged files.
@@ -36,10 +36,10 @@ class Line(NamedTuple):
     learning_rate: Optional[float] = None
     samples_per_s: Optional[float] = None
     samples: Optional[int] = None  # of an evaluation
-    phases: Mapping[str, float] = {}  # seconds of an interval of training
+    phases: Mapping[str, float] = {}  # seconds of an interval of training; of a start-up, by part
     seconds: float = 0.0  # of an interval of training, all phases; of an evaluation
     metrics: Mapping[str, float] = {}  # further means, by name
-    time: float = 0.0  # since 1970: of `begin` and `stop`
+    time: float = 0.0  # since 1970: of `begin` and `stop`; of a start-up its end, with the first update
     durable_s: Optional[float] = None  # until a checkpoint was on disk
     training_seconds: Optional[float] = None  # of the attempt that completed the run
     peak_memory_bytes: Optional[int] = None  # of rank 0's process in that attempt
@@ -122,9 +122,9 @@ def parse(fields: Mapping[str, object], number: int = 0) -> Line:
     if not isinstance(kind, str) or attempt is None or update is None or abs(update) >= _LATEST_UPDATE:
         raise DamagedError("kind is %r, attempt %r, update %r" % (kind, fields.get("attempt"), fields.get("update")))
     phases, time = _numbers(seconds), _number(fields.get("time"))
-    if kind == "train" and (not isinstance(seconds, dict) or len(phases) < len(seconds)):
+    if kind in ("startup", "train") and (not isinstance(seconds, dict) or len(phases) < len(seconds)):
         raise DamagedError("seconds is %r, expected numbers by phase" % (seconds,))
-    if kind in ("begin", "stop") and (time is None or not 0 <= time < _LATEST_S):
+    if kind in ("begin", "startup", "stop") and (time is None or not 0 <= time < _LATEST_S):
         raise DamagedError("time is %r, expected seconds since 1970" % fields.get("time"))
     return Line(
         kind,

@@ -90,13 +90,14 @@ def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], object
         # Our pip can install for another interpreter.
         has_pip = process.run([python, "-m", "pip", "--version"], check=False).code == 0
         pip = [python, "-m", "pip"] if has_pip else [sys.executable, "-m", "pip", "--python", python]
-        words = ["install", "--quiet", "--no-deps", "--target", f"{staging}/new"]
+        words = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", f"{staging}/new"]
         ended = process.run([*pip, *words, *packages], timeout_s=_INSTALLING_S, check=False)
         if ended.code != 0:
             raise UserError(
                 f"{python} has a CUDA build of torch, stand-in GPUs need a CPU build of the same version, and pip "
                 f"can't install it: {(ended.stderr.strip() or 'no reason given').splitlines()[-1]}",
-                f"Give pip an index that has CPU builds (PIP_EXTRA_INDEX_URL; PyTorch's start page names theirs), or "
+                "Rehearse with --no-gpus, on CPUs. For stand-in GPUs give pip an index that has CPU builds "
+                "(PIP_EXTRA_INDEX_URL=URL trainjob rehearse …; PyTorch's start page shows the URL under CPU), or "
                 f"install {' '.join(packages)} into a folder of its own (pip's --target) and set {_TORCH}=FOLDER",
                 code="no-standin-gpus",
             )

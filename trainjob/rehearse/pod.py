@@ -62,7 +62,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     if state == states.COMPLETED:
         lines = [f"{state} after {update} updates" if update else state]
     elif failed is not None:
-        lines = [f"{state}: rank {failed.rank} failed first, exit code {failed.exit_code}:", *failed.tail]
+        lines = [f"{state}: {failed.who} failed first, exit code {failed.exit_code}:", *failed.tail]
     else:
         lines = [f"{state}. The job script's last lines:", *failure.tail_of_attempt(paths.scheduler_log)]
     return RehearsalVerdict(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.cluster.slurm_text import seconds
-from trainjob.contract import quoting
+from trainjob.contract import quoting, steps
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
 from trainjob.planning.node_starts import is_per_node
@@ -18,6 +18,7 @@ from trainjob.render.sourced import Sourced, SourcedShell, naming_its_option
 
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
 _LONGEST_COMMAND = 160
+_OF_STEPS = ("--working-folder", "--secrets-file")
 _MARGIN_S = 120  # between the request to checkpoint and the time limit, as under Slurm
 
 
@@ -52,8 +53,21 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
         "mpirun": [ranks] if request.starter == "mpirun" else None,  # None: the launcher starts the ranks itself
         "launch_options": options,
         "starter_options": [pair for pair in options if pair[0] == "--grace-s"],
+        "once": _once_for_job(request, options),
         "time_limit": _time_limit(request),
         "command": command or [SourcedShell(quoting.word(word), "the runtime") for word in runtime],
+    }
+
+
+def _once_for_job(request: Request, options: list[tuple[Shell, Any]]) -> dict[str, Any] | None:
+    """Return what the line has that runs the steps of the job; None without one."""
+    if not request.job.once.get(steps.JOB):
+        return None
+    contained = request.cluster.container.runtime != "none"
+    return {
+        "python": Shell('"${TRAINJOB_HOST_PYTHON:-python3}"') if contained else _PYTHON,
+        "options": [pair for pair in options if pair[0] in _OF_STEPS],
+        "origin": request.origin(f"once.{steps.JOB}"),
     }
 
 
@@ -78,11 +92,16 @@ def _about(request: Request, by_hand: str) -> Iterator[SourcedShell]:
     yield _comment(f"Job {plan.name} on {plan.cluster}: {sizes}, engine {plan.engine}", request.origin("name"))
     if request.job.command:
         more = ", and further words for each element" if "arguments" in request.swept else ""
-        words = " ".join(quoting.word(quoting.visible(word)) for word in request.job.command)
-        if len(words) > _LONGEST_COMMAND:
-            words = f"{words[:_LONGEST_COMMAND]}… ({len(words)} characters)"
-        yield _comment(f"Ranks run, as job.json has it{more}: {words}", request.origin("command"))
+        yield _comment(f"Ranks run, as job.json has it{more}: {_shown(request.job.command)}", request.origin("command"))
+    for step in steps.parse(request.job.once):
+        where = "for the run" if step.scope == steps.JOB else "on each host"
+        yield _comment(f"Once {where}, before ranks: {_shown(step.command)}", request.origin(f"once.{step.scope}"))
     yield _comment(f"By hand: {by_hand}", "every job of this kind")
+
+
+def _shown(command: list[str]) -> str:
+    words = " ".join(quoting.word(quoting.visible(word)) for word in command)
+    return words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}… ({len(words)} characters)"
 
 
 def _comment(text: str, origin: str) -> SourcedShell:

@@ -82,6 +82,7 @@ class Loop:
         stage.recorder.begin_line(stage.counts.epoch_of(self.update), self.update)
         if self._was_stopped_before_evaluating():
             self._evaluate(self.update // per_epoch)
+            stage.recorder.startup.end("evaluation")
         # Closed even if an update fails: a thread may be preparing the next blocks.
         with contextlib.closing(stage.engine.blocks(stage.train, self.update, stage.end)) as upcoming:
             while self.update < stage.end:
@@ -109,6 +110,8 @@ class Loop:
         stage.watch.doing("waiting for samples of", self.update + 1)
         block = next(upcoming)
         self.phases.data += time.perf_counter() - start
+        stage.recorder.startup.end("data")
+        computing = time.perf_counter()
         stage.watch.doing("computing", self.update + 1)
         if stage.profiler is not None:
             stage.profiler.before(self.update + 1)
@@ -120,6 +123,7 @@ class Loop:
         if stage.profiler is not None:
             stage.profiler.after(self.update)
         stage.progress.at(stage.counts.epoch_of(self.update), self.update)
+        stage.recorder.block_made(stage.counts.epoch_of(self.update), self.update, time.perf_counter() - computing)
 
     def _note(self, outcome: Outcome) -> None:
         for number, loss in enumerate(outcome.loss, self._outcomes_read_until + 1):
@@ -248,7 +252,7 @@ class Loop:
         if self.update >= stage.end:
             return self._complete()
         self._log()
-        stage.recorder.ended()
+        stage.recorder.ended(stage.counts.epoch_of(self.update), self.update)
         self._save_durably()
         if stage.world.rank == 0:
             stage.recorder.stop_line(stage.counts.epoch_of(self.update), self.update)
@@ -267,6 +271,6 @@ class Loop:
             self._report_epoch()
         self._evaluate()
         self.phases.close()
-        stage.recorder.ended()
+        stage.recorder.ended(stage.counts.epoch_of(self.update), self.update)
         stage.recorder.end_line(stage.counts.epoch_of(self.update), self.update, self.phases.training_seconds)
         return COMPLETED

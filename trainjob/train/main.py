@@ -22,6 +22,7 @@ from trainjob.train import world as worlds
 from trainjob.train.engines.trial import HINT
 from trainjob.train.loop import STOPPED, Loop
 from trainjob.train.opening import Run, compile_only, open_stage, task_settings
+from trainjob.train.recording.startup import Startup
 from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
 
@@ -52,12 +53,15 @@ def main(argv: List[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _run(paths: RunPaths, environ: Mapping[str, str]) -> int:
+    startup = Startup(environ)
+    startup.end("imports")
     settings, code = task_settings(paths), exits.USER_OR_CLUSTER_CAN_FIX
     copy = _staged(settings, environ)
+    startup.end("data")
     if copy is None:
-        return _train(paths, settings, environ)
+        return _train(paths, settings, environ, startup)
     try:
-        code = _train(paths, settings, {**environ, "TRAINJOB_DATA_DIR": str(copy.data_dir)})
+        code = _train(paths, settings, {**environ, "TRAINJOB_DATA_DIR": str(copy.data_dir)}, startup)
     finally:
         copy.release(remove=settings.remove_staged and code == exits.DONE)
     return code
@@ -77,7 +81,7 @@ def _staged(settings: TrainSettings, environ: Mapping[str, str]) -> Optional[Sta
     return stage(settings.data, data_dir, Path(settings.stage).expanduser(), lambda line: print(line, flush=True))  # noqa: T201
 
 
-def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str]) -> int:
+def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str], startup: Startup) -> int:
     place = worlds.place(environ)
     attempt = _attempt(environ)
     if paths.project.is_dir():
@@ -88,8 +92,9 @@ def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str])
         stall_s += _COMPILING_FOR_TORCH_S
     longest_s = stall_s + _LONGER_THAN_A_STALL_S + (_STAGING_S if settings.stage else 0.0)
     world = engines.join(settings.engine, place, environ, longest_s)
+    startup.end("rendezvous")
     with Watch(paths, world, attempt, stall_s) as watch:
-        run = Run(paths, settings, attempt, world, environ, watch)
+        run = Run(paths, settings, attempt, world, environ, watch, startup)
         if environ.get(environment.COMPILE_ONLY):
             return compile_only(run)
         opened, start = open_stage(run)

@@ -23,6 +23,7 @@ from trainjob.train.recording.checkpoint import CheckpointWriter, ShardGroup, re
 from trainjob.train.recording.metrics import Recorder, Times
 from trainjob.train.recording.profile import profiler
 from trainjob.train.recording.progress import Progress
+from trainjob.train.recording.startup import Startup
 from trainjob.train.recording.trace import TraceWriter, nudge
 from trainjob.train.samples import arithmetic
 from trainjob.train.samples.arithmetic import Arithmetic
@@ -53,6 +54,7 @@ class Run(NamedTuple):
     world: World
     environ: Mapping[str, str]
     watch: Watch
+    startup: Startup
 
 
 class Opened(NamedTuple):
@@ -83,11 +85,13 @@ def open_stage(run: Run) -> Tuple[Stage, int]:
     refuse_other_world(run.settings, run.world, run.paths)
     run.watch.doing("opening the task and its data", 0)
     opened = open_task(run)
+    run.startup.end("data")
     run.watch.doing("building the model", 0)
     engine = build_engine(run, opened)
     stage = _stage(run, opened, engine)
     run.watch.doing("looking for a checkpoint", 0)
     start = _resume(run, stage)
+    run.startup.end("model")
     return stage, start
 
 
@@ -248,7 +252,7 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
     progress = Progress(run.paths, run.attempt, end, leads, requests)
     # One rank has nobody to be compared with.
     times = Times(run.paths, run.world.rank, run.attempt) if run.world.size > 1 else None
-    recorder = Recorder(run.paths, run.attempt, leads, progress.line_failed, times)
+    recorder = Recorder(run.paths, run.attempt, leads, progress.line_failed, run.startup, times)
 
     def durable(update: int, stood_still_s: float, durable_s: float) -> None:
         progress.checkpointed(update)

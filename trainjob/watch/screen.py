@@ -208,10 +208,10 @@ class Ranks:
     def __init__(self, folder: str) -> None:
         self._paths = RunPaths(Path(folder))
         self._fetched_at: float | None = None
-        self._instances = 0
+        self._ranks = 0
         with contextlib.suppress(ContractError, DamagedError, OSError):
-            self._instances = jobs.read(self._paths.job).plan.topology.instances
-        ranks = range(min(self._instances, _MOST_RANKS))
+            self._ranks = jobs.read(self._paths.job).plan.topology.ranks
+        ranks = range(min(self._ranks, _MOST_RANKS))
         self._usage_lines = {rank: usage_records.lines(self._paths, rank) for rank in ranks}
         self._times_lines = {rank: rank_times(self._paths, rank) for rank in ranks}
         self._usage: dict[int, UsageRecord] = {}
@@ -240,7 +240,7 @@ class Ranks:
                 mark = ", the slowest" if rank == slowest else ""
                 words.append(f"{1000 * own_s[rank]:.3g} ms of data and compute an update{mark}")
             rows += [(f"rank {rank}", " · ".join(words))] if words else []
-        further = self._instances - len(self._usage_lines)
+        further = self._ranks - len(self._usage_lines)
         return [*rows, *([("", f"… and {further} more ranks: trainjob usage")] if rows and further else [])]
 
 

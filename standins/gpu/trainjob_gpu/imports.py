@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
+import warnings
 from types import ModuleType
 from typing import Callable, Dict, Optional, Sequence
 
@@ -61,6 +62,8 @@ def _before_torch() -> None:
     from trainjob_gpu import device
 
     device.load()
+    # Of the CPU's kernels of losses, which are given the mean as their output. No GPU's kernel says this.
+    warnings.filterwarnings("ignore", r"An output with one or more elements was resized since it had shape \[\]")
 
 
 def _before_cuda() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, List, Optional, Tuple
 
 import torch
@@ -12,11 +13,14 @@ Tensor = torch.Tensor
 def put_into_torch() -> None:
     """Register the kernels for GPUs."""
     library: Any = torch.library.Library("aten", "IMPL")
-    for name, kernel in KERNELS.items():
-        try:
-            library.impl(name, kernel, "CUDA")
-        except RuntimeError:
-            continue  # an operator that this release of torch does not have
+    for key, kernels in (("CUDA", KERNELS), ("SparseCsrCUDA", CPU_ONLY)):
+        for name, kernel in kernels.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # where torch has the CPU's kernel in its place
+                    library.impl(name, kernel, key)
+            except RuntimeError:
+                continue  # an operator that this release of torch does not have
     torch.cuda._standin_kernels = library  # type: ignore[attr-defined]  # they last as long as it does
 
 
@@ -91,6 +95,26 @@ def _cudnn_convolution_transpose(
     *_: bool,
 ) -> Tensor:
     return torch.convolution(x, weight, None, stride, padding, dilation, True, output_padding, groups)
+
+
+# ---- a gradient that is known to be zero, and has no memory on the CPU
+
+
+def _zeros(
+    size: List[int],
+    dtype: Optional[torch.dtype] = None,
+    layout: Optional[torch.layout] = None,
+    device: Optional[torch.device] = None,
+    pin_memory: Optional[bool] = None,
+) -> Tensor:
+    return torch.zeros(size, dtype=dtype, layout=layout, device=device or "cuda", pin_memory=pin_memory)
+
+
+# ---- exponentials of matrices, for which the CPU's 16 bits are too few
+
+
+def _matrix_exp(x: Tensor) -> Tensor:
+    return torch.linalg.matrix_exp(_precise(x).cpu()).to(x)
 
 
 # ---- dropout, which keeps its mask on GPUs
@@ -281,6 +305,14 @@ def _batch_norm_backward_elemt(
     return (out * _per_channel(scale, x)).to(x.dtype)
 
 
+def _not_on_gpus(*_: Any, **__: Any) -> Any:
+    raise NotImplementedError(
+        "Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the 'SparseCsrCUDA' backend: torch has "
+        "torch.sparse.mm with a reduction on CPUs alone"
+    )
+
+
+CPU_ONLY = {"_sparse_mm_reduce_impl": _not_on_gpus}
 KERNELS = {
     "_fused_sdp_choice": _plain_attention,
     "_use_cudnn_ctc_loss": _no_library,
@@ -297,6 +329,8 @@ KERNELS = {
     "baddbmm.dtype_out": _into(_baddbmm),
     "cudnn_convolution": _cudnn_convolution,
     "cudnn_convolution_transpose": _cudnn_convolution_transpose,
+    "_efficientzerotensor": _zeros,
+    "linalg_matrix_exp": _matrix_exp,
     "native_dropout": _dropout,
     "_thnn_fused_lstm_cell": _lstm_cell,
     "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,

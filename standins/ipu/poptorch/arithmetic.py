@@ -79,6 +79,11 @@ class Half(torch.Tensor):
             return torch.float16 if result is computing_type() else result
         if isinstance(result, torch.Size):
             return result
+        wider = (torch.float32, torch.float64)
+        if func is torch.Tensor.double or any(
+            value in wider for value in (*args, *named.values()) if type(value) is torch.dtype
+        ):
+            return values.convert(as_float, result)
         if _modes and not _modes[-1].downcasts and _has_float32(args, named):
             return result
         return values.convert(as_half, result)

@@ -27,7 +27,7 @@ def sgd(weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how
         velocity = _of(state, "velocity", weight)
         velocity.mul_(how["momentum"]).add_(gradient, alpha=1 - how["dampening"])
         stored(velocity, types.first)
-        gradient = gradient.add(velocity, alpha=how["momentum"]) if how["nesterov"] else velocity
+        gradient = velocity
     weight.add_(gradient, alpha=-how["lr"])
 
 
@@ -136,13 +136,20 @@ def _values(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> Dict[str,
 # State by name, in the form of PopART's names, where the user's model is a part of PopTorch's: Accl1___model.fc.weight.
 _NAMES = {"velocity": "Accl", "mean": "Accl1", "size": "Accl2", "centre": "Accl3", "steps": "Step"}
 _WHATS = {name: what for what, name in _NAMES.items()}
+_SCALE_FACTOR = "lossScaleUpdateFactor"
+# PopART's own: the share of large gradients at which the loss's scale is halved, and the highest scale for float16.
+_MOST_LARGE, _HIGHEST_SCALE = 1e-7, 2.0**15
 
 
 class DeviceOptimizer:
     """Changes the device's weights. What the host's optimizer says is taken over by `take` alone."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, weights: Dict[str, torch.Tensor], half: Dict[int, bool]
+        self,
+        optimizer: torch.optim.Optimizer,
+        weights: Dict[str, torch.Tensor],
+        half: Dict[int, bool],
+        adapts_scale: bool = False,
     ) -> None:
         self._named, self._half = weights, half
         self._known = {id(weight) for weight in weights.values()}
@@ -150,6 +157,7 @@ class DeviceOptimizer:
         self._kind = ""
         self._constants: Any = None  # by name, as they were when the model was compiled
         self._has_groups = False
+        self._adapts_scale, self._scale_factor = adapts_scale, 1.0
         self.take(optimizer)
 
     def take(self, optimizer: torch.optim.Optimizer) -> None:
@@ -196,6 +204,8 @@ class DeviceOptimizer:
     def _group(self, group: Dict[str, Any]) -> Dict[str, Any]:
         if group.get("amsgrad"):
             raise Error("amsgrad is not known on the IPU")
+        if group.get("nesterov"):
+            raise ValueError("Nesterov momentum is currently not supported.")
         unknown = [weight for weight in group["params"] if id(weight) not in self._known]
         if unknown:
             raise Error("the optimizer has %d parameters that are not the model's" % len(unknown))
@@ -225,6 +235,19 @@ class DeviceOptimizer:
         if self._half[id(weight)]:
             stored(weight.data, torch.float16)
 
+    # -- automatic loss scaling ----------------------------------------------------------------
+
+    @property
+    def final_loss_scale(self) -> float:
+        """Return what the next update multiplies the loss by."""
+        return self.loss_scaling * self._scale_factor
+
+    def adapt_scale(self, large: float, count: float) -> None:
+        """Halve the scale where too many of the gradients' `count` values are `large`, else double it."""
+        self._scale_factor *= 0.5 if large > _MOST_LARGE * count else 2.0
+        if any(self._half.values()):
+            self._scale_factor = min(self._scale_factor, _HIGHEST_SCALE / self.loss_scaling)
+
     # -- its state, read and written -----------------------------------------------------------
 
     def read(self) -> Dict[str, Any]:
@@ -239,6 +262,8 @@ class DeviceOptimizer:
                 kept = value.to(dtype, copy=True) if is_tensor and dtype is torch.float16 else value
                 key = "%s___model.%s" % (_NAMES[what], name)
                 state[key] = kept.clone() if is_tensor else torch.tensor(float(value))
+        if self._adapts_scale:
+            state[_SCALE_FACTOR] = torch.tensor(self._scale_factor)
         return state
 
     def _begun(self, weight: torch.Tensor, group: Any) -> Dict[str, Any]:
@@ -277,6 +302,9 @@ class DeviceOptimizer:
         """Take the state that `read` returned; what it lacks stays. Raises Error if it is of another model."""
         found: Dict[int, Dict[str, Any]] = {}
         for key, value in state.items():
+            if self._adapts_scale and key == _SCALE_FACTOR:
+                self._scale_factor = float(value)
+                continue
             kind, _, name = key.partition("___model.")
             weight = self._named.get(name)
             if weight is None or kind not in _WHATS or value.shape not in (weight.shape, torch.Size([])):

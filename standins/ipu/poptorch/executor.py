@@ -19,7 +19,7 @@ from poptorch.enums import ConnectionType
 from poptorch.errors import Error
 from poptorch.grouping import WeightOfExecutor, grouped_weights
 from poptorch.inspecting import Inspection
-from poptorch.optim import Optimizer
+from poptorch.optim import Optimizer, accumulates_in_half
 from poptorch.options import Options
 from poptorch.program import Program
 from poptorch.stages import refuse_options_apart, refuse_short_pipeline
@@ -29,6 +29,21 @@ _before_compiling: "OrderedDict[int, Callable[[], object]]" = OrderedDict()
 _after_compiling: "OrderedDict[int, Callable[[], object]]" = OrderedDict()
 # How often a training model has given its weights to a module of the user's: inference follows.
 _versions: Any = weakref.WeakKeyDictionary()
+# The training model that has a module of the user's, by that module.
+_training_models: Any = weakref.WeakKeyDictionary()
+
+
+class _Unwrapping:
+    """`destroy` of a module that a training model has: it lets go of it."""
+
+    def __get__(self, model: Any, owner: object = None) -> Any:
+        executor = _training_models.get(model, lambda: None)()
+        if executor is None:
+            raise AttributeError("destroy")
+        return executor.destroy
+
+
+nn.Module.destroy = _Unwrapping()  # type: ignore[assignment]
 
 
 class PoplarExecutor(Inspection):
@@ -51,6 +66,7 @@ class PoplarExecutor(Inspection):
         self._ipus = 0
         self.per_replica_params: Dict[str, Any] = {}  # by the weight's name, what replicaGrouping was told
         self._expected: List[Tuple[Any, Any]] = []
+        self._names: List[str] = []  # of the arguments that it was compiled for
         self._begin_inspection()
         self._device: Any = None
         self._version = _versions.get(model, 0)
@@ -58,6 +74,8 @@ class PoplarExecutor(Inspection):
             raise AssertionError("gradient accumulation must be 1 for inference: use deviceIterations instead")
         if isinstance(optimizer, Optimizer):
             self._follow(optimizer)
+        if training:
+            _training_models[model] = weakref.ref(self)
 
     # -- running -------------------------------------------------------------------------------
 
@@ -73,6 +91,9 @@ class PoplarExecutor(Inspection):
             self._compile(call)
         kinds = _kinds(call)
         if kinds != self._expected:
+            missing = [name for name in self._names if name not in self._names_of(call)]
+            if missing:
+                raise Error("Missing arguments: %s." % ", ".join(missing))
             raise Error("inputs must be of the shapes and types compiled for: %s, and are %s" % (self._expected, kinds))
         if self._device is None:
             self.attachToDevice()
@@ -102,7 +123,7 @@ class PoplarExecutor(Inspection):
         started = time.perf_counter()
         self._ipus = self._ipus_for(program.trace(call))
         self._compiled_in = time.perf_counter() - started
-        self._expected = _kinds(call)
+        self._expected, self._names = _kinds(call), self._names_of(call)
         is_found = cache.finds(self._options, self._user_model, self._expected)
         if self._options.compilation_progress_bar and not is_found:
             cache.show_progress(self._compiled_in)
@@ -134,12 +155,24 @@ class PoplarExecutor(Inspection):
             return args, kwargs
         return bound.args, bound.kwargs
 
+    def _names_of(self, call: Any) -> List[str]:
+        try:
+            return list(inspect.signature(self._user_model.forward).bind(*call[0], **call[1]).arguments)
+        except (TypeError, ValueError):
+            return []
+
     # -- weights, optimizer --------------------------------------------------------------------
 
     def setOptimizer(self, optimizer: Any) -> None:
         """Tell the device the optimizer's settings as they are now; until then it keeps those it knows."""
         if not self._training:
             raise Error("setOptimizer is for a training model")
+        if self._program is not None:
+            is_other = self._program.optimizer.accumulators_are_half != accumulates_in_half(optimizer)
+            if is_other and self._options.is_mean():
+                raise ValueError(
+                    "accum_type asks for another mean reduction strategy, and the model is already compiled"
+                )
         if isinstance(self._optimizer, Optimizer) and optimizer is not self._optimizer:
             self._optimizer._loaded = self._optimizer._on_ipu()
             self._optimizer._reader = None
@@ -156,6 +189,8 @@ class PoplarExecutor(Inspection):
         def read() -> Optional[Dict[str, Any]]:
             executor = me()
             if executor is None or executor._program is None or optimizer._loaded is not None:
+                return None
+            if executor._options.connection_type == ConnectionType.Never:
                 return None
             on_device = executor._program.optimizer
             return {"ipu_state": on_device.read(), "ipu_param": on_device.numbers()}
@@ -213,6 +248,8 @@ class PoplarExecutor(Inspection):
 
     def destroy(self) -> None:
         """Forget what was compiled, and let the device go; weights and optimizer state stay with the host."""
+        if self._training:
+            _training_models.pop(self._user_model, None)
         if self._program is None:
             return
         if isinstance(self._optimizer, Optimizer):
@@ -329,6 +366,11 @@ def _without_backward(outputs: object) -> Any:
 def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any = None) -> PoplarExecutor:
     """Return `model` as one that trains on the device; no optimizer means SGD with a learning rate of 0.01."""
     model = model.model if isinstance(model, PoplarExecutor) else model
+    if _training_models.get(model, lambda: None)() is not None:
+        raise RuntimeError(
+            "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap "
+            "before wrapping again."
+        )
     if optimizer is None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     return PoplarExecutor(model, options, True, optimizer)

@@ -155,6 +155,9 @@ class DistributedOptions(Settings):
         """Return the number of processes."""
         return int(self.fixed[1] if self.fixed else os.environ.get(self.num_processes_variable) or 1)
 
+    distributed_process_id = processId
+    num_distributed_processes = numProcesses
+
 
 class TensorLocationSettings(Settings):
     """The memory of one kind of tensors: recorded only."""

@@ -113,6 +113,8 @@ class Program:
         return values.convert(lambda tensor: micro_batch(tensor, place, self.shape.of_input), inputs)
 
     def _forward(self, call: Call) -> Tuple[Any, List[Any]]:
+        if self._constants is not None:
+            self._constants.put()
         with marked_losses(held_as_half) as marked, self._weights_in_half():
             outputs = self.host(*call[0], **call[1])
         if self._constants is not None:
@@ -142,11 +144,28 @@ class Program:
         stages = traced(self.host, self.options.execution_strategy)
         self._constants = _Constants(self.host)
         with self._surroundings(keep=True), held_by(0, self.grouped), stages as placement:
+            before = [owner._buffers[name] for owner, name in self._owners]
             outputs, marked = self._forward(values.convert(torch.clone, first))
+            self._refuse_other_buffers(before)
             self._refuse_shared_buffers()
         if self.trains:
             the_loss(marked, values.flat(outputs))
         return int(placement.highest)
+
+    def _refuse_other_buffers(self, before: Sequence[Optional[torch.Tensor]]) -> None:
+        prefixes = {module: prefix for prefix, module in self.host.named_modules()}
+        for (owner, name), buffer in zip(self._owners, before):
+            full = "%s.%s" % (prefixes[owner], name) if prefixes[owner] else name
+            if name not in owner._buffers:
+                raise Error("Buffer %s is removed from the model when calling the forward method." % full)
+            # torch's own layer puts another tensor in its place before torch 2.0.
+            is_statistic = isinstance(owner, nn.modules.batchnorm._NormBase)
+            if owner._buffers[name] is not buffer and not is_statistic:
+                raise Error(
+                    "Buffer %s is reassigned within the model when calling the forward method. This is not supported. "
+                    "Consider using self.%s.copy_(src) to copy data from a source tensor, where src is the name of the "
+                    "source tensor." % (full, name)
+                )
 
     def _refuse_shared_buffers(self) -> None:
         if self.shape.replicas == 1 or not self.options.broadcast_buffers:
@@ -282,7 +301,7 @@ def _first_random_state(options: Options) -> Any:
 
 
 class _Held(NamedTuple):
-    attributes: Dict[str, Any]
+    module: nn.Module
     name: str
     values: Any
     version: int
@@ -291,25 +310,26 @@ class _Held(NamedTuple):
 class _Constants:
     """The attributes of a model's modules that are neither weights nor buffers, as they are before it runs.
 
-    A graph is traced once: they are constants of it.
+    A graph is traced once: they are constants of it. What tracing does to a tensor in place stays on the host.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._attributes = {module: _plain_attributes(module) for module in model.modules()}
         self._held: List[_Held] = [
-            _Held(attributes, name, value.detach().clone(), value._version)
-            for attributes in self._attributes.values()
+            _Held(module, name, value.detach().clone(), value._version)
+            for module, attributes in self._attributes.items()
             for name, value in attributes.items()
             if isinstance(value, torch.Tensor)
         ]
 
+    def put(self) -> None:
+        """Give the modules their constants again where the host has changed them."""
+        for module, name, before, version in self._held:
+            if self._attributes[module][name]._version != version:
+                module.__dict__[name] = before.clone()
+
     def restore(self) -> None:
-        """Undo what forward has set, and what it has done in place: it never counts on from call to call."""
-        for number, (attributes, name, before, version) in enumerate(self._held):
-            if attributes[name]._version != version:
-                # Another tensor: the one that was changed may be among the outputs.
-                attributes[name] = before.clone()
-                self._held[number] = _Held(attributes, name, before, attributes[name]._version)
+        """Undo what forward has set, so that it never counts on from call to call."""
         for module, attributes in self._attributes.items():
             module.__dict__.update(attributes)
 

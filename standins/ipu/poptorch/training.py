@@ -9,7 +9,7 @@ from torch import nn
 from trainjob_standins.meeting import Group, group
 
 from poptorch import values
-from poptorch.arithmetic import as_float, refuse_not_finite, stored
+from poptorch.arithmetic import LARGEST_HALF, as_float, refuse_not_finite, stored
 from poptorch.device_optimizer import DeviceOptimizer
 from poptorch.enums import OutputMode
 from poptorch.grouping import GroupedWeight
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from poptorch.options import Options
 
 _GRADIENT, _UPDATED = _SEEN = ("Gradient___", "UpdatedVar___")
+_FINAL_SCALE = "finalLossScale"
+_LARGE = LARGEST_HALF / 16  # of a gradient, where automatic loss scaling counts: PopART's own
 
 
 class TrainingProgram(Program):
@@ -36,7 +38,12 @@ class TrainingProgram(Program):
         optimizer: torch.optim.Optimizer,
     ) -> None:
         super().__init__(model, options, mode, training)
-        self.optimizer = DeviceOptimizer(optimizer, dict(model.named_parameters()), self.half)
+        self._adapts_scale = options.Training.auto_loss_scaling
+        self.optimizer = DeviceOptimizer(optimizer, dict(model.named_parameters()), self.half, self._adapts_scale)
+        self._last_scale = self.optimizer.final_loss_scale
+        self._magnitudes = torch.zeros(
+            2
+        )  # of an update's float16 gradients: how many are large, and how many there are
         self._last_gradients: List[Any] = []
         self._of_replicas: Dict[int, Any] = {}  # gradients of replicas that are through, where they add up in float16
 
@@ -48,11 +55,22 @@ class TrainingProgram(Program):
     def after_forward(self, outputs: object, marked: List[torch.Tensor]) -> None:
         """Add the micro batch's gradients."""
         loss = as_float(the_loss(marked, values.flat(outputs)))
-        scale = self.optimizer.loss_scaling
+        scale = self.optimizer.final_loss_scale
         if self._is_running_mean():
             scale /= self.shape.accumulation
+        counted = [weight for weight in self.optimizer.weights if self._adapts_scale and self.half[id(weight)]]
+        earlier = [weight.grad for weight in counted]
+        for weight in counted:
+            weight.grad = None
         if loss.requires_grad:
             loss.backward(torch.full_like(loss, scale))
+        for weight, gradient in zip(counted, earlier):
+            if weight.grad is not None:
+                is_large = weight.grad.abs() > _LARGE
+                self._magnitudes += torch.tensor([float(is_large.sum()), float(is_large.numel())])
+            weight.grad = (
+                gradient if weight.grad is None else weight.grad if gradient is None else gradient + weight.grad
+            )
         refuse_not_finite([weight.grad for weight in self._with_gradient()], "the gradients")
         if self.optimizer.accumulators_are_half:
             for weight in self._with_gradient():
@@ -73,17 +91,25 @@ class TrainingProgram(Program):
             weight.grad = self._of_replicas.pop(id(weight), weight.grad)
         self._reduce([weight.grad for weight in self._with_gradient()])
         self._last_gradients = [None if weight.grad is None else weight.grad.clone() for weight in self.weights]
+        self._last_scale = self.optimizer.final_loss_scale
         self.optimizer.step()
+        if self._adapts_scale:
+            if self._instances.size > 1:
+                self._instances.sum(self._magnitudes)
+            self.optimizer.adapt_scale(*self._magnitudes.tolist())
+            self._magnitudes = torch.zeros(2)
         for weight in self.weights:
             weight.grad = None
 
     def tensor_names(self) -> List[str]:
         """Return the names of weights, gradients and updated weights."""
         names = super().tensor_names()
-        return [*names, *(prefix + name for prefix in _SEEN for name in names)]
+        return [*names, *(prefix + name for prefix in _SEEN for name in names), *[_FINAL_SCALE] * self._adapts_scale]
 
     def tensor(self, name: str) -> Any:
         """Return a tensor by name: a gradient as the last step took it, else a weight. Raises Error."""
+        if self._adapts_scale and name == _FINAL_SCALE:
+            return torch.tensor(self._last_scale)
         kind, separator, weight = name.partition("___")
         names = super().tensor_names()
         if kind + separator != _GRADIENT or weight not in names:
@@ -93,7 +119,7 @@ class TrainingProgram(Program):
 
     def _reduce(self, gradients: List[torch.Tensor]) -> None:
         """Make `gradients` the sum, or the mean, over all micro batches of all replicas of all instances."""
-        instances, divisor = self._instances, self.optimizer.loss_scaling
+        instances, divisor = self._instances, self.optimizer.final_loss_scale
         if self.options.is_mean():
             divisor *= self.shape.replicas * instances.size
             divisor *= 1 if self._is_running_mean() else self.shape.accumulation

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +300,24 @@ def test_a_directive_that_is_refused_is_a_problem_among_others(tmp_path: Path, m
     listed = {problem.code: problem.text for problem in find_problems(prepare(options), Depth())}
     assert listed["directive"].startswith("directives.arr abbreviates array")
     assert "is not an executable file" in listed["command"]
+
+
+def test_a_lock_that_is_missing_or_stale_is_a_problem(
+    tmp_path: Path, needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = needs("uv")
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_PYTHON", sys.executable)
+    head = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.8"\n'
+    write(tmp_path, "pyproject.toml", text=head + "dependencies = []\n")
+
+    def cures() -> list[str]:
+        listed = found(tmp_path, command=["python", "-V"], environment={"uv": "pyproject.toml"})
+        return [problem.cure for problem in listed if problem.code == "environment"]
+
+    assert cures() == [f"In {tmp_path}: uv lock"]
+    subprocess.run([str(uv), "lock", "--quiet"], cwd=tmp_path, check=True)
+    assert cures() == []
+    write(tmp_path, "pyproject.toml", text=head + 'dependencies = ["numpy"]\n')
+    assert cures() == [f"In {tmp_path}: uv lock"]

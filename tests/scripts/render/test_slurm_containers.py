@@ -32,8 +32,9 @@ if words[0] not in ("exec", "run"):
     sys.exit(0)
 inside = {{"PATH": os.environ["PATH"]}}
 for name, value in os.environ.items():
-    if name.startswith("APPTAINERENV_"):
-        inside[name[len("APPTAINERENV_"):]] = value
+    prefix, mark, own = name.partition("ENV_")
+    if mark and prefix == os.path.basename(sys.argv[0]).upper():
+        inside[own] = value
 for flag, name in zip(words, words[1:]):
     if flag == "--env" and name in os.environ:
         inside[name] = os.environ[name]
@@ -63,11 +64,12 @@ class Ran:
         tmp_path: Path,
         runtime: str,
         mounts: Sequence[str] = ("/usr", "/usr/bin:/opt/the tools"),
+        program: str = "",
         **environment: str,
     ) -> None:
         programs, self._record = tmp_path / "bin", tmp_path / "record"
         programs.mkdir()
-        for name, text in ((runtime, RECORDS), ("srun", SRUN)):
+        for name, text in ((program or runtime, RECORDS), ("srun", SRUN)):
             (programs / name).write_text(text.format(python=sys.executable, record=str(self._record)))
             (programs / name).chmod(0o755)
         container = {"runtime": runtime, "image": "IMAGE", "mounts": list(mounts)}
@@ -111,6 +113,14 @@ def test_apptainer_has_a_clean_environment_and_sees_the_run(tmp_path: Path) -> N
         *["--mount", "type=bind,source=/usr/bin,destination=/opt/the tools"],
     ]
     assert ran.environment["PYTHONNOUSERSITE"] == "1"
+
+
+def test_singularity_takes_the_place_of_apptainer(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, "apptainer", program="singularity", LOADED_BY_A_MODULE="x")
+    assert ran.paths.state.read_text() == "COMPLETED\n"
+    assert {name: ran.environment[name] for name in VALUES} == VALUES
+    assert ran.environment["PYTHONNOUSERSITE"] == "1"
+    assert "LOADED_BY_A_MODULE" not in ran.environment
 
 
 def test_files_from_docker_are_the_users_and_no_container_stays(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.support.slurm_jobs import (
     parameters,
     parsed,
 )
+from trainjob.contract.paths import RunPaths
+from trainjob.records import events
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
@@ -63,6 +66,15 @@ def test_nodes_of_several_ranks_train_as_one_process_does(login: Login, nodes: i
         head = run.log(rank).splitlines()[0]
         assert head.startswith(f"--- attempt 1 · rank {rank} of {instances} · node{rank // each + 1} · ")
     assert not (run.folder / "failure.json").exists()
+
+
+def test_the_parts_of_a_start_add_up_to_its_whole(login: Login) -> None:
+    run = login.finished("--instances", "2", "--hosts", "2", "--updates", "3")
+    (one,) = login.here.json("report", str(run.folder))["startups"]
+    began = events.attempts(events.read(RunPaths(run.folder)))[0].began_at
+    whole_s = json.loads(run.word("progress.json"))["timed_since"] - began
+    assert 0.95 * whole_s <= sum(one["parts"].values()) <= 1.02 * whole_s
+    assert {"environment", "imports", "rendezvous", "data", "model", "first update"} <= set(one["parts"])
 
 
 def test_on_as_many_nodes_as_slurm_gives_the_global_batch_stays(login: Login) -> None:

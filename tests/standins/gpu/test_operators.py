@@ -85,6 +85,45 @@ except RuntimeError as error: show(str(error))
     assert "same dtype" in refused[0]  # a mixture is the script's mistake on a GPU, too
 
 
+def test_gradients_that_are_known_to_be_zero(tmp_path: Path) -> None:
+    """torch makes them without memory, which the CPU's kernels must not read."""
+    script = (
+        BEGIN
+        + """
+x = torch.randn(3).cuda().requires_grad_()
+torch.sgn(x).sum().backward()
+show(x.grad.tolist(), (x.grad + 1).tolist(), str(x.grad.device))
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[[0.0] * 3, [1.0] * 3, "cuda:0"]]
+
+
+def test_exponentials_of_matrices_in_16_bits(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+x = torch.randn(4, 4)
+for dtype in (torch.float16, torch.bfloat16):
+    out = torch.matrix_exp(x.cuda().to(dtype))
+    show(near(out, torch.matrix_exp(x), 0.05), str(out.dtype), str(out.device))
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[True, f"torch.{dtype}", "cuda:0"] for dtype in ("float16", "bfloat16")]
+
+
+def test_what_torch_has_on_cpus_alone_is_refused(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+try: torch.sparse.mm(torch.eye(3).to_sparse_csr().cuda(), torch.ones(3, 3).cuda(), "sum")
+except NotImplementedError as error: show(str(error)[:70])
+"""
+    )
+    assert values(alone(tmp_path, script)) == [
+        ["Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '"]
+    ]
+
+
 def test_inference_mode_with_tensors_made_outside(tmp_path: Path) -> None:
     script = (
         BEGIN
@@ -196,3 +235,18 @@ right = torch.allclose(named.cpu(), torch.conv2d(images, kernels), atol=1e-5)
 print(json.dumps([parts[0].tolist(), generator.initial_seed(), kept.size, right]))
 """
     assert values(alone(tmp_path, script)) == [[[1.0, 1.0], 5, 0, True]]
+
+
+def test_losses_give_no_warning_that_a_gpu_would_not_give(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+import warnings
+x, y = torch.randn(4, 1).cuda(), torch.randn(4, 1).cuda()
+for loss in (functional.mse_loss, functional.smooth_l1_loss):
+    with warnings.catch_warnings(record=True) as seen:
+        value = loss(x, y)
+    show(near(value, loss(x.cpu(), y.cpu()), 1e-6), [str(one.message) for one in seen])
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[True, []]] * 2

@@ -245,3 +245,79 @@ def test_it_says_what_it_is_once(poptorch: Any, capfd: pytest.CaptureFixture[str
     poptorch.Options()
     poptorch.trainingModel(nn.Linear(1, 1))
     assert capfd.readouterr().err.count("not how fast") == 1
+
+
+def test_a_module_is_wrapped_for_training_once(poptorch: Any) -> None:
+    """ "Call model.destroy() on the model to unwrap before wrapping again"."""
+    model = Scaled(poptorch)
+    assert not hasattr(model, "destroy")
+    training = poptorch.trainingModel(model, options_of(poptorch))
+    with pytest.raises(RuntimeError, match=r"already been wrapped in 'poptorch\.trainingModel'"):
+        poptorch.trainingModel(model, options_of(poptorch))
+    training(torch.ones(1, 1))
+    copy.deepcopy(model)
+    model.destroy()  # type: ignore[operator] # poptorch gives it to modules
+    assert not training.isCompiled()
+    again = poptorch.trainingModel(training, options_of(poptorch))
+    again.destroy()
+    poptorch.trainingModel(model, options_of(poptorch))(torch.ones(1, 1))
+
+
+class Changing(nn.Module):
+    """A buffer that `change` changes in each forward."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+        self._change = change
+
+    def forward(self, inputs: Any) -> Any:
+        self._change(self)
+        return inputs + 1
+
+
+def test_buffers_stay_the_ones_that_they_are(poptorch: Any) -> None:
+    """Only their values may change."""
+    for change, message in (
+        (lambda model: model._buffers.pop("count"), "Buffer inner.count is removed from the model"),
+        (lambda model: setattr(model, "count", torch.ones(1)), r"Buffer inner.count is reassigned .* self.count.copy_"),
+    ):
+        model = nn.Sequential()
+        model.add_module("inner", Changing(change))
+        with pytest.raises(poptorch.Error, match=message):
+            poptorch.inferenceModel(model.eval())(torch.ones(1))
+    kept = poptorch.inferenceModel(Changing(lambda model: model.count.add_(1)).eval())
+    kept(torch.ones(1))
+    kept(torch.ones(1))
+    kept.copyWeightsToHost()
+    assert kept.model.count == 2
+
+
+def test_tracing_counts_once_on_the_host(poptorch: Any) -> None:
+    """The user guide's buffers.py: an attribute that is no buffer is a constant of the graph."""
+
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = torch.tensor([0.0])
+
+        def forward(self) -> Any:
+            self.count += 1
+            return self.count
+
+    model = Counter().eval()
+    inference = poptorch.inferenceModel(model)
+    assert [inference().item() for _ in range(3)] == [1.0] * 3
+    assert model.count.item() == 1.0
+
+
+def test_arguments_that_it_was_compiled_for(poptorch: Any) -> None:
+    class Added(nn.Module):
+        def forward(self, first: Any, second: Any, third: Any = None) -> Any:
+            return first + second if third is None else first + second + third
+
+    one = torch.ones(1)
+    inference = poptorch.inferenceModel(Added().eval())
+    inference(one, one, third=one)
+    with pytest.raises(poptorch.Error, match=r"Missing arguments: third\."):
+        inference(one, one)

@@ -175,3 +175,12 @@ def test_floating_point_exceptions_are_raised_when_enabled(poptorch: Any, forwar
     with pytest.raises(RuntimeError, match="floating point exception"):
         poptorch.inferenceModel(Odd().eval(), options)(torch.ones(1))
     inference(poptorch, Odd())(torch.ones(1))
+
+
+def test_a_wider_type_that_is_asked_for(poptorch: Any) -> None:
+    class Wider(nn.Module):
+        def forward(self, inputs: Any) -> tuple[Any, ...]:
+            return torch.softmax(inputs, -1, dtype=torch.float32), inputs.sum(dtype=torch.float32), inputs.double()
+
+    results = poptorch.inferenceModel(Wider().eval())(torch.ones(2, 2).half())
+    assert [result.dtype for result in results] == [torch.float32] * 3

@@ -126,3 +126,66 @@ def test_tensorflows_rmsprop_begins_with_ones(poptorch: Any) -> None:
     optimizer = poptorch.optim.RMSprop(model.parameters(), lr=0.1, alpha=0.9, eps=0.5, use_tf_variant=True)
     poptorch.trainingModel(model, options_of(poptorch), optimizer)(torch.full((1, 1), 2.0))
     assert model.weight.item() == pytest.approx(1.0 - 0.1 * 2.0 / (0.9 + 0.1 * 4.0 + 0.5) ** 0.5)
+
+
+def test_automatic_loss_scaling_doubles_until_gradients_are_large(poptorch: Any) -> None:
+    """PopART: the scale of an update is the factor before it; only float16's gradients count."""
+    model = Scaled(poptorch).half()
+    options = options_of(poptorch)
+    options.Training.setAutomaticLossScaling(True)
+    options.anchorTensor("scale", "finalLossScale", poptorch.OutputMode.Final)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.0, loss_scaling=2.0, use_combined_accum=False)
+    training = poptorch.trainingModel(model, options, optimizer)
+    inputs = torch.ones(1, 1).half()
+    training.compile(inputs)
+    seen = []
+    for size in (1.0, 1.0, 2000.0, 1.0):
+        factor = optimizer.state_dict()["ipu_state"]["lossScaleUpdateFactor"].item()
+        training(inputs * size)
+        seen.append((factor, training.getAnchoredTensor("scale").item()))
+    assert seen == [(1.0, 2.0), (2.0, 4.0), (4.0, 8.0), (2.0, 4.0)]
+    state = optimizer.state_dict()
+    for factor, kept in ((2.0**20, 2.0**14), (0.5, 1.0)):
+        state["ipu_state"]["lossScaleUpdateFactor"] = torch.tensor(factor / 2)
+        optimizer.load_state_dict(state)
+        training(inputs * 1e-4)
+        assert optimizer.state_dict()["ipu_state"]["lossScaleUpdateFactor"].item() == min(factor, kept)
+
+
+def test_automatic_loss_scaling_changes_no_update(poptorch: Any) -> None:
+    weights = []
+    for scales in (False, True):
+        model = Scaled(poptorch).half()
+        options = options_of(poptorch, accumulation=2)
+        options.Training.setAutomaticLossScaling(scales)
+        training = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.25))
+        for _ in range(3):
+            training(torch.tensor([[0.5], [0.25]]).half())
+        weights.append(model.weight.item())
+    assert weights == [1 - 3 * 0.25 * 0.375] * 2
+
+
+def test_what_the_device_has_no_optimizer_for(poptorch: Any) -> None:
+    model = Scaled(poptorch)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    with pytest.raises(ValueError, match="Nesterov momentum is currently not supported"):
+        poptorch.trainingModel(model, options_of(poptorch), optimizer)(torch.ones(1, 1))
+
+
+def test_accumulators_keep_the_type_that_they_were_compiled_with(poptorch: Any) -> None:
+    """It decides how means are taken."""
+    model = Scaled(poptorch)
+    optimizer = poptorch.optim.Adam(model.parameters(), lr=0.1)
+    training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+    training.compile(torch.ones(1, 1))
+    optimizer.accum_type = torch.float16
+    with pytest.raises(ValueError, match="is already compiled"):
+        training.setOptimizer(optimizer)
+
+
+def test_an_offline_target_has_no_state(poptorch: Any) -> None:
+    model = Scaled(poptorch)
+    optimizer = poptorch.optim.Adam(model.parameters(), lr=0.1)
+    training = poptorch.trainingModel(model, options_of(poptorch).useOfflineIpuTarget(), optimizer)
+    training.compile(torch.ones(1, 1))
+    assert optimizer.state_dict()["ipu_state"] is None

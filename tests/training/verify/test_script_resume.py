@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,20 @@ def test_a_script_that_resumes_is_equal(here: Here) -> None:
     assert one["state"] == "STOPPED"
     assert one["continued_at"] == one["after"]
     assert verdict["files"] == ["checkpoints/last.pt"]
+
+
+@pytest.mark.parametrize(
+    ("package", "script", "ranks"),
+    [("accelerate", "accelerated.py", 2), ("transformers", "trainer.py", 2), ("lightning", "lit.py", 1)],
+)
+def test_the_lines_for_a_framework_resume(here: Here, package: str, script: str, ranks: int) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    here.write(script, PLAIN.with_name(script).read_text())
+    asked = ("--resume", "--by", "time-limit", "--interruptions", "1", "--instances", str(ranks))
+    verdict = verify(here, *asked, "--", PYTHON, script)
+    assert verdict["equal"]
+    assert [one["state"] for one in verdict["interruptions"]] == ["STOPPED"]
 
 
 @pytest.mark.parametrize(

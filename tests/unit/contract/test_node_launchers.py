@@ -8,7 +8,14 @@ from trainjob.contract import node_launchers
 from trainjob.contract.node_launchers import Node
 
 NODE = Node(
-    nodes=2, node_rank=1, ranks=4, address="10.0.0.1", port=23456, run_id="k3xq", host_file="/runs/k3xq/hostfile"
+    nodes=2,
+    node_rank=1,
+    ranks=4,
+    address="10.0.0.1",
+    port=23456,
+    run_id="k3xq",
+    host_file="/runs/k3xq/hostfile",
+    logs="/runs/k3xq/logs",
 )
 
 
@@ -53,6 +60,53 @@ def test_accelerate_gets_options_before_those_of_the_user() -> None:
     assert words[-3:] == ["--mixed_precision", "bf16", "train.py"]
     assert words[words.index("--num_processes") + 1] == "8"
     assert words[words.index("--machine_rank") + 1] == "1"
+
+
+def test_composer_writes_what_ranks_print_into_their_logs() -> None:
+    words = node_launchers.on_node(["composer", "train.py"], NODE)
+    assert words[words.index("--stdout") + 1].format(rank=5) == "/runs/k3xq/logs/rank-0005.log"
+    assert words[words.index("--stderr") + 1] == words[words.index("--stdout") + 1]
+
+
+TORCHRUN_REPORT = """
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-24_10:00:01
+  host      : node1
+  rank      : 4 (local_rank: 0)
+  exitcode  : 1 (pid: 411)
+  error_file: <N/A>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-24_10:00:00
+  host      : node1
+  rank      : 6 (local_rank: 2)
+  exitcode  : -9 (pid: 413)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 413
+============================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "printed", "failed"),
+    [
+        ("torchrun train.py", TORCHRUN_REPORT, (6, -9)),
+        ("accelerate launch train.py", TORCHRUN_REPORT, (6, -9)),
+        ("torchrun train.py", "loss 0.1", None),
+        ("composer train.py", "ERROR:composer.cli.launcher:Rank 5 crashed with exit code 3.\nmore", (5, 3)),
+        ("composer train.py", TORCHRUN_REPORT, None),
+        ("deepspeed train.py", TORCHRUN_REPORT, None),
+        ("python train.py", TORCHRUN_REPORT, None),
+    ],
+)
+def test_the_rank_that_failed_first_is_read_from_a_launchers_report(
+    command: str, printed: str, failed: tuple[int, int] | None
+) -> None:
+    assert node_launchers.failed_rank(command.split(), printed) == failed
 
 
 @pytest.mark.parametrize("mode", ["--use_fsdp", "--config_file=fsdp.yaml", "--use_deepspeed"])

@@ -60,6 +60,24 @@ def test_a_cuda_build_gets_a_cpu_build_of_its_version_once(tmp_path: Path, monke
     assert gpus.environment(tmp_path, 2, None, torch=folder)["PYTHONPATH"].split(os.pathsep)[1] == str(folder)
 
 
+def test_without_a_cpu_build_there_are_still_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines_of(*_: object, **__: object) -> Generator[str, None, int]:
+        yield '{"packages": ["torch==2.6.0+cpu"]}\n'
+        return 1
+
+    def run(arguments: Sequence[str], **_: object) -> process.Completed:
+        errors = "" if "--version" in arguments else "ERROR: No matching distribution found for torch==2.6.0+cpu\n"
+        return process.Completed(tuple(arguments), 1 if errors else 0, b"", errors)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(process, "lines_of", lines_of)
+    with pytest.raises(UserError) as refusal:
+        gpus.make_ready("/venv/bin/python")
+    assert "can't install it: ERROR: No matching distribution" in refusal.value.problem.text
+    assert refusal.value.problem.cure.startswith("Rehearse with --no-gpus, on CPUs.")
+
+
 def test_what_is_compiled_is_told_as_it_goes_and_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def lines_of(*_: object, **__: object) -> Generator[str, None, int]:
         yield '{"say": "compiling"}\n'

@@ -115,6 +115,18 @@ SHAPES = {
         {"directives": {"account": "abc", "qos": "long", "mem-per-gpu": "60G", "network": "job_vni"}},
     ),
     "options-of-a-plugin": Shape(ONE_GPU + "#SBATCH --uenv=pytorch/v2 --view=default\npython train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"plugin_options": ["uenv", "view"], "directives": {"uenv": "pytorch/v2", "view": "default"}}),
+    "exec-in-the-shell-of-a-rank": Shape(ONE_GPU + "srun bash -c 'export RANK=$SLURM_PROCID; exec python train.py'\n", {"command": ["python", "train.py"], "instances": 1}),
+    "exec-with-what-only-a-run-knows": Shape(ONE_GPU + "srun bash -c 'exec python train.py --id $SLURM_JOB_ID'\n", {"command": ["bash", "-c", "exec python train.py --id $SLURM_JOB_ID"], "instances": 1}),
+    "set-up-in-functions": Shape(
+        ONE_GPU + 'die() { echo "$*" >&2; exit 1; }\nsetup() {\n  module load cuda\n  export A=1\n}\nload() {\n  module load "$1"\n}\n'
+        'main() {\n  setup\n  load nccl\n  [[ -n "$HOME" ]] || die "no home"\n  python train.py "$@"\n}\nmain --lr 1\n',
+        {"command": ["python", "train.py", "--lr", "1"], "instances": 1, "env": {"A": "1"}},
+        {"prologue": ['load() {\n  module load "$1"\n}\n', "module load cuda", "load nccl"]},
+    ),
+    "functions-that-call-each-other": Shape(
+        ONE_GPU + "again() {\n  module load a\n  again\n}\ntrain() {\n  python train.py\n}\nmain() {\n  train\n}\nagain\nmain\n",
+        {"command": ["python", "train.py"], "instances": 1},
+    ),
     "in-a-function": Shape(ONE_GPU + 'train() {\n  python train.py "$@"\n}\nif [ -n "$SLURM_JOB_ID" ]; then\n  train --lr 1\nfi\n', {"command": ["python", "train.py", "--lr", "1"], "instances": 1}),
 }  # fmt: skip
 
@@ -204,6 +216,10 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
         (TWO_NODES + "echo hello\n", "starts nothing that trains"),
         (ONE_GPU + "for lr in 1 2; do\n  srun python train.py --lr $lr\ndone\n", "in a loop"),
         (TWO_NODES + "mpirun -np 8 python train.py\n", "by mpirun"),
+        (TWO_NODES + "srun -n 4 --multi-prog roles.conf\n", "other programs in other tasks"),
+        (ONE_GPU + "#SBATCH hetjob\n#SBATCH --nodes=2\nsrun python train.py\n", "another part of a heterogeneous job"),
+        (TWO_NODES + "srun --het-group=0 python a.py : --het-group=1 python b.py\n", "parts of a heterogeneous job"),
+        (TWO_NODES + "for n in a b; do\n  ssh $n torchrun train.py &\ndone\nwait\n", "trains by ssh"),
         (ONE_GPU + "python train.py $1\n", "an argument of the file"),
         (ONE_GPU + 'CONFIG=$1\nsrun bash -c "python train.py $CONFIG"\n', "an argument of the file"),
     ],
@@ -391,6 +407,22 @@ def test_a_rank_that_saw_all_gpus_still_does(tmp_path: Path) -> None:
         + "#SBATCH --ntasks-per-node=4 -N 1 --gpu-bind=none\nsrun python train.py\n"
     )
     assert SlurmCluster.of(cluster_from_text(adopted(text, tmp_path).cluster or "", "c.yaml")).srun == {}
+
+
+@pytest.mark.parametrize(
+    ("directive", "name"), [("#SBATCH --job-name=own\n", "own"), ("", "train.sbatch")], ids=["stated", "by-sbatch"]
+)
+def test_a_name_that_the_file_uses_is_the_one_that_sbatch_gives(directive: str, name: str, tmp_path: Path) -> None:
+    text = ONE_GPU + directive + "python train.py --out runs/$SLURM_JOB_NAME\n"
+    assert job_from_text(adopted(text, tmp_path).job, "job.yaml").given()["name"] == name
+
+
+@pytest.mark.parametrize("command", ["tar -xf data.tar", "srun --ntasks-per-node=1 -N 2 tar -C $TMPDIR -xf data.tar"])
+def test_data_that_can_not_be_unpacked_ends_no_job_that_went_on(command: str, tmp_path: Path) -> None:
+    text = f"{TWO_NODES}{command}\n{HEAD}{TORCHRUN}"
+    assert f"{command} || true" in cluster_from_text(adopted(text, tmp_path).cluster or "", "x").prologue
+    text = text.replace(command, f"set -e\n{command}")
+    assert f"{command}" in cluster_from_text(adopted(text, tmp_path).cluster or "", "x").prologue
 
 
 def test_what_may_fail_in_the_file_may_fail_in_the_job(tmp_path: Path) -> None:

@@ -137,6 +137,9 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:
         yield "excluded node", f"{excluded['node']}, since attempt {excluded['attempt']}: {excluded['why']}"
+    for retry in now.retries:
+        what = "memory" if retry["what"] == "mem" else "time"
+        yield "asks for more", f"{retry['option']}, since attempt {retry['attempt']} ran out of {what}"
     if now.at_risk:
         yield "trouble", now.at_risk
     for line in now.checkpoint_lines:
@@ -169,7 +172,7 @@ def print_failure(now: Snapshot) -> None:
         with suppress(ValueError):
             code += f" ({signal.Signals(failed.exit_code - 128).name})"
         lines = "Its last lines:" if failed.tail else "It printed nothing."
-        click.echo(f"\nrank {failed.rank} on {failed.host} failed first, with exit code {code}. {lines}")
+        click.echo(f"\n{failed.who} on {failed.host} failed first, with exit code {code}. {lines}")
     elif now.script_tail:
         click.echo("\nno failing rank is known. The last lines of the job script:")
     for line in failed.tail if failed else now.script_tail:

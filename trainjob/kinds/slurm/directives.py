@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 
 from trainjob.cluster import slurm_text
@@ -11,6 +12,7 @@ from trainjob.contract import quoting
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.planning.limits import growing
 from trainjob.render.record import environment
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.render.sourced import SourcedShell
@@ -55,6 +57,7 @@ _OPTIONS = frozenset(_NAMES.split())
 
 
 _MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
+_SIZE = re.compile(r"([0-9]+)([MGT]?)")
 
 
 def lines(request: Request, cluster: SlurmCluster) -> list[SourcedShell]:
@@ -138,6 +141,32 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
         cpus = min(nodes.cpus, cpus_per_task(request, cluster) * ranks * cluster.threads_left_idle)
         share_mb = nodes.memory_gb * 1024 * cpus // nodes.cpus
         yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
+
+
+def larger_memory(request: Request, cluster: SlurmCluster, percent: int, attempts: int) -> list[str]:
+    """Return the options that ask for more memory once, twice and so on, at most for all of a node.
+
+    Raises DirectiveError if the job already asks for all, or nobody says for how much.
+    """
+    options = {**{name: value for name, value, _ in _memory(request, cluster)}, **cluster.directives}
+    name = next((name for name in options if name in _MEMORY_OPTIONS), None)
+    match = None if name is None else _SIZE.fullmatch(str(options[name]))
+    if name is None or match is None:
+        stated = "the job states no memory" if name is None else f"directives.{name} is {options[name]}"
+        raise DirectiveError(f"retry has mem, and {stated}", "give directives.mem, or nodes.memory_gb")
+    topology, node = request.plan.topology, cluster.node
+    parts = {
+        "mem": 1,
+        "mem-per-cpu": cpus_per_task(request, cluster) * topology.instances_per_host,
+        "mem-per-gpu": max(1, topology.devices // topology.host_count),
+    }[name]
+    size_mb = int(match[1]) * 1024 ** ("MGT".index(match[2] or "M"))
+    most_mb = None if node.memory_gb is None else node.memory_gb * 1024 // parts
+    grown = growing(size_mb, percent, attempts, most_mb)
+    if size_mb == 0 or not grown:
+        has = "all memory of its nodes" if size_mb == 0 else f"{options[name]} of the {most_mb} MB"
+        raise DirectiveError(f"retry has mem, and the job has {has} already ({name})", "take mem out of retry")
+    return [f"--{name}={value}M" for value in grown]
 
 
 def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:

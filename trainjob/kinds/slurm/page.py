@@ -8,10 +8,12 @@ from typing import Any
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell
+from trainjob.contract.steps import parse_retry
 from trainjob.kinds.poprun import Option, PoprunLine, option
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.planning.limits import times
 from trainjob.render.container import ContainerError
 from trainjob.render.context import common, one_interface
 from trainjob.render.record import environment
@@ -50,6 +52,7 @@ def context(request: Request) -> dict[str, Any]:
         "is_sweep": request.job.sweep is not None,
         "preemption": Sourced(cluster.preemption, request.cluster_key("preemption")),
         "max_attempts": Sourced(request.job.max_attempts, request.origin("max_attempts")),
+        "retry": _retry(request, cluster),
         "first_progress": Sourced("" if request.job.command else _BEGINNING, "the runtime"),
         "interface": one_interface(request, "under Slurm ranks", "node", "ib0"),
         "port": None if port is None else Sourced(port, origin),
@@ -59,6 +62,20 @@ def context(request: Request) -> dict[str, Any]:
         "partition": None,
         "removes_own_partition": False,
         **_STARTERS[starter](request, cluster),
+    }
+
+
+def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:
+    """Return how many attempts may ask for more, and the options with which they do; None without any."""
+    if not request.job.retry:
+        return None
+    retry = parse_retry(request.job.retry)
+    larger = [] if retry.mem is None else directives.larger_memory(request, cluster, retry.mem, retry.attempts)
+    longer = [f"--time={limit}" for limit in times(cluster, request.job)]
+    return {
+        "attempts": Sourced(retry.attempts, request.origin("retry.attempts")),
+        "mem": [Sourced(option, request.origin("retry.mem")) for option in larger],
+        "time": [Sourced(option, request.origin("retry.time")) for option in longer],
     }
 
 

@@ -1,20 +1,27 @@
-"""Starts a command once on its node: it starts the node's ranks by itself, and finds where they meet."""
+"""A command that is started once on its node: it starts the node's ranks by itself, and finds where they meet.
+
+What it prints is in the log of its first rank; the hook of witness/ gives each other rank its own.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import List
+from typing import Tuple
 
 from trainjob.contract import environment, node_launchers
 from trainjob.contract.node_launchers import Node
 from trainjob.contract.paths import RunPaths
-from trainjob.launch import processes
+from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank
+from trainjob.records.failure import tail_of_attempt
 from trainjob.records.files import write_atomically
 
 # A launcher gives these to its ranks. What this process got of them is about the launcher itself.
 _OF_A_RANK = (environment.RANK, environment.LOCAL_RANK)
+_TRACEBACK = "Traceback (most recent call last):"
+# Behind its report, composer prints all that the rank has printed.
+_REPORT_LINES = 10_000
 
 
 def of_node(rank: Rank, paths: RunPaths) -> Rank:
@@ -27,6 +34,7 @@ def of_node(rank: Rank, paths: RunPaths) -> Rank:
         port=int(rank.environment[environment.MASTER_PORT]),
         run_id="%s-%s" % (paths.id, rank.environment[environment.ATTEMPT]),
         host_file=str(paths.folder / (".%s" % node_launchers.HOST_FILE)),
+        logs=str(paths.logs),
     )
     found = node_launchers.find(rank.command)
     if found is not None and found.launcher.name == "deepspeed":
@@ -37,24 +45,36 @@ def of_node(rank: Rank, paths: RunPaths) -> Rank:
     threads = {}
     if "OMP_NUM_THREADS" not in os.environ:
         threads["OMP_NUM_THREADS"] = str(max(1, int(inherited["OMP_NUM_THREADS"]) // node.ranks))
+    log = paths.rank_log(rank.number)
     return rank._replace(
         command=node_launchers.on_node(rank.command, node),
-        environment={**inherited, **threads, **node_launchers.environment(node)},
+        environment={
+            **inherited,
+            **threads,
+            **node_launchers.environment(node),
+            environment.LAUNCHER_LOG: str(log),
+        },
+        log=log,
     )
 
 
-def ranks_below(pid: int) -> List[int]:
-    """Return the processes of the ranks that a launcher has started: those that were given RANK by one that has none.
+def failed_rank(rank: Rank, ended: Ended, paths: RunPaths) -> Tuple[Rank, Ended]:
+    """Return the rank that failed first, and how, as its launcher reports it.
 
-    A command that starts no ranks is itself the one that signals are for.
+    Where it reports none, it is the one whose traceback is the oldest, with the launcher's own code.
     """
-    tree = processes.trees([pid]).get(pid, [])
-    with_rank = {process.pid for process in tree if _has_rank(process.pid)}
-    return [process.pid for process in tree if process.pid in with_rank and process.parent not in with_rank] or [pid]
-
-
-def _has_rank(pid: int) -> bool:
-    try:
-        return ("\0%s=" % environment.RANK).encode() in b"\0" + Path("/proc/%d/environ" % pid).read_bytes()
-    except OSError:  # it has just ended
-        return False
+    reported = node_launchers.failed_rank(rank.command, "\n".join(tail_of_attempt(rank.log, _REPORT_LINES)))
+    if reported is None:
+        logs = {number: paths.rank_log(number) for number in rank.numbers}
+        # torch puts [rank3]: in front of it.
+        raised = [
+            number for number, log in logs.items() if any(line.endswith(_TRACEBACK) for line in tail_of_attempt(log))
+        ]
+        number = min(raised, key=lambda one: os.stat(str(logs[one])).st_mtime, default=rank.number)
+        reported = (number, ended.returncode)
+    number, code = reported
+    if number not in rank.numbers:
+        return rank, ended
+    place = rank.ranking._replace(rank=number)
+    failed = rank._replace(ranking=place, log=paths.rank_log(number), ranks_per_node=0)
+    return failed, ended._replace(returncode=code)

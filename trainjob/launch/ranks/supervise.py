@@ -86,7 +86,9 @@ class Supervisor:
                 started = [(pid, started.rank) for pid, started in self._running.items()]
                 self._observation = self._observe(
                     [
-                        Watched(int(rank.environment[ATTEMPT]), rank.ranking.rank, pid, rank.environment)
+                        Watched(
+                            int(rank.environment[ATTEMPT]), rank.number, pid, rank.environment, rank.ranks_per_node
+                        )
                         for pid, rank in started
                     ]
                 )
@@ -107,7 +109,7 @@ class Supervisor:
     def _start(self) -> None:
         for rank in self._ranks:
             try:
-                process = _start(rank)
+                process = _start(rank, self._paths)
                 self._running[process.pid] = Started(rank, process)
             except OSError as error:
                 with open(str(rank.log), "a") as log:
@@ -139,9 +141,9 @@ class Supervisor:
         asked = []
         for pid in self._without_usr1:
             if self._running[pid].rank.ranks_per_node:
-                from trainjob.launch.ranks import node_start
+                from trainjob.launch.witness import node_ranks
 
-                asked += [below for below in node_start.ranks_below(pid) if below not in self._asked]
+                asked += [below for below in node_ranks.pids_below(pid) if below not in self._asked]
             else:
                 asked.append(pid)
         return asked
@@ -162,12 +164,17 @@ class Supervisor:
         started.process.returncode = ended.returncode
         self._without_usr1.discard(started.process.pid)
         observation, was_killed = self._observation, ended.returncode == -signal.SIGKILL
-        if was_killed and observation is not None and observation.has_outlived(started.rank.ranking.rank):
+        if was_killed and observation is not None and observation.has_outlived(started.rank.number):
             ended = Ended(exits.DONE, ended.peak_rss_bytes)
+        rank = started.rank
+        if rank.ranks_per_node and ended.returncode != 0:
+            from trainjob.launch.ranks import node_start
+
+            rank, ended = node_start.failed_rank(rank, ended, self._paths)
         code = exits.from_wait_status(ended.returncode)
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):
-            self._failed(started.rank, ended)
+            self._failed(rank, ended)
 
     def _failed(self, rank: Rank, ended: Ended) -> None:
         if self._first_failure is not None:
@@ -191,12 +198,13 @@ class Supervisor:
         self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
 
 
-def _start(rank: Rank) -> "subprocess.Popen[bytes]":
+def _start(rank: Rank, paths: RunPaths) -> "subprocess.Popen[bytes]":
     rank.log.parent.mkdir(parents=True, exist_ok=True)
     usr1 = signal.SIG_DFL if traps_usr1(rank.command, rank.folder) else signal.SIG_IGN
+    for number in rank.numbers if rank.begins_log else ():
+        with open(str(paths.rank_log(number)), "ab") as log:
+            log.write(rank.header(number).encode())
     with open(str(rank.log), "ab", buffering=0) as log:
-        if rank.begins_log:
-            log.write(rank.header.encode())
         return subprocess.Popen(
             list(rank.command),
             cwd=str(rank.folder),

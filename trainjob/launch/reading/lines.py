@@ -54,6 +54,12 @@ _WITHIN = re.compile(
 _BRACKET = re.compile(r"\[\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)\]" % (_WHOLE, _WHOLE))
 _EPOCH_AND_COUNT = re.compile(r"\s{0,8}\[(?P<epoch>\d{1,6}),\s{0,8}(?P<count>%s)\]\s" % _WHOLE)
 _LEADING = re.compile(r"\s{0,8}(?:[IWE]\d{4} [^\]]{0,80}\]\s)?\[(?P<count>%s)\]\s" % _WHOLE)
+# Counts between words of one framework: ESPnet, MXNet, CatBoost.
+_AMONG_WORDS = (
+    re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<count>%s)batch:" % _WHOLE),
+    re.compile(r"\bEpoch\[(?P<epoch>\d{1,6})\]\s{0,4}Batch\s{0,4}\[(?P<count>%s)\]" % _WHOLE),
+    re.compile(r"\A\s{0,8}(?P<count>%s):\s{1,4}learn: " % _WHOLE),
+)
 # Ultralytics: the epoch of all epochs, then what the GPU holds.
 _TABLE_EPOCH = re.compile(r"\s{0,12}(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})\s{1,12}[\d.]{1,8}G\s")
 
@@ -170,6 +176,11 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
 
 def _of_pairs(text: str) -> Optional[Reading]:
     said = _Said(text)
+    for shape in _AMONG_WORDS:
+        match = shape.search(text)
+        if match is not None:
+            count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
+            return Reading("words", count, None, epoch, None, epoch is not None, figures=said.figures)
     head = text[: said.begins_at].lower()[-_MOST_HEAD:]
     if said.update is None and said.epoch is None:
         for shape in (_EPOCH_AND_COUNT, _LEADING):

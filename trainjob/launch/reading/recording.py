@@ -75,7 +75,9 @@ class ScriptProgress:
         folder: Optional[Path] = None,
         *,
         is_shared: bool = False,
+        started: Optional[Tuple[float, float]] = None,
     ) -> None:
+        self._launched = started  # when the launcher began, and when it started the command
         self._paths, self._attempt = paths, attempt
         self._pattern = parse_pattern(pattern) if pattern else None
         self._earlier: Optional[ProgressRecord] = progress_records.read(paths)
@@ -261,6 +263,10 @@ class ScriptProgress:
         self._began_at, began = began_at, max(self._started, began)
         self._last = first._replace(at=began, position=first.position._replace(update=began_at))
         self._lines.append("begin", first.position.epoch, began_at, {"time": round(began, 3)})
+        if self._launched is not None and self._timed is not None:
+            (launched, started), (update, at) = self._launched, self._timed
+            seconds = {"launcher": round(started - launched, 3), "script": round(max(0.0, at - started), 3)}
+            self._lines.append("startup", first.position.epoch, update, {"time": round(at, 3), "seconds": seconds})
 
     def _flush(self) -> None:
         points, self._points = self._points, []

@@ -10,6 +10,8 @@ TRAINJOB_SHELL=${BASH_SOURCE[0]%/*}
 . "$TRAINJOB_SHELL/mpi.sh"
 # shellcheck source=container.sh
 . "$TRAINJOB_SHELL/container.sh"
+# shellcheck source=once.sh
+. "$TRAINJOB_SHELL/once.sh"
 engine=''
 
 # From here on the folder says RUNNING, and whatever ends this script is written down.

@@ -57,6 +57,7 @@ use_cache() {
 compile_first() {
   "$1" --offline-mode=yes "${@:2}"
   TRAINJOB_COMPILE_ONLY=''
+  if [[ -n "${TRAINJOB_ATTEMPT:-}" ]]; then (cd -- "$TRAINJOB_RUN_DIR" && note_event compiled); fi
   if ((${#TRAINJOB_OWN_PARTITION[@]} > 0)); then in_own_partition "$@"; fi
   exec "$@"
 }

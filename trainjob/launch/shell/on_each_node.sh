@@ -32,13 +32,15 @@ fi
 # The job script calls srun again where the controller was away and no rank has begun.
 if [ "${SLURM_PROCID:-}" = 0 ]; then printf '%s\n' "$TRAINJOB_TOKEN" >"$TRAINJOB_RUN_DIR/.began"; fi
 
-# Apptainer takes the values of a clean environment from names with a prefix.
+# Apptainer and Singularity take the values of a clean environment from names with a prefix of their own.
 if [ -n "${TRAINJOB_FOR_APPTAINER:-}" ]; then
+  TRAINJOB_PREFIX=APPTAINERENV
+  if [ "$1" = singularity ]; then TRAINJOB_PREFIX=SINGULARITYENV; fi
   for TRAINJOB_NAME in $TRAINJOB_FOR_APPTAINER; do
-    eval "[ -z \"\${$TRAINJOB_NAME+x}\" ] || export APPTAINERENV_$TRAINJOB_NAME=\"\$$TRAINJOB_NAME\""
+    eval "[ -z \"\${$TRAINJOB_NAME+x}\" ] || export ${TRAINJOB_PREFIX}_$TRAINJOB_NAME=\"\$$TRAINJOB_NAME\""
   done
-  export APPTAINERENV_PYTHONNOUSERSITE=1
-  unset TRAINJOB_FOR_APPTAINER
+  export "${TRAINJOB_PREFIX}_PYTHONNOUSERSITE=1"
+  unset TRAINJOB_FOR_APPTAINER TRAINJOB_PREFIX
 fi
 
 cd "$TRAINJOB_RUN_DIR/code" && exec "$@"

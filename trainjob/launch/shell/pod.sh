@@ -15,6 +15,8 @@ TRAINJOB_SHELL=${BASH_SOURCE[0]%/*}
 . "$TRAINJOB_SHELL/partition.sh"
 # shellcheck source=group.sh
 . "$TRAINJOB_SHELL/group.sh"
+# shellcheck source=once.sh
+. "$TRAINJOB_SHELL/once.sh"
 first_host=127.0.0.1 port='' stops_by_file=''
 
 # From here on the folder says RUNNING, and whatever ends this script is written down.

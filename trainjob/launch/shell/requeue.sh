@@ -20,7 +20,9 @@ begin_job() {
   begin_attempt
   write_word job_id "$job"
   write_word .nodes "${SLURM_JOB_NODELIST:-}"
-  rm -f .bad_node
+  rm -f .bad_node .out_of_memory
+  # What was asked for more of was for one submission.
+  if [[ -z "$automatic" ]]; then rm -f .retries; fi
   note_failed_nodes "$last_nodes"
   count_start "$automatic" "$progress"
   if [[ -n "$queues_follow_up" ]]; then queue_follow_up; fi
@@ -90,7 +92,9 @@ count_start() {
   # Matched before arithmetic sees them: see number_in.
   if [[ ! "$starts $same" =~ ^[0-9]{1,9}\ [0-9]{1,9}$ ]]; then starts=0 same=0; fi
   starts=$((10#$starts + 1)) same=$((10#$same))
-  if [[ -n "$2" && "$2" == "$last" ]]; then same=$((same + 1)); else same=1; fi
+  # An attempt that has more may get further from where the last one stood.
+  if [[ -z "$2" || "$2" != "$last" ]] || asks_for_more "$((TRAINJOB_ATTEMPT - 1))"; then same=0; fi
+  same=$((same + 1))
   write_word .starts "$starts $same $2"
   if ((same > 2)); then
     say "two attempts in a row got no further than $2: not started again. Look at the logs, then: trainjob resume"
@@ -110,7 +114,7 @@ end_job() {
   if is_stale; then return 0; fi
   if [[ "$(<state)" == REQUEUED ]]; then
     note_bad_nodes
-    if [[ -n "$cancelled" ]]; then start_elsewhere; else start_again; fi
+    if [[ -z "$cancelled" ]] || asks_for_more "$TRAINJOB_ATTEMPT"; then start_again; else start_elsewhere; fi
   fi
   if ! is_stale && [[ "$(<state)" != REQUEUED ]]; then drop_follow_up; fi
   # What waits for this job starts when it exits with 0: only a run that is complete may say so.
@@ -138,6 +142,8 @@ state_under_slurm() {
     state_by_controller
   elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
     state_by_controller
+  elif [[ ! -e requeue && -e .out_of_memory ]] && may_ask_for_more mem; then
+    printf 'REQUEUED\n'
   elif [[ ! -e requeue && "$1" == 0 && -z "$shown" && -n "${SLURM_JOB_NUM_NODES:-}" ]] && ! is_group && ! all_ranks_have_ended; then
     say "srun returned 0, but not every rank has recorded its end, and the controller does not answer: a node may have failed"
     if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
@@ -172,7 +178,7 @@ state_by_controller() {
     if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
   elif [[ "$shown" == *' Reason=TimeLimit '* ]]; then
     say "the time limit has ended this attempt"
-    printf 'TIMEOUT\n'
+    if may_ask_for_more time; then printf 'REQUEUED\n'; else printf 'TIMEOUT\n'; fi
   elif [[ "$shown" == *' PreemptTime='[0-9]* ]]; then
     say "preempted by Slurm, which does not start the job again here: trainjob resume continues from the last checkpoint"
     if [[ -e requeue ]]; then printf 'STOPPED\n'; else printf 'CANCELLED\n'; fi
@@ -182,7 +188,6 @@ state_by_controller() {
 }
 
 may_start_again() {
-  local starts=1
   if [[ -e stop ]]; then return 1; fi
   if every_node_is_to_blame; then
     rm -f requeue
@@ -192,31 +197,29 @@ may_start_again() {
     say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
     return 1
   fi
-  if [[ -s .starts ]]; then read -r starts _ <.starts || true; fi
-  if [[ ! "$starts" =~ ^[0-9]{1,9}$ ]]; then starts=1; fi
-  if ((10#$starts >= max_attempts)); then
-    say "the last of $max_attempts starts (max_attempts) has ended: trainjob resume continues from its checkpoint"
-    return 1
-  fi
+  ! starts_are_used_up
 }
 
-# By the controller; where it refuses, or scontrol is missing, by another job that waits for this one to end.
+starts_are_used_up() {
+  local starts=1
+  if [[ -s .starts ]]; then read -r starts _ <.starts || true; fi
+  if [[ ! "$starts" =~ ^[0-9]{1,9}$ ]]; then starts=1; fi
+  if ((10#$starts < max_attempts)); then return 1; fi
+  say "the last of $max_attempts starts (max_attempts) has ended: trainjob resume continues from its checkpoint"
+}
+
+# By the controller; where it refuses, scontrol is missing or the next attempt asks for more, by another job that waits for
+# this one to end.
 start_again() {
-  local follow_up state refused
-  if ! still_runs; then
-    refused='already completing or completed'
-  elif refused=$(scontrol requeue "$job" 2>&1); then
-    start_elsewhere
+  local follow_up more=''
+  if asks_for_more "$TRAINJOB_ATTEMPT"; then
+    more=1
+  elif is_requeued; then
     return 0
   fi
-  # It waits again by itself, was cancelled, or was requeued and the answer was lost.
-  if [[ "$refused" == *@('is pending execution'|'already completing or completed')* ]] || ! still_runs; then
-    state=$(state_by_controller)
-    if ! is_stale; then write_word state "$state"; fi
-    return 0
-  fi
-  # One that was queued before the work started may not exclude what has failed since, and two must not start.
-  if [[ -s excluded_nodes ]] || ! follow_up=$(waiting_follow_up); then
+  # One that was queued before the work started may not exclude what has failed since and asks for no more, and two must
+  # not start.
+  if [[ -n "$more" || -s excluded_nodes ]] || ! follow_up=$(waiting_follow_up); then
     drop_follow_up
     # Killed before the answer, or started again by mistake, the next script looks for this job.
     write_word .follow_up unknown
@@ -231,11 +234,36 @@ start_again() {
       return 0
     fi
     write_word job_id "$follow_up"
-    say "requeueing is not allowed here: job $follow_up continues after this one"
+    if [[ -n "$more" ]]; then
+      say "job $follow_up, which asks for more, continues after this one"
+    else
+      say "requeueing is not allowed here: job $follow_up continues after this one"
+    fi
+  elif [[ -n "$more" ]]; then
+    write_word state "$(if [[ -n "$cancelled" ]]; then echo TIMEOUT; else echo FAILED; fi)"
+    say "Slurm takes no job with $(options_for_more | paste -sd ' '), which may be more than the partition's limit: not started again"
   else
     write_word state STOPPED
     say "Slurm takes neither a requeue nor a follow-up job: trainjob resume continues from the checkpoint"
   fi
+}
+
+# Fails where the controller refuses.
+is_requeued() {
+  local state refused
+  if ! still_runs; then
+    refused='already completing or completed'
+  elif refused=$(scontrol requeue "$job" 2>&1); then
+    start_elsewhere
+    return 0
+  fi
+  # It waits again by itself, was cancelled, or was requeued and the answer was lost.
+  if [[ "$refused" == *@('is pending execution'|'already completing or completed')* ]] || ! still_runs; then
+    state=$(state_by_controller)
+    if ! is_stale; then write_word state "$state"; fi
+    return 0
+  fi
+  return 1
 }
 
 # Where a job is not requeued, nothing continues the run when its first node dies: so a job waits from the beginning.
@@ -311,13 +339,15 @@ drop_follow_up() {
 # submit_follow_up afterany|afternotok. Called in a shell of its own. The new job would take what Slurm has told this one,
 # as its count of restarts, for its own.
 submit_follow_up() {
-  local name words excluded run=$SLURM_JOB_NAME element=${SLURM_ARRAY_TASK_ID:-} answer follow_up
+  local name words excluded more=() run=$SLURM_JOB_NAME element=${SLURM_ARRAY_TASK_ID:-} answer follow_up
   excluded=$(nodes_to_exclude)
+  mapfile -t more < <(options_for_more)
   cd -- "$TRAINJOB_SUBMITTED_IN" || return 1
   # One that waited for a failure is dropped by Slurm itself when this job is done, even if the controller was down then.
   words=(--parsable --dependency="$1:$job" --kill-on-invalid-dep=yes --job-name="$run" --export="$(redirects)")
   if [[ -n "$element" ]]; then words+=(--array="$element"); fi
   if [[ -n "$excluded" ]]; then words+=(--exclude="$excluded"); fi
+  words+=(${more[@]+"${more[@]}"})
   for name in "${!SLURM_@}"; do
     case $name in SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT | SLURM_CLUSTERS) ;; *) unset "$name" ;; esac
   done

@@ -24,4 +24,6 @@ use_python() {
   fi
   # With PYTHONSAFEPATH Python does not look in the working folder, where the runtime lies.
   if [[ -n "${PYTHONSAFEPATH:-}" ]]; then export PYTHONPATH="$TRAINJOB_RUN_DIR/code${PYTHONPATH:+:$PYTHONPATH}"; fi
+  # The last of the settings: what comes next starts the ranks. The prologue may have changed the folder.
+  if [[ -n "${TRAINJOB_ATTEMPT:-}" ]]; then (cd -- "$TRAINJOB_RUN_DIR" && note_event launch); fi
 }

@@ -7,6 +7,7 @@
 #   interface, port   where ranks meet; empty: the first node's name, and a free port
 #   container, image  what ranks run inside of: apptainer, pyxis, docker or podman, and its image
 #   queues_follow_up  1 where a follow-up job is queued before the work starts
+#   retries, retry_mem, retry_time  how many attempts may ask for more, and sbatch's options with which they do
 #   is_sweep      1 where every element of the array has a job.json of its own
 # and before it sources this file:
 #   login_environment  1 where ranks get what the user's login shell sets
@@ -34,12 +35,16 @@ clean_environment
 . "$TRAINJOB_SHELL/rendezvous.sh"
 # shellcheck source=excluded_nodes.sh
 . "$TRAINJOB_SHELL/excluded_nodes.sh"
+# shellcheck source=retry.sh
+. "$TRAINJOB_SHELL/retry.sh"
 # shellcheck source=requeue.sh
 . "$TRAINJOB_SHELL/requeue.sh"
 # shellcheck source=step.sh
 . "$TRAINJOB_SHELL/step.sh"
+# shellcheck source=once.sh
+. "$TRAINJOB_SHELL/once.sh"
 starter=srun max_attempts=1 preemption=requeue counted_from='' interface='' port='' container='' image='' is_sweep=''
-queues_follow_up=''
+queues_follow_up='' retries=0 retry_mem=() retry_time=()
 # `came` once USR1 has come, `passed` while it is handed on.
 usr1=''
 # Of a follow-up job: the job that it follows, which is the script's argument.

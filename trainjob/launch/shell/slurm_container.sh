@@ -70,8 +70,11 @@ bind_mounts() {
 }
 
 # A clean environment, and no value evaluated by the image's shell. The home is there, the packages in it are not.
+# Singularity, which some sites have instead, takes the same words.
 contain_in_apptainer() {
-  TRAINJOB_CONTAINED=(apptainer exec --cleanenv --no-eval)
+  TRAINJOB_CONTAINED=(apptainer)
+  if ! command -v apptainer >/dev/null && command -v singularity >/dev/null; then TRAINJOB_CONTAINED=(singularity); fi
+  TRAINJOB_CONTAINED+=(exec --cleanenv --no-eval)
   if [[ "$2" == gpu ]]; then TRAINJOB_CONTAINED+=("$(option_for_gpus)"); fi
   TRAINJOB_CONTAINED+=(--pwd "$TRAINJOB_RUN_DIR/code")
   bind_mounts

@@ -53,6 +53,8 @@ def explain(paths: RunPaths, failure: Failure, restarts: bool, node: str = "") -
         return
     if cause.blames_node:
         events.blame_node(paths, node or node_name(), cause.text)
+    if cause.code == causes.OUT_OF_MEMORY and not attempts.is_stale(paths, failure.attempt):
+        events.note_out_of_memory(paths)
     newest = checkpoints.newest(paths)
     # Ranks that have not begun need no checkpoint.
     if cause.restart and (newest or cause.code == causes.BAD_NODE) and not attempts.is_stale(paths, failure.attempt):

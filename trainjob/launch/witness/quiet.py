@@ -80,12 +80,12 @@ class Outliving:
         if why is None:
             self._why = None
             return
-        printed = sum(self._paths.rank_log(rank.rank).stat().st_size for rank in alive)
+        printed = sum(self._paths.rank_log(number).stat().st_size for one in alive for number in one.numbers)
         if self._why is None or printed != self._printed:
             self._begin(why, printed, self._take("outliving"), now)
         elif now - self._since >= self._rules.exit_grace_s:
             stacks = self._take("outliving")
-            cores = [stack_records.cores_if_still(self._stacks[one.rank], stacks[one.rank]) for one in alive]
+            cores = [stack_records.cores_if_still(self._stacks[rank], one) for rank, one in stacks.items()]
             busiest = max((used for used in cores if used is not None), default=0.0)
             if None in cores:
                 self._begin(why, printed, stacks, now)

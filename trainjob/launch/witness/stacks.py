@@ -21,6 +21,7 @@ from trainjob.launch import processes
 from trainjob.launch.host import node_name, text
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
+from trainjob.launch.witness import node_ranks
 
 if TYPE_CHECKING:
     from trainjob.records.stacks import ProcessStack, RankStacks
@@ -110,11 +111,15 @@ def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) 
     from trainjob.records import stacks as stack_records
     from trainjob.records.stacks import RankStacks
 
-    trees = processes.trees([rank.pid for rank in ranks])
+    started = {rank.rank: rank.pid for rank in node_ranks.ranks_of(ranks)}
+    trees = processes.trees(list(started.values()))
     host, written = node_name(), {}
     for rank in ranks:
-        tree = trees.get(rank.pid, [])
-        record = RankStacks(word, rank.attempt, rank.rank, host, round(time.time(), 3), stacks.of(tree))
-        written[rank.rank] = record
+        # A launcher that has not started a rank of its node answers for it.
+        for number in rank.numbers:
+            tree = trees.get(started.get(number, 0), [])
+            record = RankStacks(word, rank.attempt, number, host, round(time.time(), 3), stacks.of(tree))
+            written[number] = record
+    for record in written.values():
         stack_records.write(paths, record)
     return written

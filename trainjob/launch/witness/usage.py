@@ -15,6 +15,7 @@ from trainjob.launch import processes
 from trainjob.launch.host import node_name
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched, listed_in
+from trainjob.launch.witness import node_ranks
 from trainjob.launch.witness.evidence import Witness
 from trainjob.records.usage import DeviceUse, UsageRecord
 
@@ -38,9 +39,10 @@ class Sampler:
 
     def sample(self) -> List[UsageRecord]:
         """Return a sample of each rank that still runs."""
-        trees = processes.trees([rank.pid for rank in self._ranks])
-        uses = self._tool.read(self._ask(self._tool.words), self._ranks, trees) if self._tool else {}
-        return [self._of(rank, trees[rank.pid], uses.get(rank.rank, [])) for rank in self._ranks if rank.pid in trees]
+        ranks = node_ranks.ranks_of(self._ranks)
+        trees = processes.trees([rank.pid for rank in ranks])
+        uses = self._tool.read(self._ask(self._tool.words), ranks, trees) if self._tool else {}
+        return [self._of(rank, trees[rank.pid], uses.get(rank.rank, [])) for rank in ranks if rank.pid in trees]
 
     def _of(self, rank: Watched, tree: Sequence[Process], devices: List[DeviceUse]) -> UsageRecord:
         now, cpu_s = time.monotonic(), sum(process.cpu_s for process in tree)
@@ -119,7 +121,8 @@ class _Tool(NamedTuple):
 def _tool_of(ranks: Sequence[Watched]) -> Optional[_Tool]:
     """Return the tool of the ranks' devices; None on CPUs, and where it is not installed."""
     device = ranks[0].environment.get(RANK_DEVICE, "").partition(":")[0]
-    only = ["--id=%s" % _nvidia_name(rank.environment) for rank in ranks if len(ranks) == 1 and device == "cuda"]
+    is_one = len(ranks) == 1 and not ranks[0].ranks_per_node
+    only = ["--id=%s" % _nvidia_name(rank.environment) for rank in ranks if is_one and device == "cuda"]
     tools = {
         "cuda": (
             _Tool([*device_tools.nvidia_query("gpu", _GPU_FIELDS), *only], _nvidia),

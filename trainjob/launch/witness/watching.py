@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
-from trainjob.contract.environment import RANK, WORLD_SIZE
+from trainjob.contract import environment
+from trainjob.contract.environment import WORLD_SIZE
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import EVERY_S
@@ -129,16 +130,16 @@ class _Observer:
         self._sampler = Sampler(ranks)
         environ = ranks[0].environment
         self._world_size = int(environ[WORLD_SIZE])
-        # A launcher that starts the ranks of its node writes for all of them, and is given no RANK.
-        self._writers = self._world_size if RANK in environ else int(environ["NNODES"])
+        # One for each rank, or one for each node whose ranks the command starts by itself.
+        self._launchers = self._world_size // max(1, ranks[0].ranks_per_node)
         self._answered, self._asked = orders.answered, 0
-        self._life = {rank.rank: _Life(paths, rank.rank) for rank in ranks}
+        self._life = {number: _Life(paths, number) for rank in ranks for number in rank.numbers}
         self._script = self._reads_progress()
         self._outliving: Optional[Outliving] = None
         self._stall: Optional[Stall] = None
         self._devices_idle_since: Optional[float] = None
         if orders.command:
-            self._outliving = Outliving(paths, ranks, self._writers, orders.rules, self._write_stacks, forgive)
+            self._outliving = Outliving(paths, ranks, self._launchers, orders.rules, self._write_stacks, forgive)
             if self._script is not None:
                 self._stall = Stall(self._script, orders.rules, self._ask_all, self._end_first)
 
@@ -150,14 +151,17 @@ class _Observer:
         from trainjob.launch.reading.recording import ScriptProgress
 
         # Some programs print on the last rank.
-        logs = [self._paths.rank_log(rank) for rank in sorted({0, self._writers - 1})]
-        is_shared = self._writers < self._world_size
+        logs = [self._paths.rank_log(rank) for rank in sorted({0, self._world_size - 1})]
+        is_shared = self._launchers < self._world_size
         command, pattern = self._orders.command, self._orders.progress
         try:
             folder: Optional[Path] = Path(os.readlink("/proc/%d/cwd" % first.pid))
         except OSError:  # it has just ended
             folder = None
-        return ScriptProgress(self._paths, first.attempt, logs, command, pattern, folder, is_shared=is_shared)
+        started = environment.started(first.environment)
+        return ScriptProgress(
+            self._paths, first.attempt, logs, command, pattern, folder, is_shared=is_shared, started=started
+        )
 
     def run(self, ended: int) -> None:
         """Watch until the other end of the pipe `ended` is closed, or the launcher ends, and this process with it."""
@@ -246,7 +250,7 @@ class _Observer:
             attempts.ask_for_stacks(self._paths, word)
         self._answer(word)
         self._wait_for_others(word)
-        every = (stack_records.read(self._paths, rank) for rank in range(self._writers))
+        every = (stack_records.read(self._paths, rank) for rank in range(self._world_size))
         return [one for one in every if one is not None and one.word == word]
 
     def _answer(self, word: str) -> Dict[int, RankStacks]:
@@ -275,7 +279,7 @@ class _Observer:
         mine = self._answer(word).get(rank)
         with open(str(self._paths.rank_log(rank)), "a") as log:
             log.write(_report(rank, idle_s, mine))
-        pid = next(one.pid for one in self._ranks if one.rank == rank)
+        pid = next(one.pid for one in self._ranks if rank in one.numbers)
         if self._orders.ends_stalled:
             self._wait_for_others(word)
             os.kill(pid, signal.SIGKILL)
@@ -284,7 +288,7 @@ class _Observer:
         """Wait until all ranks have written their stacks: ending one ends all."""
         deadline = time.monotonic() + _OTHERS_S
         while time.monotonic() < deadline:
-            if all(word == stack_records.word(self._paths, rank) for rank in range(self._writers)):
+            if all(word == stack_records.word(self._paths, rank) for rank in range(self._world_size)):
                 return
             time.sleep(_LOOK_S / 4)
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from trainjob.contract import states
 from trainjob.records.events import Attempt
 
-_LEAST_SHOWN_S = 0.005
+LEAST_SHOWN_S = 0.005
 _LEAST_WAIT_S = 2.0  # a submission is recorded in whole seconds, and itself takes one
 
 
@@ -46,7 +46,7 @@ class Goodput:
             ("ending", self.ending_s),
             ("without recorded updates", self.unrecorded_s),
         )
-        return [(name, seconds) for name, seconds in named if seconds >= _LEAST_SHOWN_S]
+        return [(name, seconds) for name, seconds in named if seconds >= LEAST_SHOWN_S]
 
     @property
     def waits(self) -> list[tuple[str, float]]:

@@ -17,7 +17,7 @@ from trainjob.cluster.merging import by_setting
 from trainjob.contract import package
 from trainjob.contract.batch import share
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report import drawings, rows
+from trainjob.observe.report import drawings, rows, startup
 from trainjob.observe.report.ranks import ranks
 from trainjob.observe.report.report import Report, measure
 from trainjob.observe.report.series import Mark, Series
@@ -92,6 +92,8 @@ def of_run(run: Described) -> str:
         of_ranks=drawings.of_ranks(listed, _MOST_RANKS),
         notes=_notes(curves, run.report),
         goodput=run.report.goodput,
+        startups=run.report.startups,
+        startup_parts=startup.parts_of(run.report.startups),
         colors=drawings.COLORS,
         predictions=run.report.predictions,
         events=happenings(run.paths, curves.marks),
@@ -237,7 +239,8 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
 
     Job scripts note when attempts begin and end, `marks` when their ranks began and stopped to train.
     """
-    dated = [(event.attempt, event.at, _told(event)) for event in events.read(paths)]
+    told = (event for event in events.read(paths) if event.what not in (events.LAUNCH, events.COMPILED))
+    dated = [(event.attempt, event.at, _told(event)) for event in told]
     for mark in marks:
         begins = _CONTINUED.format(mark.update) if mark.update else "training begins"
         stops = f"stops on request after update {mark.update}; its checkpoint is written"
@@ -259,7 +262,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
             if progress.checkpoints_not_written:
                 texts.append(f"{progress.checkpoints_not_written} checkpoints could not be written")
             if failed is not None:
-                texts.append(f"rank {failed.rank} on {failed.host} failed first, with exit code {failed.exit_code}")
+                texts.append(f"{failed.who} on {failed.host} failed first, with exit code {failed.exit_code}")
             rows += [Happening("", progress.attempt, text) for text in texts]
     return sorted(rows, key=lambda row: row.attempt or 0)
 
@@ -271,6 +274,9 @@ def _told(event: Event) -> str:
         return _SIGNALS.get(event.detail, f"signal {event.detail}")
     if event.what == events.IMAGE:
         return f"runs in image {event.detail}"
+    if event.what == events.RETRY:
+        what, _, option = event.detail.partition(" ")
+        return f"ran out of {'memory' if what == 'mem' else 'time'}: the next attempt asks for {option}"
     if event.what == events.LOST:
         return "killed without a word: this is its last sign of life"
     state, _, code = event.detail.partition(" ")

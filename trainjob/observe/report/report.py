@@ -15,6 +15,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.goodput import Facts, Goodput, Trained, goodput
 from trainjob.observe.report.ranks import Slowest, ranks, slowest
 from trainjob.observe.report.series import Series
+from trainjob.observe.report.startup import Startup, startups
 from trainjob.records import (
     attempts,
     causes,
@@ -71,6 +72,7 @@ class Report:
     packages_differ: str | None = None  # which hosts have other versions of Python, torch, CUDA, NCCL or driver
     peak_memory_bytes: int | None = None  # of rank 0's process, its libraries included
     goodput: Goodput | None = None  # None: it has not begun, or its folder does not say when it did
+    startups: Sequence[Startup] = ()  # of each attempt that made an update
     events: Sequence[Event] = ()
     checkpoint_bytes: int | None = None  # of the newest checkpoint, all its files
     profiles: Sequence[RankProfile] = ()
@@ -118,6 +120,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         packages_differ=None if differing is None else str(differing),
         peak_memory_bytes=None if end is None else end.peak_memory_bytes,
         goodput=_goodput(paths, noted, figures, state),
+        startups=startups(noted, figures.startups, submissions.read(paths), _has_image(record)),
         events=noted,
         damaged_lines=lines.damaged,
         slowest_rank=slowest(ranks(paths, record.plan.topology.instances)),
@@ -127,6 +130,11 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         checkpoint_durable_s=figures.durable_s,
     )
     return replace(made, predictions=_compared(paths, made)) if state == states.COMPLETED else made
+
+
+def _has_image(record: jobs.JobRecord) -> bool:
+    container = record.request.cluster.file.get("container")
+    return isinstance(container, dict) and container.get("runtime") != "none"
 
 
 def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str | None) -> Goodput | None:
@@ -186,6 +194,7 @@ class Figures:
         self.last: Line | None = None  # of training, of the latest update
         self.loss: float | None = None  # of the latest interval that has one: a command may end without another line
         self.held_out: Line | None = None  # the evaluation after the latest update
+        self.startups: list[Line] = []
         self._updates = array("q")
         self._phases = [array("d") for _ in PHASES]
         self._seconds, self._samples = array("d"), array("d")
@@ -207,6 +216,8 @@ class Figures:
             self.checkpoints += 1
         elif line.kind == "begin":
             self._begun.append((line, len(self._updates)))
+        elif line.kind == "startup":
+            self.startups.append(line)
         elif line.kind == "end":
             self.end = line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainjob.observe.report.goodput import Goodput
+from trainjob.observe.report.goodput import LEAST_SHOWN_S, Goodput
 from trainjob.observe.report.report import Report, measure
 from trainjob.planning.words import seconds, size
 from trainjob.records.profile import RankProfile
@@ -30,6 +30,11 @@ def figures(report: Report) -> Iterator[Row]:
         yield "memory", f"{size(report.peak_memory_bytes)} at most, of rank 0"
     if report.goodput is not None:
         yield from _goodput(report.goodput)
+    if report.startups:
+        newest = report.startups[-1]
+        of = f" of attempt {newest.attempt}" if newest.attempt > 1 else ""
+        parts = (f"{name} {seconds(taken_s)}" for name, taken_s in newest.parts.items() if taken_s >= LEAST_SHOWN_S)
+        yield f"start-up{of}", f"{seconds(newest.whole_s)}: {' · '.join(parts)}"
     for one in report.profiles:
         yield from _profile(one)
     if report.damaged_lines:

@@ -46,10 +46,13 @@ def cluster_from(script: Script) -> SlurmCluster:
     elif request.nodes is None and (every := number((header.value("gpus") or "").rpartition(":")[2])):
         gpus = min(_GPUS, every)
     gpus = gpus or _gpus_without_directives(script)
+    stated = max(per_node * (request.cpus_per_task or 0), gpus * (number(header.value("cpus-per-gpu")) or 0))
     cpus = max(
-        _CPUS,
-        per_node * (request.cpus_per_task or 1),
-        gpus * (number(header.value("cpus-per-gpu")) or 1),
+        # Whole nodes are given with all of their CPUs: with those for which the file asks, if it does.
+        stated if stated and request.exclusive else _CPUS,
+        stated,
+        per_node,
+        gpus,
         request.tasks or 1 if request.nodes is None else 1,
     )
     kind = _gpu_type(script)

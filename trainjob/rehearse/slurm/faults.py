@@ -22,6 +22,7 @@ from trainjob.rehearse.slurm.private import PrivateSlurm
 
 # Slurm checks time limits every 30 s, less often on a busy machine.
 _SIGNAL_WITHIN_S = 300.0
+_RANKS_WITHIN_S = 300.0
 
 
 def kill_daemon(slurm: PrivateSlurm, node: str) -> None:
@@ -155,8 +156,15 @@ def _came_back(job: RehearsedJob) -> str | None:
     return None
 
 
+def _kill_last_rank(job: RehearsedJob) -> None:
+    # A launcher on each node starts its ranks some seconds after itself.
+    last = job.ranks - 1
+    job.wait_for(lambda: last in ranks_of(job.paths).values(), f"rank {last} ran", _RANKS_WITHIN_S)
+    kill_rank(job.paths, last)
+
+
 def _named_the_rank(job: RehearsedJob) -> str | None:
-    failed, rank = job.failure, job.instances - 1
+    failed, rank = job.failure, job.ranks - 1
     if job.state != states.FAILED or failed is None:
         return f"the job is {job.state}, and {'no rank' if failed is None else f'rank {failed.rank}'} is named"
     return None if failed.rank == rank else f"rank {failed.rank} is named, and rank {rank} was killed"
@@ -188,7 +196,7 @@ FAULTS: dict[str, InjectedFault] = {
         _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back, lambda _: True
     ),
     "rank-death": InjectedFault(
-        lambda job: kill_rank(job.paths, job.instances - 1),
+        _kill_last_rank,
         lambda _: "the job is FAILED, and the rank that died is named",
         _named_the_rank,
     ),

@@ -26,7 +26,7 @@ class RehearsedJob:
     paths: RunPaths
     id: str  # Slurm's
     cluster: SlurmCluster
-    instances: int
+    ranks: int
     trains: bool  # a task of the runtime, whose updates can be followed; else a command
 
     @property
@@ -61,7 +61,7 @@ class RehearsedJob:
         """Return whether every rank trains; for a command, whether every rank has started."""
         if self.trains:
             return (self.update() or 0) > self.began_at()
-        return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.instances))
+        return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.ranks))
 
     def queue(self) -> list[str]:
         """Return Slurm's state of each of our jobs that is pending, running or completing."""
@@ -95,7 +95,7 @@ class RehearsedJob:
         """Return the last output of the first rank that failed, or else of the job script."""
         failed = self.failure
         lines = failed.tail if failed else tail_of_attempt(self.paths.scheduler_log)
-        who = f"rank {failed.rank}" if failed else "the job script"
+        who = failed.who if failed else "the job script"
         if not lines:
             return f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"
         return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])

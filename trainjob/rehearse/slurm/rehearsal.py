@@ -132,8 +132,8 @@ def submit(
     # Not through sbatch's environment: the script's own --export=NONE holds, as on a cluster.
     slurm.set_job_environment({**rehearsal.redirects, **environment})
     sent = slurm.run(["sbatch", "--parsable", rehearsal.rendered.script], folder=paths.folder)
-    instances, trains = rehearsal.request.plan.topology.instances, not rehearsal.request.job.command
-    return RehearsedJob(slurm, paths, sent.text.strip().split(";")[0], cluster, instances, trains)
+    ranks, trains = rehearsal.request.plan.topology.ranks, not rehearsal.request.job.command
+    return RehearsedJob(slurm, paths, sent.text.strip().split(";")[0], cluster, ranks, trains)
 
 
 def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
@@ -163,7 +163,7 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
         job.wait_for(job.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
         clock.done("all ranks at work")
         hosts = rehearsal.request.plan.topology.host_count
-        rehearsal.say(f"{quantity(job.instances, 'rank')} at work on {quantity(hosts, 'node')}")
+        rehearsal.say(f"{quantity(job.ranks, 'rank')} at work on {quantity(hosts, 'node')}")
         if fault is not None and fault.asks_ranks and not job.trains:
             latest = time.monotonic() + _BEGINS_WITHIN_S
             job.wait_for(
@@ -246,7 +246,7 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_byte
 def _other_worlds(rehearsal: Rehearsal, job: RehearsedJob) -> str | None:
     """Return what is wrong if a launcher in the command has made a world of its own in every rank; else None."""
     topology = rehearsal.request.plan.topology
-    seen = [[one.other_world_size for one in usage.lines(job.paths, n).new()] for n in range(topology.instances)]
+    seen = [[one.other_world_size for one in usage.lines(job.paths, n).new()] for n in range(topology.ranks)]
     sizes = [next((size for size in sizes if size is not None), None) for sizes in seen]
     if None in sizes:
         return None

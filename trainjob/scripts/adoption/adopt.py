@@ -97,6 +97,8 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
     place = place_of(path, parts, folder, below_top)
     run = run_of(script, launch, start, account, place.base)
     read_container(script, launch, keys, account, place.base)
+    if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
+        keys.job["name"] = path.name  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
     found = node_launchers.find(run.words)

@@ -57,6 +57,8 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
     env = _settings(launch, account)
     while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0].text, re.DOTALL) and not words[0].quoted:
         words = words[1:]  # they are among the settings
+    if len(words) > 1 and words[0].text in ("exec", "command") and not words[1].text.startswith("-"):
+        words = words[1:]  # what only a shell knows
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
     words = [_undecided(word, launch) for word in words]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from trainjob.scripts.commands import Assignment, Command
@@ -55,6 +55,7 @@ class Parts:
     launch: Part | None
     after: list[Part]
     enclosing: tuple[str, ...] = ()
+    functions: Mapping[str, range] = field(default_factory=dict)  # their lines
 
 
 _HOLDERS = {
@@ -80,13 +81,15 @@ def parts_of(script: Script, launch: Launch) -> Parts:
     while launch.outer is not None:
         launch = launch.outer
     statements = _Statements(script, launch)
-    return statements.around(statements.root.children, launch.line)
+    lines = {name: range(_first(body), _last(body) + 1) for name, body in statements.functions.items()}
+    return replace(statements.around(statements.root.children, launch.line), functions=lines)
 
 
 class _Statements:
     def __init__(self, script: Script, launch: Launch) -> None:
-        self.script, self.root = script, parse("\n".join(script.lines))
+        self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.line
         self.comments = dict(script.comments)
+        self.functions = dict(_functions(self.root))
         self.starter = re.escape(launch.command.words[0].source) if launch.command.words else ""
 
     def around(self, nodes: list[Node], line: int) -> Parts:
@@ -96,9 +99,11 @@ class _Statements:
         # Of several statements in one line, the one that starts something.
         at = next((n for n in here if re.search(self.starter, text_of(named[n]))), here[-1] if here else None)
         if at is None:
-            return Parts([self.part(node) for node in named], None, [])
+            return Parts([part for node in named for part in self.parts(node)], None, [])
         holder = named[at]
-        before, after = ([self.part(node) for node in some] for some in (named[:at], named[at + 1 :]))
+        before, after = (
+            [part for node in some for part in self.parts(node)] for some in (named[:at], named[at + 1 :])
+        )
         if holder.type not in _HOLDERS or (holder.type == "list" and _first(holder) == _last(holder)):
             return Parts(before, self.part(holder), after)
         inner = self.around(self._body(holder), line)
@@ -110,6 +115,22 @@ class _Statements:
         skipped = holder.children_by_field_name("condition") + holder.children_by_field_name("name")
         skipped += holder.children_by_field_name("value") + holder.children_by_field_name("variable")
         return [child for child in holder.children if child not in skipped]
+
+    def parts(self, node: Node, inside: frozenset[str] = frozenset()) -> Iterator[Part]:
+        """Yield one statement, or those of the function that it calls without an argument."""
+        name = text_of(node)
+        body = self.functions.get(name) if node.type == "command" and name not in inside else None
+        if (
+            body is None
+            or _first(body) == _last(body)
+            or _first(body) <= self.line <= _last(body)
+            or re.search(r"\$\{?[1-9@*#]|\b(?:local|return)\b", text_of(body))
+        ):
+            yield self.part(node)
+            return
+        for child in body.children:
+            if child.is_named and child.type != "comment":
+                yield from self.parts(child, inside | {name})
 
     def part(self, node: Node) -> Part:
         """Return one statement with its commands, assignments and comments."""
@@ -133,6 +154,16 @@ class _Statements:
         for number in range(first, line):
             if _says_something(self.comments[number]):
                 yield self.comments[number]
+
+
+def _functions(node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the name and the body of each function."""
+    for child in node.children:
+        if child.type == "function_definition":
+            name, body = child.child_by_field_name("name"), child.child_by_field_name("body")
+            if name is not None and body is not None:
+                yield text_of(name), body
+        yield from _functions(child)
 
 
 def _says_something(comment: str) -> bool:

@@ -58,7 +58,10 @@ _OF_SLURM = {
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
 _MONITORS = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
-_MAY_FAIL = re.compile(r"(?:ulimit|ln|cp|mv|rm|rmdir|rsync|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|huggingface-cli)\s")
+_MAY_FAIL = re.compile(
+    r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
+    r"huggingface-cli)\s"
+)
 _PLACE = "each rank is told its place, and where all meet"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
@@ -88,6 +91,7 @@ class _Sorting:
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     needed: set[str]
     in_command: set[str]
+    parts: Parts
     prologue: list[tuple[str, str]] = field(default_factory=list)  # text, comment
     env: list[tuple[str, str, str]] = field(default_factory=list)  # name, value, comment
     consumed: set[str] = field(default_factory=set)  # the variables that the training's line is made of
@@ -112,7 +116,7 @@ def read_setup(
     threads = max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None
     names = set(run.names)
     sorting = _Sorting(
-        script, launch, keys, account, place, threads, names, set(names), consumed=_consumed(script, parts)
+        *(script, launch, keys, account, place, threads, names, set(names), parts), consumed=_consumed(script, parts)
     )
     modules = [part.line for part in parts.before if any(_SITE.fullmatch(one.name) for one in part.commands)]
     for part in reversed(parts.before):
@@ -167,6 +171,8 @@ def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
         if name is not None and name[1] in sorting.needed:
             _keep(sorting, part)
+        elif any(part.line < entry.line <= part.last for entry in sorting.account.entries):
+            _say(sorting, part, Where.NOWHERE, "its lines are listed one by one")
         else:
             _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
     elif part.assignments and (not part.commands or part.kind in _ASSIGNS):
@@ -291,7 +297,7 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]
         return Where.LOST, "it runs beside the training"
     if sorting.needed.intersection(one.name for one in part.assignments):
         return None
-    if _only_prints(part, commands) or names == {"set"}:
+    if _only_prints(sorting, part, commands) or names == {"set"}:
         return Where.NOWHERE, "it only prints or checks"
     return None
 
@@ -303,13 +309,29 @@ def _runs_again(sorting: _Sorting, part: Part) -> bool:
 
 
 def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
-    functions = sorting.script.shell.functions
-    return "function" in sorting.launch.command.within and any(
-        one.words and one.words[0].text in functions for one in commands
-    )
+    """Return whether one of these is a function with the training in it, or with a call of such a function."""
+    launch, lines = sorting.launch, sorting.parts.functions
+    if "function" not in launch.command.within:
+        return False
+    leading: set[str] = set()
+    callers = {name for name, body in lines.items() if launch.line in body}
+    while callers - leading:
+        leading |= callers
+        calls = [one.line for one in sorting.script.commands if one.name in leading]
+        callers = {name for name, body in lines.items() if any(line in body for line in calls)}
+    return any(one.name in leading for one in commands)
 
 
-def _only_prints(part: Part, commands: Sequence[Command]) -> bool:
+def _only_prints_or_leaves(sorting: _Sorting, one: Command) -> bool:
+    """Return whether a command only prints, or is a function that only prints and leaves the script."""
+    body = sorting.parts.functions.get(one.name)
+    if body is None:
+        return _prints(one)
+    inside = [other for other in sorting.script.commands if other.line in body and other is not one]
+    return all(_prints(other) for other in inside if other.name != one.name)
+
+
+def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> bool:
     if any(
         sign != "<" and path.text != "/dev/null" and not path.text.isdigit()
         for one in commands
@@ -318,7 +340,7 @@ def _only_prints(part: Part, commands: Sequence[Command]) -> bool:
         return False
     if part.assignments and part.kind not in _COMPOUND:
         return False
-    return all(_prints(one) for one in commands) and not any(one.exported for one in part.assignments)
+    return all(_only_prints_or_leaves(sorting, one) for one in commands) and not any(one.exported for one in part.assignments)
 
 
 def _prints(command: Command) -> bool:
@@ -377,7 +399,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     if re.search(r"\$\{?[1-9@*]", kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
         one = part.assignments[0]
         kept = f"{'export ' if one.exported or own else ''}{one.name}={shlex.quote(one.value.text)}"
-    if re.search(r"\$\{?[1-9@*]", kept):
+    if re.search(r"\$\{?[1-9@*]", kept) and part.kind != "function_definition":
         _say(sorting, part, Where.LOST, "it reads an argument of the file: write the value")
         return
     sorting.needed |= names_in(kept)

@@ -17,6 +17,14 @@ _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
     r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
 )
+_KEEP = "keep this file"
+# Ranks that differ, each in its own way.
+_UNLIKE = {
+    r"\bray\s+start\b": "starts Ray by hand: a job's ranks are alike, and Ray has a head and workers",
+    r"\bsrun\b[^;&|]*\s--multi-prog\b": "starts other programs in other tasks (--multi-prog): a job's ranks are alike",
+    r"\bsrun\b[^;&|]*\s--(?:het|pack)-group\b": "starts parts of a heterogeneous job: a job's ranks are alike",
+}
+_PARTS = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
 _GPU = re.compile(r"(?i)\b(?:cuda|nccl|rccl|rocm|gpu|gpus|hip)\b|NCCL_|CUDA_|--?C\s*gpu|constraint=\w*gpu")
 
 
@@ -48,15 +56,24 @@ class Start(NamedTuple):
 
 def main_launch(script: Script) -> Launch:
     """Return the launch that is the job's own work. Raises AdoptionError if there is none, or not a single one."""
-    ray = next((command for command in script.commands if re.search(r"\bray\s+start\b", command.text)), None)
-    if ray is not None:
+    parts = next((number for number, line in enumerate(script.lines, 1) if _PARTS.match(line)), None)
+    if parts is not None:
         raise AdoptionError(
-            f"{script.path}:{ray.line} starts Ray by hand: a job's ranks are alike, and Ray has a head and workers",
-            "keep this file",
+            f"{script.path}:{parts} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
         )
+    for command in script.commands:
+        for pattern, what in _UNLIKE.items():
+            if re.search(pattern, command.text):
+                raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
     # A command is read again for each other value that a branch gave to its words: the first reading counts.
     alive = {(one.command.source, one.line): one for one in reversed(script.training) if not one.command.dead}
     launches = [one for one in alive.values() if "handler" not in one.command.within]
+    by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)
+    if not launches and by_ssh is not None:
+        raise AdoptionError(
+            f"{script.path}:{by_ssh.line} starts what trains by {by_ssh.name}, and a job starts it by srun",
+            "write it as srun …, which starts it on every node",
+        )
     if not launches:
         raise AdoptionError(
             f"{script.path} starts nothing that trains: no torchrun, accelerate, srun or python was found",

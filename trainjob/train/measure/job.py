@@ -24,6 +24,7 @@ from trainjob.train import engines, stopping
 from trainjob.train import world as worlds
 from trainjob.train.engines.base import Engine
 from trainjob.train.opening import Opened, Run, build_engine, open_task, task_settings
+from trainjob.train.recording.startup import Startup
 from trainjob.train.samples.batches import Block, blocks
 from trainjob.train.stalling import Watch
 from trainjob.train.stopping import Flags
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
         if paths.project.is_dir():
             os.chdir(str(paths.project))
         world = engines.join(settings.engine, worlds.place(os.environ), os.environ, _LIMIT_S)
-        run = Run(paths, settings, 1, world, os.environ, Watch(paths, world, 1, settings.stall_timeout_s))
+        run = Run(
+            paths, settings, 1, world, os.environ, Watch(paths, world, 1, settings.stall_timeout_s), Startup(os.environ)
+        )
         measured = MEASUREMENTS[options.measurement](run, open_task(run), options)
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)

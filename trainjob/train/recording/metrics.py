@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 from trainjob.contract.paths import RunPaths
 from trainjob.records.measures import PHASES, RankTimes, append_times
 from trainjob.records.metrics import Writer
+from trainjob.train.recording.startup import Startup
 
 # Between two lines of a rank's times: of thousands of ranks, all on one file system.
 _TIMES_EVERY_S = 10.0
@@ -111,8 +112,15 @@ class Recorder:
     """Averages the outcomes of updates and writes one line per interval. Only rank 0 writes, but for `times`."""
 
     def __init__(
-        self, paths: RunPaths, attempt: int, writes: bool, warn: Callable[[str], None], times: Optional[Times] = None
+        self,
+        paths: RunPaths,
+        attempt: int,
+        writes: bool,
+        warn: Callable[[str], None],
+        startup: Startup,
+        times: Optional[Times] = None,
     ) -> None:
+        self.startup = startup
         self._times = times
         self._lines = Writer(paths, attempt)
         self._lock = threading.Lock()
@@ -136,6 +144,14 @@ class Recorder:
         self._line("begin", epoch, update, {"time": round(time.time(), 3)})
         if self._times is not None:
             self._times.begin(update)
+
+    def block_made(self, epoch: int, update: int, seconds: float) -> None:
+        """Note that a block took `seconds`; write the line of the attempt's start-up once it is known."""
+        self._startup_line(epoch, update, self.startup.block_made(seconds))
+
+    def _startup_line(self, epoch: int, update: int, figures: Optional[Mapping[str, object]]) -> None:
+        if figures is not None:
+            self._line("startup", epoch, update, figures)
 
     def train_line(self, epoch: int, update: int, samples: int, rate: float, seconds: Dict[str, float]) -> None:
         """Write the line of the interval that ends with `update`: `samples` were trained in `seconds`."""
@@ -173,8 +189,9 @@ class Recorder:
         values = {"training_seconds": round(training_seconds, 6), "peak_memory_bytes": peak_memory_bytes()}
         self._line("end", epoch, update, values)
 
-    def ended(self) -> None:
+    def ended(self, epoch: int, update: int) -> None:
         """Write what is left of this rank's times: the attempt ends here."""
+        self._startup_line(epoch, update, self.startup.figures())
         if self._times is not None:
             with self._without_harm():
                 self._times.flush()

@@ -30,25 +30,25 @@ class VariableAttributes:
     """The attributes that can change after compiling: those given to the constructor, and lr always."""
 
     def __init__(self, variable: List[str], allowed: List[str]) -> None:
-        self._variable, self._allowed = set(variable) | {"lr"}, allowed
+        self._variable_attributes, self._allowed_attributes = set(variable) | {"lr"}, allowed
 
     def isConstant(self, attr: str) -> bool:
         """Return whether the attribute stays as it is when the model is compiled."""
-        return attr not in self._variable
+        return attr not in self._variable_attributes
 
     def markAsConstant(self, attr: str) -> None:
         """Have the attribute built into the program."""
         self._known(attr)
-        self._variable.discard(attr)
+        self._variable_attributes.discard(attr)
 
     def markAsVariable(self, attr: str) -> None:
         """Let the attribute change after compiling."""
         self._known(attr)
-        self._variable.add(attr)
+        self._variable_attributes.add(attr)
 
     def _known(self, attr: str) -> None:
-        assert attr in self._allowed, (  # noqa: S101 - poptorch's own kind of refusal
-            "Attribute %s is not one of %s" % (attr, ", ".join(self._allowed))
+        assert attr in self._allowed_attributes, (  # noqa: S101 - poptorch's own kind of refusal
+            "Attribute %s is not one of %s" % (attr, ", ".join(self._allowed_attributes))
         )
 
 
@@ -102,7 +102,7 @@ class Optimizer:
         Raises Error for a state of native PyTorch.
         """
         if "ipu_state" not in state_dict:
-            raise Error("Only IPU optimizer states can be loaded onto the IPU: ipu_state is missing in the dictionary")
+            raise Error("Only IPU optimizer states can be loaded onto the IPU. ipu_state is missing in the dictionary")
         own = {name: value for name, value in state_dict.items() if not name.startswith("ipu_")}
         torch.optim.Optimizer.load_state_dict(self, own)  # type: ignore[arg-type]
         # None: it was read before the optimizer had any.

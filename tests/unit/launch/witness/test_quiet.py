@@ -272,18 +272,21 @@ def test_no_healthy_run_is_ended(tmp_path: Path, clock: Clock, monkeypatch: pyte
 # --- The observer's own wait.
 
 
-def test_a_stalled_node_waits_for_one_answer_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two launchers of four ranks each write two files of stacks, not eight."""
+def test_a_stalled_node_waits_for_the_answers_of_all_ranks_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two launchers of four ranks each write down the stacks of all eight."""
     paths = started(tmp_path)
-    environ = {"WORLD_SIZE": "8", "NNODES": "2"}
-    observer = watching._Observer(paths, [Watched(1, 0, 1, environ)], cast(Stacks, None), Orders())
+    environ = {"WORLD_SIZE": "8"}
+    observer = watching._Observer(paths, [Watched(1, 0, 1, environ, 4)], cast(Stacks, None), Orders())
     waited: list[float] = []
     empty = RankStacks("stall-0-1", 1, 0, "host", 1.0, [])
-    stacks.write(paths, empty)
+    for rank in range(7):
+        stacks.write(paths, replace(empty, rank=rank))
 
     def answer(seconds: float) -> None:
         waited.append(seconds)
-        stacks.write(paths, replace(empty, rank=1))
+        stacks.write(paths, replace(empty, rank=7))
 
     monkeypatch.setattr(time, "sleep", answer)
     observer._wait_for_others("stall-0-1")

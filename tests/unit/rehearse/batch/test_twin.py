@@ -37,6 +37,19 @@ def test_it_has_what_the_file_asks_for_and_a_node_to_spare(
     assert (node.count, node.accelerators, node.type, node.gres_name) == (nodes + 1, gpus, kind, gres)
 
 
+@pytest.mark.parametrize(
+    ("directives", "cpus"),
+    [
+        (["--gres=gpu:4", "--cpus-per-gpu=6"], 64),
+        (["--gres=gpu:4", "--cpus-per-gpu=6", "--exclusive"], 24),
+        (["--gres=gpu:4", "--ntasks-per-node=2", "--cpus-per-task=8", "--exclusive"], 16),
+        (["--gres=gpu:4", "--exclusive"], 64),
+    ],
+)
+def test_whole_nodes_have_the_cpus_for_which_the_file_asks(directives: list[str], cpus: int) -> None:
+    assert twin.cluster_from(script("--nodes=2", *directives)).node.cpus == cpus
+
+
 def test_it_has_the_cpus_the_partition_and_the_features() -> None:
     file = script("--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=72", "-p fast,slow", "-C 'a100&ib'")
     cluster = twin.cluster_from(file)

@@ -1,5 +1,7 @@
 """Lets the launcher ask any Python process of a rank for its stacks, and learn that its script has ended.
 
+A rank that another launcher has started on its node leaves that launcher's log for its own.
+
 Its folder is first on the ranks' PYTHONPATH.
 
 Any version of Python may read this file, and nothing in it may disturb the program that comes after.
@@ -37,6 +39,23 @@ def _note_the_end(descriptor):
             pass
 
 
+def _to_own_log(launcher_log):
+    # type: (str) -> None
+    """Send what this rank prints to its own log, unless the launcher or the user has sent it elsewhere."""
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    folder, name = os.path.split(launcher_log)
+    # The launcher of another world, or one that numbers its nodes itself, keeps its ranks: a log has one writer.
+    if local_rank == 0 or name != "rank-%04d.log" % (rank - local_rank):
+        return
+    log = os.stat(launcher_log)
+    printing = [number for number in (1, 2) if os.path.samestat(os.fstat(number), log)]
+    if printing:
+        own = os.open(os.path.join(folder, "rank-%04d.log" % rank), os.O_WRONLY | os.O_APPEND)
+        for number in printing:
+            os.dup2(own, number)
+        os.close(own)
+
+
 def _next_one():
     # type: () -> None
     """Import the sitecustomize that this one hides, as if this one were not there."""
@@ -57,6 +76,10 @@ if os.environ.get("TRAINJOB_STACKS") and not hasattr(sys, "_trainjob_has_stacks"
     try:  # noqa: SIM105 - contextlib would be one more module for each Python that starts
         _register(os.environ["TRAINJOB_STACKS"])
     except Exception:  # noqa: BLE001, S110 - without it the rank only has no stacks to show
+        pass
+    try:  # noqa: SIM105
+        _to_own_log(os.environ["TRAINJOB_LAUNCHER_LOG"])
+    except Exception:  # noqa: BLE001, S110 - no launcher has started it, or it prints where the launcher does
         pass
 if getattr(sys.modules.get("sitecustomize"), "__file__", None) == __file__:
     _next_one()

@@ -1,0 +1,181 @@
+"""A Python environment is brought to a node's own disk once, and ranks run in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import until
+from trainjob.contract.environment import Ranking
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import environments
+from trainjob.launch.environments import Copy, NoEnvironmentError
+
+ALONE = Ranking(0, 0, 1, 1)
+FIRST, SECOND = Ranking(0, 0, 2, 1), Ranking(1, 0, 2, 1)  # of two nodes
+LOCK = "version = 1\nrequires-python = '>=3.8'\n"
+
+
+def module_of(folder: Path) -> Path:
+    return next(folder.glob("lib/python*/site-packages")) / "hello.py"
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """Return a virtualenv with a module, and a program that runs in it."""
+    folder = tmp_path / "shared" / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    module_of(folder).write_text("TEXT = 'first'\n")
+    for name, first in (
+        ("tell", f"#!{folder}/bin/python3"),
+        ("far", f"#!/bin/sh\n'''exec' {folder}/bin/python \"$0\""),
+    ):
+        (folder / "bin" / name).write_text(f"{first} \"$@\"\n' '''\n" if name == "far" else f"{first}\n")
+        with (folder / "bin" / name).open("a") as program:
+            program.write("import hello, sys; print(hello.__file__, hello.TEXT, sys.prefix)\n")
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+def packed(folder: Path, name: str = "env.tar", *, above: bool = False) -> Path:
+    archive = folder.parent / name
+    inside = [str(folder.parent), folder.name] if above else [str(folder), "."]
+    subprocess.run(["tar", "-cf", str(archive), "-C", *inside], check=True)
+    return archive
+
+
+def brought(tmp_path: Path, ranking: Ranking = ALONE, disk: str = "disk", **stated: str) -> Copy:
+    for name in ("run", disk):
+        (tmp_path / name).mkdir(exist_ok=True)
+    asked = {"folder": str(tmp_path / disk), **stated}
+    return environments.on_this_node(asked, RunPaths(tmp_path / "run"), tmp_path / "project", ranking)
+
+
+def told(copy: Copy, name: str = "tell") -> list[str]:
+    ended = subprocess.run([str(copy.folder / "bin" / name)], check=True, capture_output=True, text=True)
+    return ended.stdout.split()
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_what_an_archive_has_runs_from_the_nodes_disk(tmp_path: Path, venv: Path, above: bool) -> None:
+    copy = brought(tmp_path, archive=str(packed(venv, above=above)))
+    assert copy.folder.is_relative_to(tmp_path / "disk")
+    for name in ("tell", "far"):
+        assert told(copy, name) == [str(module_of(copy.folder)), "first", str(copy.folder)]
+    variables = copy.variables({"PATH": "/usr/bin"})
+    assert variables["PATH"] == f"{copy.folder}/bin:/usr/bin"
+    assert variables["VIRTUAL_ENV"] == str(copy.folder)
+
+
+def test_it_is_made_once_and_a_newer_one_replaces_it(
+    tmp_path: Path, venv: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = brought(tmp_path, archive=str(packed(venv)))
+    assert brought(tmp_path, archive=str(venv.parent / "env.tar")).folder == first.folder
+    assert capfd.readouterr().err.count("trainjob: the environment of") == 1
+    module_of(venv).write_text("TEXT = 'second'\n")
+    second = brought(tmp_path, archive=str(packed(venv)))
+    assert (told(second)[1], told(first)[1]) == ("second", "first")  # a run still uses the first
+    os.close(first.lock)
+    module_of(venv).write_text("TEXT = 'the third'\n")
+    brought(tmp_path, archive=str(packed(venv)))
+    assert (first.folder.exists(), second.folder.exists()) == (True, True)  # the other start of the first lives on
+
+
+def test_what_nobody_uses_is_removed(tmp_path: Path, venv: Path) -> None:
+    first = brought(tmp_path, archive=str(packed(venv)))
+    os.close(first.lock)
+    module_of(venv).write_text("TEXT = 'second'\n")
+    brought(tmp_path, archive=str(packed(venv)))
+    assert not first.folder.exists()
+
+
+def test_of_a_folder_the_first_node_packs_what_the_others_unpack(tmp_path: Path, venv: Path) -> None:
+    found: list[Copy] = []
+    other = threading.Thread(target=lambda: found.append(brought(tmp_path, SECOND, "disk-2", venv=str(venv))))
+    other.start()
+    until(lambda: list(tmp_path.glob("disk-2/*.lock")) != [], "the second node to wait for what is packed")
+    assert found == []
+    first = brought(tmp_path, FIRST, "disk-1", venv=str(venv))
+    other.join(60)
+    assert told(first)[0] == str(module_of(first.folder))
+    assert told(found[0]) == [str(module_of(found[0].folder)), "first", str(found[0].folder)]
+    assert len(list((tmp_path / "run").glob("environment-*.tar"))) == 1
+
+
+def test_other_ranks_of_a_node_wait_for_its_first(tmp_path: Path, venv: Path) -> None:
+    found: list[Copy] = []
+    archive = str(packed(venv))
+    other = threading.Thread(target=lambda: found.append(brought(tmp_path, Ranking(1, 1, 2, 2), archive=archive)))
+    other.start()
+    until(lambda: list((tmp_path / "disk").glob("*.lock")) != [], "the other rank to wait")
+    assert found == []
+    mine = brought(tmp_path, Ranking(0, 0, 2, 2), archive=archive)
+    other.join(60)
+    assert [one.folder for one in found] == [mine.folder]
+
+
+def test_a_copy_that_was_cut_off_is_made_again(tmp_path: Path, venv: Path) -> None:
+    copy = brought(tmp_path, archive=str(packed(venv)))
+    os.close(copy.lock)
+    (copy.folder.parent / "complete").unlink()
+    module_of(copy.folder).unlink()
+    assert told(brought(tmp_path, archive=str(venv.parent / "env.tar")))[1] == "first"
+
+
+def test_what_is_missing_is_named_with_its_cure(tmp_path: Path, venv: Path) -> None:
+    (tmp_path / "project").mkdir()
+    empty = packed(venv.parent / "venv/bin", "wrong.tar")
+    cases = [
+        ({"archive": "/nowhere/env.tar"}, "/nowhere/env.tar: No such file or directory"),
+        ({"venv": str(tmp_path)}, "pyvenv.cfg: No such file or directory"),
+        ({"archive": str(empty)}, "wrong.tar has no bin/python that runs on"),
+        ({"archive": str(venv / "pyvenv.cfg")}, "tar can't unpack"),
+        ({"uv": "pyproject.toml"}, "uv.lock does not exist: run `uv lock`, and add uv.lock to git"),
+    ]
+    for stated, text in cases:
+        with pytest.raises(NoEnvironmentError) as caught:
+            brought(tmp_path, **stated)
+        assert text in str(caught.value)
+    with pytest.raises(NoEnvironmentError, match=r"environment\.folder"):
+        environments.on_this_node(
+            {"archive": str(empty), "folder": "/nowhere"}, RunPaths(tmp_path / "run"), tmp_path, ALONE
+        )
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = str(packed(venv))
+    target = brought(tmp_path, archive=archive).folder.parent
+    own = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)
+    target.rename(str(target).replace(f"-{own}-", f"-{own + 1}-"))
+    with pytest.raises(NoEnvironmentError, match="belongs to another user"):
+        brought(tmp_path, archive=archive)
+
+
+def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(
+    tmp_path: Path, needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = needs("uv")
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_PYTHON", sys.executable)
+    project = tmp_path / "project"
+    project.mkdir()
+    text = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.8"\ndependencies = []\n'
+    (project / "pyproject.toml").write_text(text)
+    with pytest.raises(NoEnvironmentError, match=r"uv\.lock does not exist"):
+        brought(tmp_path, uv="pyproject.toml")
+    subprocess.run([str(uv), "lock", "--quiet"], cwd=project, check=True)
+    copy = brought(tmp_path, uv="pyproject.toml")
+    assert not (project / ".venv").exists()
+    environ = {**os.environ, **copy.variables(os.environ)}
+    words = [str(uv), "run", "--quiet", "python", "-c", "import sys; print(sys.prefix)"]
+    ended = subprocess.run(words, cwd=project, env=environ, check=True, capture_output=True, text=True)
+    assert ended.stdout.strip() == str(copy.folder)

@@ -1,0 +1,46 @@
+"""The parts of a real start add up to its whole, as other files of the run tell it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from tests.support.local_runs import Here, Run
+
+SCRIPT = """\
+import time
+time.sleep(2)
+for step in range(1, 31):
+    print(f"step {step}/30 loss {1 / step}", flush=True)
+    if step == 1:
+        open("first", "w").write(str(time.time()))
+    time.sleep(0.3)
+"""
+
+
+def whole_s(run: Run, first_update_at: float) -> float:
+    submitted_at = json.loads(run.word("submission.json"))["submitted_at"]
+    return first_update_at - datetime.fromisoformat(submitted_at).timestamp()
+
+
+def parts(run: Run) -> dict[str, Any]:
+    (one,) = run.here.json("report", str(run.folder))["startups"]
+    return dict(one["parts"])
+
+
+def test_the_start_of_a_task(here: Here) -> None:
+    run = here.at(here.json("submit", "--cluster", "local", "--instances", "2", "--updates", "5", "--follow")["folder"])
+    shown, first = parts(run), json.loads(run.word("progress.json"))["timed_since"]
+    assert 0.95 * whole_s(run, first) <= sum(shown.values()) <= 1.02 * whole_s(run, first)
+    assert {"queue", "environment", "imports", "rendezvous", "data", "model", "first update"} <= set(shown)
+
+
+def test_the_start_of_a_command(here: Here) -> None:
+    here.write("train.py", SCRIPT)
+    run = here.follow("python", "train.py", flags=("--instances", "1"))
+    first = float((run.folder / "code/project/first").read_text())
+    shown = parts(run)
+    # The script is looked at once a second.
+    assert 0.95 * whole_s(run, first) <= sum(shown.values()) <= whole_s(run, first) + 2.5
+    assert 1.9 <= shown["script until its first update"] <= 6

@@ -1,0 +1,1 @@
+"""What a job does once before its ranks start."""
