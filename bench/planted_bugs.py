@@ -297,8 +297,8 @@ BUGS = {
         Bug(
             "* a resume finds a submission that is under way",
             "lifecycle/start.py",
-            "        with _held(paths):",
-            "        with contextlib.nullcontext():",
+            'held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))',
+            "pass",
         ),
         Bug(
             "* a job in the run directory is not adopted",
