@@ -112,17 +112,14 @@ def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Cal
         sizes = {name: path.stat().st_size if path.exists() else 0 for name, path in copies.items()}
         additions = remote_files.grown(machine, sizes)
         for name, addition in additions.items():
-            _append(copies[name], addition)
+            path = copies[name]
+            path.parent.mkdir(mode=0o755, exist_ok=True)
+            with open(path, "r+b" if path.exists() else "w+b", opener=for_owner) as stream:
+                stream.truncate(addition.offset)
+                stream.seek(addition.offset)
+                stream.write(addition.content)
         if all(len(addition.content) < remote_files.MOST_BYTES for addition in additions.values()):
             return
-
-
-def _append(path: Path, addition: remote_files.Grown) -> None:
-    path.parent.mkdir(mode=0o755, exist_ok=True)
-    with open(path, "r+b" if path.exists() else "w+b", opener=for_owner) as stream:
-        stream.truncate(addition.offset)
-        stream.seek(addition.offset)
-        stream.write(addition.content)
 
 
 @only_owner_writes()

@@ -21,10 +21,9 @@ Value = TypeVar("Value", bound=Strict)
 SomeJob = TypeVar("SomeJob", bound=Job)
 
 
-def read_job(path: Path, shown: str | None = None) -> Job:
-    """Return the job in the file `path`, which errors call `shown`. Raises JobError."""
-    where = shown or str(path)
-    return job_from_text(text_of(path, where, JobError), where)
+def read_job(path: Path) -> Job:
+    """Return the job in the file `path`. Raises JobError."""
+    return job_from_text(text_of(path, str(path), JobError), str(path))
 
 
 def read_preferences() -> Preferences:

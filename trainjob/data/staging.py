@@ -66,7 +66,8 @@ def stage(name: str, data_dir: Optional[Path], disk: Path, say: Say) -> Staged:
     data_set = open_data_set(folder)
     target = disk / ("trainjob-%d-%s" % (os.getuid(), data_set.identity()[:16]))
     try:
-        lock = _opened(disk, target)
+        _make_own(target)
+        lock = os.open(str(disk / (target.name + ".lock")), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             _make(data_set, target, lock, say)
         except BaseException:
@@ -102,11 +103,6 @@ def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
             continue
         if not (target / _COMPLETE).exists():
             _copy(data_set, target, say)
-
-
-def _opened(disk: Path, target: Path) -> int:
-    _make_own(target)
-    return os.open(str(disk / (target.name + ".lock")), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _make_own(target: Path) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -112,7 +112,12 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         except folder.FolderError:
             index.forget(paths.id)
             raise
-        with _held(paths):
+        with contextlib.ExitStack() as held:
+            # So that no `resume` takes it for an interrupted submission.
+            try:
+                held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))
+            except UserError as error:
+                raise NotSubmittedError(error.text, error.cure) from None
             recorded = submissions.read(paths)
             if recorded is None or recorded.native is None:  # nobody has resumed it already
                 hand_over(paths, submission)
@@ -128,22 +133,10 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     return paths
 
 
-@contextlib.contextmanager
-def _held(paths: RunPaths) -> Iterator[None]:
-    """Hold the run's lock, so that no `resume` takes it for an interrupted submission. Raises NotSubmittedError."""
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))
-        except UserError as error:
-            raise NotSubmittedError(error.text, error.cure) from None
-        yield
-
-
 def _new_place(handover: Handover) -> RunPaths:
     runs_dir = handover.runs_dir.expanduser().resolve()
-    target = runs_dir / index.new_id(handover.name)
-    while os.path.lexists(target):
-        target = runs_dir / index.new_id(handover.name)
+    while os.path.lexists(target := runs_dir / index.new_id(handover.name)):
+        pass
     registry.get(handover.backend).refuse_folder(target)
     return RunPaths(target)
 
@@ -207,7 +200,13 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
     try:
         _record(paths, submission)
         if submission.remote is not None:
-            _send(paths, submission.remote)
+            try:
+                mirror.place(paths, submission.remote)
+            except UserError as error:
+                if isinstance(error, SshError) and error.reached:
+                    cure = f"Submit the run with: trainjob resume {paths.id}"
+                    raise UserError(f"{error}. Nothing was submitted", cure) from None
+                raise NotSubmittedError(error.text, error.cure) from None
         try:
             folder.refuse_foreign_content(*place_of(paths))
             native = backend.start(paths, submission.script)
@@ -243,17 +242,6 @@ def _record(paths: RunPaths, submission: Submission, tries: int = 1) -> None:
             f"{paths.submission} can't be written ({error.strerror}), so nothing was submitted",
             "Free some space there (`trainjob prune`), or change runs_dir",
         ) from None
-
-
-def _send(paths: RunPaths, remote: Remote) -> None:
-    try:
-        mirror.place(paths, remote)
-    except SshError as error:
-        if not error.reached:
-            raise NotSubmittedError(error.text, error.cure) from None
-        raise UserError(f"{error}. Nothing was submitted", f"Submit the run with: trainjob resume {paths.id}") from None
-    except UserError as error:
-        raise NotSubmittedError(error.text, error.cure) from None
 
 
 def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -> None:

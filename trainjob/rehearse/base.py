@@ -28,7 +28,6 @@ from trainjob.requests.prepared import Prepared, data_dir
 
 _PYTHON = re.compile(r"python[0-9.]*")
 INSTALLED = "installed"
-INJECTIONS = ("timeout", "preempt", "node-failure", "rank-death", "cancel")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Rehearsal:
     selection: Selection | None
     folder: Path  # the run directory, which is created
     redirects: Mapping[str, str]
-    inject: str | None  # of INJECTIONS
+    inject: str | None  # timeout, preempt, node-failure, rank-death or cancel
     say: Callable[[str], None]
     show: Callable[[bytes], None] | None = None  # takes what ranks print, line by line, with the rank in front
     has_gpus: bool = False  # stand-in GPUs: ranks compute on `cuda` devices; without them, on the CPU

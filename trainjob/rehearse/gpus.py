@@ -113,7 +113,11 @@ def environment(
 
     `python` is the interpreter of the ranks, `torch` what make_ready returned for it.
     """
-    _write_program(place / "bin" / "nvidia-smi")
+    program = place / "bin" / "nvidia-smi"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    words = ["env", f"PYTHONPATH={FOLDER}", sys.executable, "-S", "-m", "trainjob_gpu.nvidia_smi"]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o755)
     name, memory_gb, capability, processors = _TYPES.get(kind or "", ("Stand-in GPU", 80, (8, 0), 108))
     specification = {
         "per_node": count,
@@ -161,13 +165,6 @@ def _python_path(torch: Path | None) -> str:
     """Return the stand-ins' folder, that of a CPU build of torch if there is one, and the user's own."""
     folders = (str(FOLDER), str(torch) if torch else None, os.environ.get("PYTHONPATH"))
     return os.pathsep.join(folder for folder in folders if folder)
-
-
-def _write_program(program: Path) -> None:
-    program.parent.mkdir(parents=True, exist_ok=True)
-    words = ["env", f"PYTHONPATH={FOLDER}", sys.executable, "-S", "-m", "trainjob_gpu.nvidia_smi"]
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-    program.chmod(0o755)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ def compare(whole: RunPaths, broken: RunPaths) -> Compared:
     ours, theirs = (_newest(states(paths)) for paths in (broken, whole))
     files, apart, unread, values, counts = [], [], [], 0, 0
     for group, state in theirs.items():
-        name = _name(whole, state)
+        top = whole.project if state.path.is_relative_to(whole.project) else whole.code
+        name = str(state.path.relative_to(top))
         match = ours.get(group)
         if match is None:
             apart.append(Apart(OTHER, name, "", "the interrupted run has no such file"))
@@ -105,11 +106,6 @@ def _newest(found: Sequence[SavedState]) -> dict[tuple[object, ...], SavedState]
         name = state.path.name
         newest[state.kind, tuple(_PARTS.findall(name)), keys] = state
     return newest
-
-
-def _name(paths: RunPaths, state: SavedState) -> str:
-    project = paths.project if state.path.is_relative_to(paths.project) else paths.code
-    return str(state.path.relative_to(project))
 
 
 def _same(one: Leaf | None, two: Leaf | None) -> bool:

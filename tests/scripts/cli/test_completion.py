@@ -89,7 +89,7 @@ def test_other_shells_get_the_same_words(runs: Here) -> None:
         assert "mine" in shown
         assert "hostile" not in shown
         assert f"{shell}_complete" in runs.run("completion", shell).stdout
-    assert "shells are bash, zsh, fish" in runs.run("completion", "tcsh", code=2).stderr
+    assert "is not one of 'bash', 'zsh', 'fish'" in runs.run("completion", "tcsh", code=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from trainjob.cli.main import main
     ("arguments", "code", "said"),
     [
         (["--cluster", "local"], 1, "its own rehearsal is trainjob submit --cluster local"),
-        (["--cluster", "slurm-gpu", "--inject", "fire"], 2, "expected one of timeout, preempt"),
+        (["--cluster", "slurm-gpu", "--inject", "fire"], 2, "'fire' is not one of 'timeout', 'preempt'"),
         (["--cluster", "slurm-gpu", "--instances", "99"], 1, "99"),
     ],
 )

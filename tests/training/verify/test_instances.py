@@ -141,4 +141,4 @@ def test_a_cluster_elsewhere_is_refused(here: Here) -> None:
 
 
 def test_another_type_is_a_usage_error(here: Here) -> None:
-    assert "expected float64 or float32" in here.run("verify", "--dtype", "float16", code=2).stderr
+    assert "is not one of 'float64', 'float32'" in here.run("verify", "--dtype", "float16", code=2).stderr

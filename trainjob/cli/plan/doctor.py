@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trainjob.cluster.base import Cluster
     from trainjob.scripts.diagnosis import Diagnosis
 
-FORMATS = ("text", "github", "sarif")
-
 
 @command("trainjob doctor train.sbatch", "trainjob doctor --cluster hpc --strict jobs/*.sbatch")
 @click.argument("files", nargs=-1, metavar="FILE…", help="Batch files for Slurm.")
@@ -24,7 +22,11 @@ FORMATS = ("text", "github", "sarif")
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
 @click.option("--explain", metavar="CODE", help="Explain a fault, and exit.")
 @click.option(
-    "--format", "output", default="text", help="text; github: annotations of a workflow; sarif: for code scanning."
+    "--format",
+    "output",
+    type=click.Choice(["text", "github", "sarif"]),
+    default="text",
+    help="github: annotations of a workflow; sarif: for code scanning.",
 )
 @json_option
 def doctor(
@@ -34,8 +36,6 @@ def doctor(
     if explain is not None:
         _explain(explain)
         return
-    if output not in FORMATS:
-        raise UserError(f'no format is called "{output}"', f"--format is one of {', '.join(FORMATS)}")
     from trainjob.scripts import formats
     from trainjob.scripts.codes import Severity
 

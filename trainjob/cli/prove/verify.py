@@ -37,7 +37,9 @@ _INTERRUPTIONS, _SCRIPT_INTERRUPTIONS = 3, 6
     "trainjob verify --resume -- python train.py --epochs 3",
 )
 @takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(settings.SLURM,))
-@click.option("--dtype", default="float64", help="Precision of the comparison: float64 or float32.")
+@click.option(
+    "--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="Precision of the comparison."
+)
 @click.option("--resume", is_flag=True, help="Interrupt and resume a run, and compare it with an uninterrupted one.")
 @click.option(
     "--bitwise", is_flag=True, help="Train with --sum-order fixed on 1 to N instances; all bits must be equal."
@@ -82,7 +84,7 @@ def verify(
 
     if bitwise and resume:
         raise click.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
-    prepared = _prepared(flags, dtype)
+    prepared = _prepared(flags)
     verdict: Verdict
     is_script = bool(prepared.request.job.command)
     ways: Sequence[str] = script_interruptions.WAYS if is_script else interrupted.WAYS
@@ -143,14 +145,11 @@ def verify(
     fail_unless(verdict.equal)
 
 
-def _prepared(flags: JobOptions, dtype: str) -> Prepared:
+def _prepared(flags: JobOptions) -> Prepared:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit
-    from trainjob.verify.instances import PRECISION
     from trainjob.verify.simulated import has_simulated_gpus
 
-    if dtype not in PRECISION:
-        raise click.BadParameter(f"--dtype {dtype}: expected {' or '.join(PRECISION)}")
     prepared = prepare(flags)
     cluster = prepared.named_cluster.cluster
     if cluster.ipu_keys is None and not has_simulated_gpus(cluster):

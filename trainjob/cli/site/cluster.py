@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from trainjob.accept.ladder import Step
     from trainjob.accept.rungs import Outcome
     from trainjob.check.slurm import Change
-    from trainjob.kinds.lookup import NamedCluster
 
 name_argument = click.argument("name", metavar="NAME", help="A name or a path.", shell_complete=complete.clusters)
 
@@ -138,7 +137,15 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
     with contextlib.suppress(Refusal):  # this job needs not be one that the cluster can run
         prepare(JobOptions(name, None, {"command": ["true"]}, ("true",), None, untracked=False)).refuse_conflicts()
     missing = found.cluster.missing_facts
-    changes = _changes(found) if ask_controller else []
+    changes: list[Change] = []
+    if ask_controller:
+        if not found.cluster.has_scheduler:
+            kind = found.cluster.kind
+            raise click.BadParameter(f"--ask-controller is for Slurm, and {found.name} is of kind {kind}")
+        from trainjob.check import slurm
+        from trainjob.machines.access import machine_of
+
+        changes = slurm.changes(found.cluster, machine_of(found.cluster))
     if as_json:
         facts = {"name": found.name, "from": found.origin_word, "ok": not changes, "missing": list(missing)}
         show.as_json({**facts, **({"changes": [vars(one) for one in changes]} if ask_controller else {})})
@@ -151,15 +158,6 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
         for one in changes:
             click.echo(f"  {one.key}: {one.stated} in the file, {one.live} on the cluster")
     fail_unless(not changes)
-
-
-def _changes(found: NamedCluster) -> list[Change]:
-    if not found.cluster.has_scheduler:
-        raise click.BadParameter(f"--ask-controller is for Slurm, and {found.name} is of kind {found.cluster.kind}")
-    from trainjob.check.slurm import changes
-    from trainjob.machines.access import machine_of
-
-    return changes(found.cluster, machine_of(found.cluster))
 
 
 @cluster.command(

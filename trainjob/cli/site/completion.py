@@ -6,11 +6,9 @@ import click
 
 from trainjob.cli.command import command
 
-_SHELLS = ("bash", "zsh", "fish")
-
 
 @command("trainjob completion bash", "trainjob completion fish")
-@click.argument("shell", metavar="SHELL", help=f"One of {', '.join(_SHELLS)}.")
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what makes a shell complete run ids, names, clusters, tasks and settings."""
@@ -18,8 +16,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     from trainjob.contract import package
 
-    if shell not in _SHELLS:
-        raise click.BadParameter(f"{shell}: shells are {', '.join(_SHELLS)}")
     if shell == "bash":
         # click's own needs bash 4.4; macOS still has 3.2.
         click.echo(package.program(__file__, "completion.sh"), nl=False)

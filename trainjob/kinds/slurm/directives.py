@@ -112,7 +112,10 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
     if request.job.array is not None:
         yield "array", slurm_text.parse_array(request.job.array).text, request.origin("array")
-    yield "signal", _signal(request, cluster), request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
+    # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
+    to_batch = cluster.time_limit_signal.to == "batch" or request.starter != "srun"
+    signal = f"{'B:' if to_batch else ''}USR1@{cluster.time_limit_signal.margin_s}"
+    yield "signal", signal, request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
     yield "requeue", True, _OURS
     # Otherwise sbatch passes the login node's limits to the job, and srun passes them to the ranks.
     yield "propagate", "NONE", _OURS
@@ -164,13 +167,6 @@ def larger_memory(request: Request, cluster: SlurmCluster, percent: int, attempt
         has = "all memory of its nodes" if size_mb == 0 else f"{options[name]} of the {most_mb} MB"
         raise DirectiveError(f"retry has mem, and the job has {has} already ({name})", "take mem out of retry")
     return [f"--{name}={value}M" for value in grown]
-
-
-def _signal(request: Request, cluster: SlurmCluster) -> str:
-    settings = cluster.time_limit_signal
-    # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
-    to_batch = settings.to == "batch" or request.starter != "srun"
-    return f"{'B:' if to_batch else ''}USR1@{settings.margin_s}"
 
 
 def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:

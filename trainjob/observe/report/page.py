@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -109,11 +109,13 @@ def of_runs(runs: Sequence[Described]) -> str:
     curves = {run.paths.id: run.curves for run in runs}
     requests = {run.paths.id: by_setting(jobs.read(run.paths.job).request.job) for run in runs}
     speeds = [(name, one.speed()) for name, one in curves.items()]
+    keys = sorted({key for request in requests.values() for key in request})
+    settings = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
     return render(
         "runs.html.j2",
         title=f"{len(runs)} runs compared",
         runs=runs,
-        differing=_differing(requests),
+        differing=[(key, values) for key, values in settings if len(set(values)) > 1],
         drawings=drawings.of_runs(curves),
         speeds={name: "{1:,.0f} ({0:,.0f} to {2:,.0f})".format(*spread) if spread else "" for name, spread in speeds},
     )
@@ -161,13 +163,6 @@ def _checkpoints(paths: RunPaths) -> list[tuple[str, str, str]]:
             megabytes = sum(file.bytes for file in files.values()) / 1e6
             listed.append((folder.name, f"{megabytes:,.1f} MB", files[weights[0]].sha256[:16]))
     return listed
-
-
-def _differing(requests: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
-    """Return each setting that is not the same in all runs, with its value in each."""
-    keys = sorted({key for request in requests.values() for key in request})
-    settings = [(key, [_text(request.get(key, "default")) for request in requests.values()]) for key in keys]
-    return [(key, values) for key, values in settings if len(set(values)) > 1]
 
 
 def _text(value: object) -> str:

@@ -60,7 +60,7 @@ class BatchRun:
     has_gpus: bool = True
     takes_whole_nodes: bool = False  # with their GPUs, for which no directive asks
     stop_after_s: float = 10.0  # of training
-    inject: str | None = None  # of base.INJECTIONS
+    inject: str | None = None  # as of base.Rehearsal
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
     keep: Path | None = None  # a folder that gets what the job wrote

@@ -50,10 +50,10 @@ def set_limit(slurm: PrivateSlurm, job: str, limit: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", f"TimeLimit={limit}"], check=False)
 
 
-def preempt(slurm: PrivateSlurm, seconds: int = 5) -> str:
-    """Return the id of a more urgent job that takes all nodes away for a while."""
+def preempt(slurm: PrivateSlurm) -> str:
+    """Return the id of a more urgent job that takes all nodes away for five seconds."""
     size = [f"--nodes={len(slurm.description.nodes_at_work)}", "--exclusive", "--output=/dev/null", "--time=1"]
-    job = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", f"--wrap=sleep {seconds}"]
+    job = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", "--wrap=sleep 5"]
     return slurm.run_as_root(["sbatch", "--parsable", *size, *job]).text.strip()
 
 

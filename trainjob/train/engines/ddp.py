@@ -44,6 +44,8 @@ class WithMessage(nn.Module):
 class DdpEngine(TorchEngine):
     """Every instance ends each update with the same gradients, and so with the same weights."""
 
+    averages = True
+
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self._with_message = WithMessage(self.model, 1 + len(self.metric_names) + len(Flags()))
@@ -57,11 +59,6 @@ class DdpEngine(TorchEngine):
         self._last_gradient_at = 0.0
         self.micro_batches_of_message = parts.counts.micro_batches_per_instance
         self.settle_buckets()
-
-    def loss_scale(self) -> float:
-        """Return the scale of the loss. DDP divides by the number of instances, which a sum must undo."""
-        scale = super().loss_scale()
-        return scale if self.settings.reduction == "mean" else scale * self.world.size
 
     def forward(self, inputs: Nested) -> Nested:
         """Return the model's outputs for one micro batch."""

@@ -48,6 +48,7 @@ class FsdpEngine(TorchEngine):
 
     evaluates_together = True
     shards = True
+    averages = True
 
     def __init__(self, parts: Parts) -> None:
         self._watched: Set[str] = set()  # names of parameters that note their use
@@ -178,11 +179,6 @@ class FsdpEngine(TorchEngine):
             raise _unsharded(name, "its first step failed: %s" % str(error).split("\n")[0]) from error
         refuse_unsharded_state(name, self.optimizer, self.model)
         self._is_proved = bool(self.optimizer.state)
-
-    def loss_scale(self) -> float:
-        """Return the scale of the loss. FSDP divides by the number of instances, which a sum must undo."""
-        scale = super().loss_scale()
-        return scale if self.settings.reduction == "mean" else scale * self.world.size
 
     def evaluate(self, inputs: Nested, targets: Nested) -> List[float]:
         """Return the means of the loss and of each metric over some held-out samples."""

@@ -36,6 +36,7 @@ class TorchEngine:
 
     evaluates_together = False
     shards = False
+    averages = False  # whether reducing divides by the number of instances, which a sum must undo
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -90,7 +91,9 @@ class TorchEngine:
 
     def loss_scale(self) -> float:
         """Return the factor for each micro batch's loss, so that gradients add up to the requested reduction."""
-        return 1.0 / self.settings.accumulation if self.settings.reduction == "mean" else 1.0
+        if self.settings.reduction == "mean":
+            return 1.0 / self.settings.accumulation
+        return float(self.world.size) if self.averages else 1.0
 
     def forward(self, inputs: Nested) -> Nested:
         """Return the model's outputs for one micro batch."""

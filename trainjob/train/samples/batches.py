@@ -49,9 +49,19 @@ def blocks(
     With `pin`, they are in memory from which a GPU can copy while it computes. Closing the iterator ends its thread.
     """
     if isinstance(source, StreamSource):
-        loaded = shares(source, counts, instance, start, end, workers, pin)
+        loaded: Iterator[Tuple[Nested, Nested]] = shares(source, counts, instance, start, end, workers, pin)
     elif workers and isinstance(source, DatasetSource):
-        loaded = _from_workers(source, counts, instance, start, end, workers, pin)
+        step = counts.device_iterations
+        loader: DataLoader[Any] = DataLoader(
+            SeededDataset(source.dataset),  # type: ignore[arg-type]
+            batch_sampler=(
+                seeded_indices(counts, instance, first, min(step, end - first)) for first in range(start, end, step)
+            ),
+            num_workers=workers,
+            collate_fn=collate,
+            pin_memory=pin,
+        )
+        loaded = without_usr1(loader)
     else:
         if workers and isinstance(source, CropSource):
             source.use_threads(workers)
@@ -131,21 +141,6 @@ def seeded_indices(counts: Arithmetic, instance: int, first: int, updates: int) 
     """Return a (seed, index) for each of this instance's samples in `updates` updates, as a SeededDataset takes it."""
     indices = counts.sample_indices(first, updates, instance).reshape(-1)
     return list(zip(draws_of(counts, instance, first, updates).integers(0, 2**32).tolist(), indices.tolist()))
-
-
-def _from_workers(
-    source: DatasetSource, counts: Arithmetic, instance: int, start: int, end: int, workers: int, pin: bool
-) -> Generator[Tuple[Nested, Nested], None, None]:
-    step = counts.device_iterations
-    firsts = range(start, end, step)
-    loader: DataLoader[Any] = DataLoader(
-        SeededDataset(source.dataset),  # type: ignore[arg-type]
-        batch_sampler=(seeded_indices(counts, instance, first, min(step, end - first)) for first in firsts),
-        num_workers=workers,
-        collate_fn=collate,
-        pin_memory=pin,
-    )
-    yield from without_usr1(loader)
 
 
 def trial_inputs(source: Source, counts: Arithmetic) -> Tuple[Nested, Nested]:
