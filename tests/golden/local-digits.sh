@@ -16,6 +16,7 @@ begin_run
 # What the job sets, PATH or any other name, holds for its ranks and not for this script, which keeps the record.
 (
   trap '' USR1
+  export OMP_NUM_THREADS=1
   use_data "${XDG_DATA_HOME:-$HOME/.local/share}"/trainjob/data
   use_python python3
   cd -- "$TRAINJOB_RUN_DIR/code"

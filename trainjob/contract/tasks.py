@@ -19,6 +19,7 @@ class TaskFacts(NamedTuple):
     stages: Tuple[int, ...] = (1,)  # IPUs one copy of the model can be split over, the usual number first
     loss_is_summed: bool = False
     has_batch_norm: bool = False
+    one_thread_up_to: int = 0  # samples of a micro batch that one thread of a CPU trains on as fast as several
 
 
 # The lessons' settings.
@@ -41,8 +42,11 @@ BUILT_IN: Dict[str, TaskFacts] = {
         micro_batch=4,
         epochs=14,
         schedule="cosine",
+        one_thread_up_to=16,
     ),
-    "ffnet-toy": TaskFacts(entry="trainjob.train.tasks.ffnet_toy:FfnetToy", samples=4096, micro_batch=4, epochs=2),
+    "ffnet-toy": TaskFacts(
+        entry="trainjob.train.tasks.ffnet_toy:FfnetToy", samples=4096, micro_batch=4, epochs=2, one_thread_up_to=16
+    ),
     "tiny-gpt": TaskFacts(
         entry="trainjob.train.tasks.tiny_gpt:TinyGpt",
         data="python-docs",

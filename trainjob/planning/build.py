@@ -55,7 +55,10 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         *environments.facts(job),
         *rows.facts(topology, of_task, job.workers),
         rows.threads(
-            topology, cluster.cpus_of_instances(per_host, topology.devices_per_instance), {**cluster.env, **job.env}
+            topology,
+            cluster.cpus_of_instances(per_host, topology.devices_per_instance),
+            {**cluster.env, **job.env},
+            work.threads(job, topology.device),
         ),
         *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
         *limits.checkpoint_rows(cluster, job, count),

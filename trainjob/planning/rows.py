@@ -51,11 +51,15 @@ def before_ranks(job: Job) -> Iterator[tuple[str, str]]:
         yield "before ranks", "; ".join(found)
 
 
-def threads(topology: Topology, cpus: Sequence[int], environment: Mapping[str, str]) -> tuple[str, str]:
+def threads(
+    topology: Topology, cpus: Sequence[int], environment: Mapping[str, str], limits: Mapping[str, str]
+) -> tuple[str, str]:
     """Return the row about the threads of an instance; `cpus` is empty if only its host knows how many it gets."""
     chosen = environment.get("OMP_NUM_THREADS")
     if chosen is not None:
         return "threads", f"{chosen} in each instance: OMP_NUM_THREADS of the job's environment"
+    if limits:
+        return "threads", "1 in each instance: its micro batches keep no more busy"
     ranks = 1 if topology.device == "IPU" else topology.replicas_per_instance
     if cpus and ranks > 1:
         return "threads", f"{' or '.join(number(max(1, count // ranks)) for count in cpus)} in each rank"

@@ -44,6 +44,17 @@ def task_facts(job: Job) -> TaskFacts | None:
     return facts_of_task
 
 
+def threads(job: Job, device: str) -> dict[str, str]:
+    """Return the variables that limit an instance to one thread, if its micro batches keep no more of them busy.
+
+    It is a fact of the task and not measured: another number of threads would give other bits.
+    """
+    task = None if job.command else facts(job.task or DEFAULT_TASK)
+    if task is None or device != "CPU" or (job.micro_batch or task.micro_batch) > task.one_thread_up_to:
+        return {}
+    return {"OMP_NUM_THREADS": "1"}
+
+
 def task_stages(job: Job, task: TaskFacts | None) -> tuple[int, ...] | None:
     """Return how many IPUs the task can split its model over, the usual number first; None for the user's own task."""
     return task.stages if task is not None and (job.task or DEFAULT_TASK) in BUILT_IN else None

@@ -32,7 +32,11 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
         (Shell(flag), naming_its_option(flag, value)) for flag, value in _given_to_launch(request, has_token=has_token)
     ]
     variables = [
-        (name, value, request.origin(f"env.{name}") if name in job.env else request.cluster_origin)
+        (
+            name,
+            value,
+            request.cluster_origin if name in cluster.env and name not in job.env else request.origin(f"env.{name}"),
+        )
         for name, value in environment(request).items()
     ]
     command = [Sourced(word, request.origin("command")) for word in job.command or ()]

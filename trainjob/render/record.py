@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainjob.contract import tasks
 from trainjob.contract.batch import Batch
 from trainjob.contract.settings import RuntimeSettings, names
-from trainjob.planning import learning, limits
+from trainjob.planning import learning, limits, work
 from trainjob.records.job import ClusterRecord, JobRecord, RequestRecord, TrainSettings
 from trainjob.render import library
 from trainjob.render.request import Request
@@ -28,8 +28,9 @@ def job_record(request: Request) -> JobRecord:
 
 
 def environment(request: Request) -> dict[str, str]:
-    """Return the environment of every rank: the job's over the cluster file's, sorted by name."""
-    return dict(sorted({**request.cluster.env, **request.job.env}.items()))
+    """Return the environment of every rank: the job's over the cluster file's over the plan's, sorted by name."""
+    planned = work.threads(request.job, request.plan.topology.device)
+    return dict(sorted({**planned, **request.cluster.env, **request.job.env}.items()))
 
 
 def _settings(request: Request, batch: Batch) -> TrainSettings:

@@ -113,7 +113,7 @@ def _zeros(
 # ---- exponentials of matrices, for which the CPU's 16 bits are too few
 
 
-def _matrix_exp(x: Tensor) -> Tensor:
+def _matrix_exp(x: Tensor) -> Any:
     return torch.linalg.matrix_exp(_precise(x).cpu()).to(x)
 
 

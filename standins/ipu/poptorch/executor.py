@@ -43,7 +43,7 @@ class _Unwrapping:
         return executor.destroy
 
 
-nn.Module.destroy = _Unwrapping()  # type: ignore[assignment]
+nn.Module.destroy = _Unwrapping()  # type: ignore[attr-defined]
 
 
 class PoplarExecutor(Inspection):

@@ -84,7 +84,10 @@ def test_each_instance_has_the_threads_of_its_own_cpus_unless_the_user_chooses()
     def threads(cluster: Cluster, **job: object) -> str:
         return dict(arithmetic(planned(cluster, **job)))["threads"]
 
-    assert threads(local()) == "CPUs of a host ÷ 1 instance, known when it runs"
+    one = "1 in each instance: its micro batches keep no more busy"
+    assert [threads(local(), micro_batch=size) for size in (16, 4, None)] == [one] * 3
+    assert threads(local(), micro_batch=17) == "CPUs of a host ÷ 1 instance, known when it runs"
+    assert threads(local(), task="tiny-gpt") == "CPUs of a host ÷ 1 instance, known when it runs"
     assert threads(slurm(), instances=2) == "32 in each instance, one for each CPU of its own"
     chosen = "3 in each instance: OMP_NUM_THREADS of the job's environment"
     assert threads(slurm(), env={"OMP_NUM_THREADS": "3"}) == chosen

@@ -131,6 +131,7 @@ IN_WORDS = [  # what no number cures
     (pod(4), {"recompute": True}, "recompute is for engines on CPUs and GPUs: engine is ipu"),
     (pod(4), {"compile": True}, "torch.compile is for engines on CPUs and GPUs: engine is ipu. Leave --compile out"),
     (local(), {"engine": "naive", "memory_format": "channels-last"}, "format: engine is naive. Leave --memory-format"),
+    (pod(4), {"optimizer": "sgd", "momentum": 0.9, "optimizer_options": {"nesterov": True}}, "Leave out nesterov."),
     (local(), {"optimizer": "lamb", "optimizer_implementation": "fused"}, "Leave out --optimizer-implementation, or"),
     (
         local(),
