@@ -22,6 +22,7 @@ from trainjob.rehearse.slurm.private import PrivateSlurm
 
 # Slurm checks time limits every 30 s, less often on a busy machine.
 _SIGNAL_WITHIN_S = 300.0
+_URGENT_S = 5  # that a more urgent job takes
 _RANKS_WITHIN_S = 300.0
 
 
@@ -51,9 +52,9 @@ def set_limit(slurm: PrivateSlurm, job: str, limit: str) -> None:
 
 
 def preempt(slurm: PrivateSlurm) -> str:
-    """Return the id of a more urgent job that takes all nodes away for five seconds."""
+    """Return the id of a more urgent job that takes all nodes away for a while."""
     size = [f"--nodes={len(slurm.description.nodes_at_work)}", "--exclusive", "--output=/dev/null", "--time=1"]
-    job = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", "--wrap=sleep 5"]
+    job = [f"--partition={PREEMPTING_PARTITION}", "--job-name=urgent", f"--wrap=sleep {_URGENT_S}"]
     return slurm.run_as_root(["sbatch", "--parsable", *size, *job]).text.strip()
 
 
