@@ -11,7 +11,15 @@ from trainjob.cli.main import COMMANDS, HEADINGS, load
 from trainjob.contract.settings import Row, rows
 
 
-@pytest.mark.parametrize("row", [row for row in rows().values() if row.name != "command"], ids=lambda row: row.name)
+FLAGS = [row for row in rows().values() if row.name != "command" and not row.facts.file_only]
+
+
+def test_only_steps_have_no_flag() -> None:
+    assert {row.name for row in rows().values()} - {row.name for row in FLAGS} == {"command", "once"}
+    assert "once" not in {parameter.name for parameter in load("plan").params}
+
+
+@pytest.mark.parametrize("row", FLAGS, ids=lambda row: row.name)
 def test_every_setting_is_a_flag_with_its_help_and_default(row: Row) -> None:
     option: Any = next(parameter for parameter in load("plan").params if parameter.name == row.name)
     is_word = row.is_mapping or row.choices or row.facts.form in ("host-count", "updates-or-auto")

@@ -88,6 +88,8 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         "command_per": "node",
         "progress": "'step (?P<update>[0-9]+)'",
         "on_stall": "end",
+        "once": "{job: [{run: [x]}]}",
+        "retry": "{mem: +50%}",
     }
     values |= dict.fromkeys(("instances", "replicas", "ipus_per_replica", "hosts", "least_hosts", "max_attempts"), "2")
     values |= dict.fromkeys(("exit_grace_s", "idle_timeout_s"), "2")

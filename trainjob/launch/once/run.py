@@ -18,10 +18,10 @@ from trainjob.contract.paths import RunPaths
 from trainjob.contract.steps import JOB, Step
 from trainjob.launch import processes
 from trainjob.launch.host import own_name
-from trainjob.launch.once.lock import POLL_S, Lock, LostError, Owner
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.records import attempts
 from trainjob.records.failure import Failure, record_first, tail_of_attempt
+from trainjob.records.step_lock import POLL_S, Lock, LostError, Owner
 
 # USR1 stays pending: it asks ranks, which come later, for a checkpoint.
 _HEARD = WATCHED - {signal.SIGUSR1}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.launch.once import lock as locks
-from trainjob.launch.once.lock import Lock, LostError, Owner
+from trainjob.records import step_lock as locks
+from trainjob.records.step_lock import Lock, LostError, Owner
 
 FIRST = Owner("run-a", 1, "n1")
 LOST_AFTER_S = 0.4
