@@ -80,6 +80,7 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
     values = {
         "command": "[x]",
         "poprun": "{x: 1}",
+        "environment": "{venv: /x}",
         "directives": "{x: 1}",
         "array": "'1'",
         "compile_first": "true",
