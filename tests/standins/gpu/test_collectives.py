@@ -246,7 +246,7 @@ dist.destroy_process_group()
     )
     # As in a rehearsal, which also records each update.
     hook = updates.hooked(tmp_path, environment(tmp_path)["PYTHONPATH"])
-    assert [ended.code for ended in ranks(tmp_path, script, **hook, TRAINJOB_RUN_DIR=str(tmp_path))] == [0, 0]
+    assert [ended.code for ended in ranks(tmp_path, script, 2, 4, **hook, TRAINJOB_RUN_DIR=str(tmp_path))] == [0, 0]
     notes = Usage.read(tmp_path).notes()
     assert len(notes) == 4
     assert (
