@@ -111,6 +111,21 @@ for dtype in (torch.float16, torch.bfloat16):
     assert values(alone(tmp_path, script)) == [[True, f"torch.{dtype}", "cuda:0"] for dtype in ("float16", "bfloat16")]
 
 
+def test_results_that_are_left_conjugated(tmp_path: Path) -> None:
+    script = (
+        BEGIN
+        + """
+a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(2, 3, dtype=torch.complex64)
+factors = torch.linalg.lu_factor(a)
+for adjoint in (False, True):
+    wanted = torch.linalg.lu_solve(*factors, b, left=False, adjoint=adjoint)
+    out = torch.linalg.lu_solve(*(one.cuda() for one in factors), b.cuda(), left=False, adjoint=adjoint)
+    show(bool(torch.allclose(out.cpu(), wanted)), out.is_conj() == wanted.is_conj())
+"""
+    )
+    assert values(alone(tmp_path, script)) == [[True, True]] * 2
+
+
 def test_what_torch_has_on_cpus_alone_is_refused(tmp_path: Path) -> None:
     script = (
         BEGIN

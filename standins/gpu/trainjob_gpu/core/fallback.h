@@ -111,7 +111,7 @@ class Relabelled {
                 schema_.name().substr(schema_.name().find("::") + 2), ")");
   }
 
-  // A kernel that resizes (`out=`, resize_) leaves another storage or other sizes with the alias.
+  // A kernel that resizes (`out=`, resize_) leaves another storage or other sizes with the alias, and some another sign.
   void write_back() {
     for (auto& [alias, original] : originals_) {
       if (is_sparse(original)) {
@@ -128,6 +128,9 @@ class Relabelled {
         original.unsafeGetTensorImpl()->set_storage_offset(alias.storage_offset());
         original.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides());
       }
+      // linalg.lu_solve leaves its result conjugated.
+      if (alias.is_conj() != original.is_conj()) original._set_conj(alias.is_conj());
+      if (alias.is_neg() != original.is_neg()) original._set_neg(alias.is_neg());
     }
   }
 
