@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +59,18 @@ class Slow:
             time.sleep(1.0)
         return nn.functional.cross_entropy(outputs, targets)
 """
-_JOB = ("--task", "slow:Slow", "--hosts", "2", "--instances", "2", "--micro-batch", "4", "--updates", "300")
+_JOB: tuple[str, ...] = (
+    "--task",
+    "slow:Slow",
+    "--hosts",
+    "2",
+    "--instances",
+    "2",
+    "--micro-batch",
+    "4",
+    "--updates",
+    "300",
+)
 _JOB += ("--checkpoint-every", "2", "--env", "OMP_NUM_THREADS=1")
 
 
@@ -101,7 +113,7 @@ def simulated(seed: int, where: history.Place) -> Outcome:
                 return one._is_quiet(paths)
 
             for number, move in enumerate(moves(seed), 1):
-                world.run(lambda now=number, then=beyond: _has_trained(paths, now, then), _LIMIT_S * 10)
+                world.run(partial(_has_trained, paths, number, beyond), _LIMIT_S * 10)
                 beyond = one.checker.truth(paths.folder).durable
                 job = next(job for job in slurm.jobs.values() if job.state == "RUNNING")
                 _befalls(one, job, paths, move)
@@ -240,7 +252,7 @@ class Replay:
         every = moves(seed)
         for number, move in enumerate(every, 1):
             beyond = max(self.durable, default=0)
-            self.until(lambda now=number, then=beyond: _has_trained(self.paths, now, then), f"attempt {number}")
+            self.until(partial(_has_trained, self.paths, number, beyond), f"attempt {number} to train")
             self.befalls(move)
             if number == len(every):
                 (self.paths.folder / "slow").unlink()
