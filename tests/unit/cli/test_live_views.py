@@ -127,7 +127,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
     """What the view on a terminal finds at each look: a test changes it."""
     runs = [changed(id=name) for name in ("c", "b", "a")]
     older = changed(id="older:1")
-    monkeypatch.setattr(screen, "newest", lambda only=None: [older] if only is not None else [*runs])
+    monkeypatch.setattr(screen, "newest", lambda _asking, only=None: [older] if only is not None else [*runs])
     return runs
 
 
