@@ -10,7 +10,6 @@ from trainjob.cli.job_flags import pair
 from trainjob.cli.main import COMMANDS, HEADINGS, load
 from trainjob.contract.settings import Row, rows
 
-
 FLAGS = [row for row in rows().values() if row.name != "command" and not row.facts.file_only]
 
 
