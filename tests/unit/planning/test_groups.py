@@ -36,8 +36,8 @@ CPUS = groups(
         (groups(), {}, [8, 4, 4], "8 or 16"),
         (groups(), {"instances": 4}, [2, 1, 1], "32 or 64"),
         (groups(), {"instances": 8, "hosts": 3}, [4, 2, 2], "16 or 32"),
-        (CPUS, {}, [3, 2, 2], "16"),  # on CPUs, as few as have the nodes' proportions
-        (CPUS, {"instances": 14}, [6, 4, 4], "8"),
+        (CPUS, {"micro_batch": 64}, [3, 2, 2], "16"),  # on CPUs, as few as have the nodes' proportions
+        (CPUS, {"instances": 14, "micro_batch": 64}, [6, 4, 4], "8"),
     ],
     ids=["all GPUs", "fewest", "between", "CPUs", "more on CPUs"],
 )

@@ -43,7 +43,16 @@ def test_job_json_is_what_the_runtime_reads() -> None:
     record = contract.parse(rendered(asked).files["job.json"].content.decode())
     assert record.train is not None
     assert (record.train.instances, record.train.epochs, record.train.learning_rate) == (2, 3, 0.5)
-    assert (record.train.task_options, record.environment) == ({"width": 8}, {"A": "ü"})
+    assert (record.train.task_options, record.environment) == ({"width": 8}, {"A": "ü", "OMP_NUM_THREADS": "1"})
+
+
+def test_one_thread_for_short_micro_batches_unless_somebody_says_otherwise() -> None:
+    def threads(**job: Any) -> str | None:
+        record = contract.parse(rendered(request(**job)).files["job.json"].content.decode())
+        return record.environment.get("OMP_NUM_THREADS")
+
+    assert (threads(), threads(micro_batch=17), threads(command=["a"])) == ("1", None, None)
+    assert threads(env={"OMP_NUM_THREADS": "3"}) == "3"
 
 
 def test_a_command_has_no_train_settings() -> None:
