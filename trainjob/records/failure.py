@@ -98,18 +98,18 @@ def read(paths: RunPaths) -> Optional[Failure]:
     return typed.read(Failure, paths.failure)
 
 
-def tail_of_attempt(log: Path, most: int = TAIL_LINES) -> List[str]:
-    """Return the last lines of `log`, `most` at most, of its newest attempt; none where it can't be read."""
+def tail_of_attempt(log: Path) -> List[str]:
+    """Return the last lines of `log` that belong to its newest attempt; none where it can't be read."""
     try:
         with open_regular(log) as stream:
             size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - _TAIL_BYTES * most // TAIL_LINES))
+            stream.seek(max(0, size - _TAIL_BYTES))
             lines = stream.read().split(b"\n")
     except (OSError, DamagedError):
         return []
     starts = [number for number, line in enumerate(lines) if line.startswith(ATTEMPT_MARK)]
     mine = lines[starts[-1] + 1 :] if starts else lines
-    return [line.decode(errors="replace") for line in mine if line.strip()][-most:]
+    return [line.decode(errors="replace") for line in mine if line.strip()][-TAIL_LINES:]
 
 
 # A shell's exit codes for signals: 128 + n.

@@ -21,7 +21,7 @@ from trainjob.records.files import write_atomically
 _OF_A_RANK = (environment.RANK, environment.LOCAL_RANK)
 _TRACEBACK = "Traceback (most recent call last):"
 # Behind its report, composer prints all that the rank has printed.
-_REPORT_LINES = 10_000
+_REPORT_BYTES = 1 << 20
 
 
 def of_node(rank: Rank, paths: RunPaths) -> Rank:
@@ -58,12 +58,21 @@ def of_node(rank: Rank, paths: RunPaths) -> Rank:
     )
 
 
+def _printed(rank: Rank) -> str:
+    """Return the end of what a launcher has printed in this attempt, with the heads of logs that it has printed."""
+    with open(str(rank.log), "rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _REPORT_BYTES))
+        text = log.read().decode("utf-8", "replace")
+    before, _, after = text.partition("--- attempt %s " % rank.environment[environment.ATTEMPT])
+    return after or before
+
+
 def failed_rank(rank: Rank, ended: Ended, paths: RunPaths) -> Tuple[Rank, Ended]:
     """Return the rank that failed first, and how, as its launcher reports it.
 
     Where it reports none, it is the one whose traceback is the oldest, with the launcher's own code.
     """
-    reported = node_launchers.failed_rank(rank.command, "\n".join(tail_of_attempt(rank.log, _REPORT_LINES)))
+    reported = node_launchers.failed_rank(rank.command, _printed(rank))
     if reported is None:
         logs = {number: paths.rank_log(number) for number in rank.numbers}
         # torch puts [rank3]: in front of it.
