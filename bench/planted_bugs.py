@@ -1,7 +1,7 @@
 """Plants bugs into copies of the code, one in each, for the simulation to find: `python -m bench.planted_bugs`.
 
 Each is a mistake as people make them: a comparison turned round, a marker not removed, a lock not taken. They are in
-planted_bugs.yaml, each with the history that catches it.
+planted_bugs.yaml, with the history that catches each.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ _COPIED = ("trainjob", "templates", "standins", "simulation")
 class Bug:
     """A text in a file of trainjob/ that is there once, and what stands in its place.
 
-    `seed` is a history about `about` that it breaks, and that keeps every invariant without it. `found`: it takes back
-    the mending of a fault that was found on a real Slurm, or by the simulation. `missed` says why no history is known.
+    `seed` is a history about `about` that it breaks, and that keeps every invariant without it; without one none is
+    known. `found`: it takes back the mending of a fault that was found on a real Slurm, or by the simulation.
+    `stopped_by`: it does no harm because of that.
     """
 
     bug: str
@@ -37,7 +38,7 @@ class Bug:
     about: str
     seed: int | None = None
     found: bool = False
-    missed: str = ""
+    stopped_by: str = ""
 
 
 def bugs() -> list[Bug]:
@@ -46,14 +47,14 @@ def bugs() -> list[Bug]:
 
 
 def main() -> int:
-    """Return 1 if fewer than nine in ten of the bugs are caught, or one of those that have a seed is not."""
+    """Return 1 if a bug is not caught by its history."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--search", type=int, default=0, help="histories to try for each bug without a seed")
     parser.add_argument("--first", type=int, default=1, help="the first of their seeds")
     parser.add_argument("--about", help="what they are about; default: what the bug names")
     parser.add_argument("--only", default="", help="bugs whose name contains this")
     asked = parser.parse_args()
-    chosen = [bug for bug in bugs() if asked.only in bug.bug]
+    chosen = [bug for bug in bugs() if asked.only in bug.bug and not bug.stopped_by]
     for bug in chosen:
         if (_ROOT / "trainjob" / bug.file).read_text().count(bug.text) != 1:
             sys.exit(f"{bug.bug}: {bug.file} should have this once: {bug.text}")
@@ -70,9 +71,9 @@ def main() -> int:
         for bug, line in zip(chosen, found, strict=True):
             caught += bool(line)
             lost += bug.seed is not None and not line
-            print(f"{'caught' if line else 'MISSED'}  {bug.bug}: {line or bug.missed}", flush=True)
+            print(f"{'caught' if line else 'MISSED'}  {bug.bug}: {line or ''}", flush=True)
     print(f"{caught} of {len(chosen)} planted bugs caught")
-    return int(caught < 0.9 * len(chosen) or lost > 0)
+    return int(lost > 0)
 
 
 def broken(bug: Bug, words: list[str]) -> str | None:

@@ -19,6 +19,8 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from simulation.world import World
 from trainjob.backends import folder as run_folder
 from trainjob.backends import mirror
@@ -32,6 +34,7 @@ from trainjob.machines.process import CommandError, Completed
 _FIRST_PID = 5_000_000
 _REMOVES = {"os.remove", "os.rmdir"}
 _CHANGES = {"os.rename", "os.link", "os.symlink", "os.mkdir", *_REMOVES}
+_CACHE = platformdirs.user_cache_dir("trainjob")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 Answer = tuple[float, "Completed | Exception"]
@@ -295,8 +298,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if command is None or command.is_over:
         return
     is_change = event in _CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES)
-    # Each file of the copied code is one more step alike.
-    if is_change and "/code/" not in str(arguments[0]):
+    # Each file of the copied code is one more step alike, and compiled templates are kept where there is none yet.
+    if is_change and "/code/" not in str(arguments[0]) and not str(arguments[0]).startswith(_CACHE):
         command.step(needs_space=event not in _REMOVES)
 
 
