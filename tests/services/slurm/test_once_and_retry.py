@@ -111,8 +111,9 @@ def test_a_cancel_ends_the_step(login: Login, where: str) -> None:
 def test_an_attempt_without_memory_is_followed_by_one_with_more(login: Login) -> None:
     ended = run(login, NEEDS_MEMORY, {"retry": {"mem": "+50%", "attempts": 3}}, "--instances", "2", "--hosts", "2")
     assert (ended.word("state"), ended.word("attempt")) == ("COMPLETED", "3"), everything_said(ended)
-    has = [line for line in ended.log(0).splitlines() if line.startswith("has")]
-    assert has == ["has 100", "has 150", "has 225"]
+    # The first rank that fails ends the other, perhaps before it has said a word.
+    has = {line for rank in (0, 1) for line in ended.log(rank).splitlines() if line.startswith("has")}
+    assert has == {"has 100", "has 150", "has 225"}
     paths = RunPaths(ended.folder)
     assert [retry["option"] for retry in events.retries(paths)] == ["--mem=150M", "--mem=225M"]
     told = [row.text for row in happenings(paths)]
