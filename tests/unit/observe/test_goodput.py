@@ -144,6 +144,15 @@ def test_a_command_of_the_users_own_has_no_share(run: Folder) -> None:
     assert (found.share, found.allocated_s, found.unrecorded_s) == (None, 20, 20)
 
 
+def test_updates_that_were_all_seen_at_once_have_no_share(run: Folder) -> None:
+    run.event(5, 1, "began")
+    run.begin(20, 1, 0)
+    run.train(1, 60, 0)
+    run.event(25, 1, "ended", "COMPLETED 0")
+    found = run.goodput("COMPLETED")
+    assert (found.share, found.start_up_s, found.ending_s) == (None, 15, 5)
+
+
 def test_an_attempt_that_died_before_its_first_update_is_unrecorded(run: Folder) -> None:
     run.event(0, 1, "began")
     run.event(9, 1, "ended", "FAILED 1")

@@ -22,7 +22,7 @@ class Goodput:
     Waiting is no part of it: nothing was allocated.
     """
 
-    share: float | None  # of allocated_s in the final weights; None: nobody recorded the updates (a user's command)
+    share: float | None  # of allocated_s in the final weights; None: nobody saw how long updates took (a user's command)
     allocated_s: float
     final_weights_s: float
     lost_updates_s: float  # trained, then trained again by a later attempt, or in no checkpoint at the end
@@ -146,7 +146,9 @@ def goodput(facts: Facts, state: str | None) -> Goodput | None:
     queue, stopped = _between(facts)
     if not all(map(math.isfinite, (allocated, queue or 0.0, stopped))):
         return None
-    share = parts.final_weights_s / allocated if allocated and trained else None
+    # A short command's updates may all be seen at once, so that none of them took any time.
+    is_timed = parts.final_weights_s + parts.lost_updates_s > 0
+    share = parts.final_weights_s / allocated if allocated and is_timed else None
     return Goodput(share, allocated, **vars(parts), queue_s=queue, stopped_s=stopped)
 
 
