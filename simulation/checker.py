@@ -225,7 +225,9 @@ class Checker:
         is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S
         if not self._was_ever_troubled(name):
             self.world.after(GOES_ON_WITHIN_S, lambda: self._goes_on(job, name))
-        if job.is_cancelled_by_hand and code != 143 and is_in_time and not (is_troubled or self._is_being_resumed()):
+        # Killed between its TERM and its word, a script leaves nothing by which the next one knows.
+        could_say_so = code != 143 and (self._has_returned(name) or self.truth(job.folder).word_of == name)
+        if job.is_cancelled_by_hand and could_say_so and is_in_time and not (is_troubled or self._is_being_resumed()):
             others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
             if not others:
                 self.truth(job.folder).cancelled_at = self.world.now

@@ -127,6 +127,18 @@ AIMED = (
         trouble=(0.3, 0.6),
         requeues=0.0,
     ),
+    Theme(
+        "two resumes",
+        ("job is FAILED", "job is CANCELLED", "ends with"),
+        ("kills a client", "administrator cancels"),
+        ("resume", "resume", "cancel", "resume"),
+        most=(2, 6),
+        longest_s=8.0,
+        fails=0.9,
+        fails_for_good=0.9,
+        trouble=(0.0, 0.3),
+        killed=0.1,
+    ),
     Theme("marker", ("leaves the marker",), ("forget",), ("status",), (2, 1), 0.1, 0.0, trouble=(0.0,), killed=0.0),
     Theme(
         "cancelled on its way on",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import planted_bugs
 from simulation import protocol
 
 _ROOT = Path(__file__).parents[3]
@@ -15,7 +16,7 @@ AT_THE_END = (
     *(30422, 100586, 100630, 100750, 101097, 101448, 101497, 102740),
     *(200099, 200783, 202191, 202790, 210423),
 )
-# Histories that break an invariant once the mending of a fault is taken back: bench/planted_bugs.py says of which.
+# Histories that break an invariant once the mending of a fault is taken back: bench/planted_bugs.yaml says of which.
 MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286, 21242, 21303, 30204, 40232, 40334, *AT_THE_END)
 
 
@@ -39,6 +40,22 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
 def test_a_seed_gives_the_same_history_again() -> None:
     # But for the folder's own name, in which every process of the simulation is another.
     assert simulated("--seed", "82").stdout == simulated("--seed", "82").stdout
+
+
+def test_a_theme_that_no_seed_draws_is_given_to_those_that_are_named() -> None:
+    words = ("--seed", "6", "--about", "two resumes")
+    assert "theme  two resumes;" in simulated(*words).stdout
+    assert "every invariant holds" in simulated(*words).stdout
+
+
+@pytest.mark.parametrize("bug", planted_bugs.bugs(), ids=lambda bug: bug.bug)
+def test_a_planted_bug_fits_the_code(bug: planted_bugs.Bug) -> None:
+    assert (_ROOT / "trainjob" / bug.file).read_text().count(bug.text) == 1
+
+
+def test_the_history_of_a_planted_bug_breaks_an_invariant() -> None:
+    bug = next(one for one in planted_bugs.bugs() if one.bug == "the attempt is not counted on")
+    assert "one attempt has one number" in (planted_bugs.broken(bug, ["--seed", str(bug.seed)]) or "")
 
 
 def test_the_whole_protocol_keeps_its_invariants() -> None:
