@@ -51,12 +51,15 @@ def _step(scope: str, number: int, keys: Dict[str, Any]) -> Step:
     if shell is not None and (not isinstance(shell, str) or not shell.strip()):
         raise RuleError("%s.shell is %r, expected a line for bash" % (where, shell), "write a line, or run: with words")
     if not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
-        raise RuleError("%s.timeout_s is %r, expected seconds, more than 0" % (where, timeout_s))
+        raise RuleError(
+            "%s.timeout_s is %r, expected seconds, more than 0" % (where, timeout_s), "write timeout_s: 3600"
+        )
     if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
         expected = "letters, digits, dots, dashes and underscores, at most 64"
-        raise RuleError("%s.name is %r, expected %s" % (where, name, expected))
+        raise RuleError("%s.name is %r, expected %s" % (where, name, expected), "choose another name, or leave it out")
     if lock is not None and (not isinstance(lock, str) or not lock.startswith(("/", "~/"))):
-        raise RuleError("%s.lock is %r, expected the whole path of a folder, from / or ~/ on" % (where, lock))
+        expected = "the whole path of a folder, from / or ~/ on"
+        raise RuleError("%s.lock is %r, expected %s" % (where, lock, expected), "write it as /shared/hf/.trainjob-lock")
     program = _NAME.match(os.path.basename(words[0]) if words else "shell")
     return Step(
         scope,
@@ -84,11 +87,11 @@ def parse_retry(values: Mapping[str, Any]) -> Retry:
         stated = values.get(name)
         match = None if stated is None else _MORE.fullmatch(str(stated))
         if stated is not None and (match is None or int(match[1]) == 0):
-            raise RuleError('%s is %s, expected a share to add, such as "+50%%"' % (name, stated))
+            raise RuleError("%s is %s, expected a share to add" % (name, stated), 'write %s: "+50%%"' % name)
         more[name] = int(match[1]) if match else None
     attempts = values.get("attempts", 1)
     if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
-        raise RuleError("attempts is %s, expected a whole number, at least 1" % (attempts,))
+        raise RuleError("attempts is %s, expected a whole number, at least 1" % (attempts,), "write attempts: 2")
     if values and more["mem"] is None and more["time"] is None:
         raise RuleError("says neither mem nor time", 'give one of them: {mem: "+50%"}')
     return Retry(more["mem"], more["time"], attempts)

@@ -22,7 +22,7 @@ class Goodput:
     Waiting is no part of it: nothing was allocated.
     """
 
-    share: float | None  # of allocated_s in the final weights; None: nobody saw how long updates took (a user's command)
+    share: float | None  # of allocated_s in the final weights; None: nobody saw how long updates took (a command)
     allocated_s: float
     final_weights_s: float
     lost_updates_s: float  # trained, then trained again by a later attempt, or in no checkpoint at the end
