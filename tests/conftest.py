@@ -15,7 +15,8 @@ from tests.support.attack import Attack, counted, table
 from tests.support.local_runs import Here
 from tests.support.recording_engines import Engines, on_path
 
-_VENVS = tuple(f"TRAINJOB_{name}_VENV" for name in ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS", "LAUNCHERS"))
+_VENV_NAMES = ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS", "LAUNCHERS", "FRAMEWORKS")
+_VENVS = tuple(f"TRAINJOB_{name}_VENV" for name in _VENV_NAMES)
 _KEPT = ("TRAINJOB_TEST_REQUIRE", *_VENVS)
 
 # Folders of tests that call the command line many times, and start it by itself where its start matters.

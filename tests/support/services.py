@@ -146,6 +146,12 @@ def _launchers() -> Path | None:
     return python if python.is_file() else None
 
 
+def _frameworks() -> Path | None:
+    """Return an interpreter that has torch, transformers, accelerate and Lightning."""
+    python = Path(os.environ.get("TRAINJOB_FRAMEWORKS_VENV", "/nowhere")) / "bin/python"
+    return python if python.is_file() else None
+
+
 def _ansible() -> Path | None:
     return _program("ansible-playbook") if _program("ansible-doc") else None
 
@@ -173,7 +179,7 @@ def _works(program: Path, *arguments: str) -> bool:
 
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
-_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers")
+_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers", "frameworks")
 _FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
@@ -199,6 +205,7 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "trackers": _trackers,
     "uv": _uv,
     "launchers": _launchers,
+    "frameworks": _frameworks,
     "zsh": lambda: _program("zsh"),
     "fish": lambda: _program("fish"),
     "csh": lambda: _program("csh"),
@@ -235,6 +242,7 @@ _CURES = {
     "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
     "uv": "pip install uv",
     "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
+    "frameworks": "set TRAINJOB_FRAMEWORKS_VENV to a virtualenv with torch, transformers, accelerate and lightning",
     "zsh": "install zsh",
     "fish": "install fish",
     "csh": "install csh",
