@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.records import record
-from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.ranks import RankUsage, usage_of
 from trainjob.records import typed, usage
@@ -61,10 +60,3 @@ def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
     good = json.dumps(typed.to_json(sample(5.0)))
     paths.rank_usage(3).write_text(f'{good}\n{{"attempt": "one"}}\n[]\n{good}\n{good[:20]}')
     assert [one.time for one in usage.lines(paths, 3).new()] == [5.0, 5.0]
-
-
-def test_a_run_that_ended_before_a_sample_was_taken_is_not_said_to_wait(tmp_path: Path) -> None:
-    (tmp_path / "attempt").write_text("1\n")
-    (tmp_path / "state").write_text("COMPLETED\n")
-    with pytest.raises(UserError, match="It ended before the first sample was taken"):
-        used(tmp_path, [])
