@@ -99,6 +99,12 @@ def test_a_crash_after_the_scripts_own_end_is_told_apart_from_one_at_work(number
     assert "destroy_process_group()" in after.cure
 
 
+def test_flags_of_tasks_are_not_proposed_to_a_command() -> None:
+    of_tasks = [row.cure for row in causes.ROWS if "--micro-batch" in row.cure]
+    assert of_tasks
+    assert all("(a task: " in cure.partition("--micro-batch")[0] for cure in of_tasks)
+
+
 def test_killed_for_memory_states_the_figures() -> None:
     known = cause([], signal=9, exit_code=137, host="n7", memory=Memory(3_900_000_000, 4_000_000_000, kills=1))
     assert known.code == "out-of-memory"
