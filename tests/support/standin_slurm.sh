@@ -33,6 +33,7 @@ case $fault in
   empty) exit 0 ;;
   refused) echo "$program: error: Access/permission denied" >&2; exit 1 ;;
   killed) kill -SEGV $$ ;;
+  says) echo "$program: lua: moved to partition short" >&2 ;;
   hang-after | lost | lost+down | silent-after | garbage-after) exec 3>&1 4>&2; say_nothing_more ;;
 esac
 

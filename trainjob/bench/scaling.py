@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.predictions.model import student_95
@@ -72,6 +73,8 @@ def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int, repeat
     Raises Refusal for a number that can't be planned, UserError when a run fails.
     """
     workbench.refuse_command()
+    for number in numbers:
+        _batch_of(workbench, number)  # what can't be measured is refused before anything is
     runs: dict[int, list[list[Epoch]]] = {number: [] for number in numbers}
     batches = {}
     turns = list(runs) * repeats
@@ -125,9 +128,7 @@ def epochs_at(workbench: Workbench, instances: int, epochs: int) -> tuple[int, l
 
     Raises Refusal, or UserError when the run fails.
     """
-    batch = workbench.vary(instances=instances).plan.batch
-    if batch is None or batch.updates_per_epoch is None:
-        raise UserError("bench scaling needs to know how long an epoch is", "give --samples")
+    batch = _batch_of(workbench, instances)
     request = workbench.vary(
         instances=instances,
         epochs=epochs + _WARM_UP_EPOCHS,
@@ -141,6 +142,13 @@ def epochs_at(workbench: Workbench, instances: int, epochs: int) -> tuple[int, l
         raise UserError(f"run {paths.id} left no epoch to measure", f"see why: trainjob logs {paths.folder}")
     workbench.discard(paths)
     return batch.global_batch, measured
+
+
+def _batch_of(workbench: Workbench, instances: int) -> Batch:
+    batch = workbench.vary(instances=instances).plan.batch
+    if batch is None or batch.updates_per_epoch is None:
+        raise UserError("bench scaling needs to know how long an epoch is", "give --samples")
+    return batch
 
 
 def epochs_of(paths: RunPaths, global_batch: int) -> Iterator[Epoch]:

@@ -71,6 +71,8 @@ _OF_HOSTS = (
     Check("runs-dir", storage.runs_dir),
     Check("runs-dir", storage.other_users),
     Check("runs-dir-open", storage.open_runs_dir),
+    # A command may write next to nothing, and a task's first checkpoint be small.
+    Check("disk", storage.free_space, before_submit=False),
     Check("data", storage.data),
     Check("damaged-data", storage.damaged_data, before_submit=False),
     Check("stage", storage.staging_disk),

@@ -57,6 +57,8 @@ look_at_data() {
   if [ -r "$1" ]; then fact data "$(sha256sum <"$1" | cut -d ' ' -f 1)"; else fact data no; fi
 }
 
+free_mb() { df -Pm -- "$1" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4; }
+
 look_at_file() { if [ -e "$2" ]; then fact "$1" yes; else fact "$1" no; fi; }
 
 look_at_disk() {
@@ -80,6 +82,7 @@ look_at_runs_dir() {
   case $(ls -ldL -- "$above" | cut -c 1-10) in
     d???????w[!tT]) fact runs-dir-open "$above" ;;
   esac
+  fact runs-mb "$(free_mb "$above")"
   if [ ! -d "$above" ]; then
     fact runs-dir "file $above"
   elif [ ! -w "$above" ] || [ ! -x "$above" ]; then
@@ -118,7 +121,7 @@ look_at_network() {
 look_at_cache() {
   folder=$1
   while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
-  fact cache-mb "$(df -Pm "$folder" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4)"
+  fact cache-mb "$(free_mb "$folder")"
 }
 
 log_in_to() {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainjob.check import probe, requirements
 from trainjob.check.context import Context
@@ -14,6 +14,8 @@ from trainjob.data.prepare import WAYS
 
 # Reading a whole data set takes long.
 _READ_S = 1800.0
+# As the node check demands before the first checkpoint.
+LEAST_FREE_MB = 1_024
 _SUMS = package.program(__file__, "sums.sh")
 
 
@@ -77,6 +79,20 @@ def runs_dir(context: Context) -> Iterator[Problem]:
         elif state == "absent" and is_named:
             cure = "Create it, on storage that all hosts share"
             yield Problem("runs-dir", f"runs_dir {folder} does not exist on {where}", cure)
+
+
+def free_space(context: Context) -> Iterator[Problem]:
+    """Yield machines whose disk of run directories is nearly full."""
+
+    def is_short(facts: Mapping[str, str]) -> bool:
+        free_mb = facts.get("runs-mb", "")
+        return free_mb.isdigit() and int(free_mb) < LEAST_FREE_MB
+
+    where = context.where(is_short)
+    if where:
+        text = f"runs_dir {context.request.cluster.runs_folder} on {where}: less than {LEAST_FREE_MB} MB are free"
+        cure = "Free some space for checkpoints and logs (trainjob prune removes old runs), or set runs_dir elsewhere"
+        yield Problem("disk", text, cure)
 
 
 def other_users(context: Context) -> Iterator[Problem]:

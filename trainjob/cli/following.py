@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -45,19 +46,22 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     A reader that leaves (`submit --follow | head`) ends the output, not the waiting: the exit code is the run's.
     """
     said: set[str] = set()
-    why = ""  # the run waits
+    trouble, why = "", ""  # the run's last trouble without its numbers, and why it waits
 
     def look(now: Snapshot) -> bool:
         """Show a status, each trouble with checkpoints once, and why the run waits; return whether it has ended."""
+        nonlocal trouble, why
         if not now.elements:
             mirror.refresh_output(paths)
-        lost = now.checkpoint_lines[: len(now.passed_over)]
-        for key, line in [(now.trouble, now.at_risk), *zip(lost, lost, strict=True)]:
-            if key and key not in said:
-                said.add(key)
+        # A disk that stays full refuses one checkpoint after the other.
+        before, trouble = trouble, re.sub(r"[0-9]+", "", now.trouble or "")
+        if trouble and trouble != before:
+            click.echo(now.at_risk, err=True)
+        for line in now.passed_over:
+            if line not in said:
+                said.add(line)
                 click.echo(line, err=True)
         if now.note and now.state in (states.PENDING, states.REQUEUED) and not (now.is_stale or now.elements):
-            nonlocal why
             before, why = why, now.note.partition("; may start")[0]
             if why != before:
                 click.echo(f"{now.state}: {now.note}", err=True)

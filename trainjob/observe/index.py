@@ -56,13 +56,14 @@ def add(paths: RunPaths) -> None:
         staging.symlink_to(paths.folder)
         staging.replace(link)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            staging.unlink()
         raise IndexUnwritableError(
             f"the index of runs in {link.parent} can't be written ({error.strerror}), so run {paths.id} was not "
             "started",
             "set XDG_DATA_HOME to a folder that you may write",
         ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            staging.unlink()  # what an error or Ctrl-C has left
 
 
 def _link(run_id: str) -> Path:

@@ -64,7 +64,8 @@ def usage_of(paths: RunPaths) -> list[RankUsage]:
     if not listed:
         raise UserError(
             f"run {paths.id} has recorded nothing of what its ranks use",
-            f"It ended before its ranks began, or its folder lacks logs/usage-*.jsonl: trainjob status {paths.id}"
+            "It ended before the first sample was taken, or its folder lacks logs/usage-*.jsonl: "
+            f"trainjob status {paths.id}"
             if attempts.state(paths) in states.ENDED
             else "It has not begun, or it was submitted by an earlier version of trainjob",
         )

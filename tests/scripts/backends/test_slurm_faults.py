@@ -11,6 +11,8 @@ import pytest
 import trainjob
 from tests.support.standin_slurm import StandinSlurm, files_say
 from trainjob.backends.slurm import backend
+from trainjob.contract.paths import RunPaths
+from trainjob.records import submission as submissions
 
 
 @pytest.fixture
@@ -41,6 +43,15 @@ def test_a_job_is_looked_for_in_the_slurm_that_has_it(slurm: StandinSlurm, monke
     assert in_other.cancel(grace_s=0.1).state == "CANCELLED"
     assert waiting.cancel(grace_s=0.1).state == "CANCELLED"
     assert slurm.alive() == []
+
+
+def test_what_the_site_says_of_a_job_that_it_takes_is_kept(slurm: StandinSlurm) -> None:
+    """As a job_submit plugin does."""
+    slurm.break_("sbatch", "says")
+    submitted = submissions.read(RunPaths(slurm.submit().folder))
+    assert submitted is not None
+    assert submitted.native is not None
+    assert submitted.native[submissions.SAID] == "sbatch: lua: moved to partition short"
 
 
 # --- Submitted twice.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.render_cases import golden_requests, rendered
+from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.nodecheck import node_check
 from trainjob.launch.nodecheck.node_check import Requirements, first_finding
@@ -77,6 +78,13 @@ def test_what_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     smi.chmod(0o755)
     found = first_finding(RunPaths(tmp_path), Requirements(1, None, {"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
     assert found == ("its GPUs did not answer within 0.2 s", True)
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_node_without_nvidia_smi_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], gpus: int) -> None:
+    need = Requirements(gpus, None, {"PATH": str(tmp_path)})
+    assert not node_check.is_refused(RunPaths(tmp_path), need, Ranking(0, 0, 1, 1), 1, restarts=False)
+    assert ("has no nvidia-smi, so its GPUs are not checked" in capsys.readouterr().err) == bool(gpus)
 
 
 def test_tight_limits_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,10 @@ def test_figures_that_can_not_be_are_measured_once_more_and_every_measurement_is
 
     monkeypatch.setattr(scaling, "epochs_at", epochs_at)
     lines: list[str] = []
-    workbench: Any = SimpleNamespace(say=lines.append, refuse_command=lambda: None)
+    plan = SimpleNamespace(batch=SimpleNamespace(updates_per_epoch=10))
+    workbench: Any = SimpleNamespace(
+        say=lines.append, refuse_command=lambda: None, vary=lambda **_: SimpleNamespace(plan=plan)
+    )
     one, two = scaling.scaling(workbench, [1, 2], epochs=1, repeats=2)
     assert measured == [1, 2, 1, 2, 2]
     again = "these figures are implausible: measuring again"
@@ -131,6 +134,20 @@ def test_figures_that_can_not_be_are_measured_once_more_and_every_measurement_is
         None,
         "an efficiency of 400 % means that something else slowed down the first row",
     )
+
+
+def test_what_can_not_be_measured_is_refused_before_anything_is_measured() -> None:
+    """The samples of one's own task are not known."""
+    lines: list[str] = []
+
+    def vary(instances: int) -> Any:
+        batch = SimpleNamespace(updates_per_epoch=10 if instances == 1 else None)
+        return SimpleNamespace(plan=SimpleNamespace(batch=batch))
+
+    workbench: Any = SimpleNamespace(say=lines.append, refuse_command=lambda: None, vary=vary)
+    with pytest.raises(UserError, match="give --samples"):
+        scaling.scaling(workbench, [1, 2], epochs=1, repeats=2)
+    assert lines == []
 
 
 def test_rows_that_differ_by_less_than_their_epochs_are_noise() -> None:

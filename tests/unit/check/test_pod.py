@@ -32,6 +32,7 @@ GOOD = {
     "data": "abcdef0123",
     "cache-mb": "900000",
     "runs-dir": "folder 77",
+    "runs-mb": "900000",
     "user": "1000 me",
     "memlock": "unlimited",
     "complete": "yes",
@@ -122,6 +123,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"runs-dir": "read-only /runs"},
         "runs_dir /runs on host h2: you have no permission to write in /runs",
         "runs_dir",
+    ),
+    "disk": (
+        {"runs-mb": "12"},
+        "runs_dir /runs on host h2: less than 1024 MB are free",
+        "trainjob prune",
     ),
     "different-runs": (
         {"runs-dir": "folder 78"},

@@ -76,3 +76,21 @@ def test_follow_says_why_a_run_waits_whenever_the_reason_changes(
     monkeypatch.setattr(following, "poll", polled)
     following.to_the_end(paths, as_json=True)
     assert capfd.readouterr().err.splitlines() == [f"PENDING: {first}", f"PENDING: {held}", f"PENDING: {first}"]
+
+
+def test_a_disk_that_stays_full_is_told_once_and_again_after_it_had_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = made(tmp_path, "abcd", state="COMPLETED")
+    ended, refused = find_status(paths), "WARNING: the checkpoint of update {} was NOT written: [Errno 28]"
+
+    def polled(_paths: RunPaths, until: Callable[[Snapshot], bool], _wait: object) -> Snapshot:
+        for update in (3, 6, 9, None, 15, 18):
+            trouble = None if update is None else refused.format(update)
+            assert not until(replace(ended, state="RUNNING", trouble=trouble))
+        assert until(ended)
+        return ended
+
+    monkeypatch.setattr(following, "poll", polled)
+    following.to_the_end(paths, as_json=True)
+    assert capfd.readouterr().err.splitlines() == [refused.format(3), refused.format(15)]

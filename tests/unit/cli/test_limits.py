@@ -62,14 +62,15 @@ def test_nothing_to_prune_needs_no_yes(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.endswith("would be removed: add --yes\n")
 
 
+@pytest.mark.parametrize("state", ["FAILED", "COMPLETED"])
 def test_usage_of_a_run_that_has_ended_does_not_say_that_it_has_not_begun(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str
 ) -> None:
-    made(tmp_path, "abcd-x", state="FAILED")
+    made(tmp_path, "abcd-x", state=state)
     with pytest.raises(SystemExit):
         main(["usage", "abcd"])
     said = capsys.readouterr().err
-    assert "It ended before its ranks began, or its folder lacks logs/usage-*.jsonl" in said
+    assert "It ended before the first sample was taken, or its folder lacks logs/usage-*.jsonl" in said
 
 
 def test_a_run_shows_what_it_is() -> None:

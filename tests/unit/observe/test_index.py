@@ -108,3 +108,21 @@ def test_a_name_of_characters_that_an_id_can_not_hold_is_found(tmp_path: Path) -
     run_id = index.new_id("a job/of mine")
     made(tmp_path, run_id)
     assert index.find("a job of mine").id == run_id
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+@pytest.mark.parametrize("call", ["symlink_to", "replace"])
+def test_an_entry_that_can_not_be_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
+) -> None:
+    real = getattr(Path, call)
+
+    def fails(*arguments: Path) -> None:
+        if call == "symlink_to":  # made, although an error comes back
+            real(*arguments)
+        raise error
+
+    monkeypatch.setattr(Path, call, fails)
+    with pytest.raises((UserError, KeyboardInterrupt)):
+        made(tmp_path, "abcd-job")
+    assert [entry.name for entry in (home() / "index").iterdir()] == []

@@ -68,6 +68,7 @@ def test_the_time_left_is_shown_until_the_last_update() -> None:
     assert show.time_left(now) == "35.0 s left"
     assert show.time_left(dataclasses.replace(now, update=100)) == ""
     assert show.time_left(dataclasses.replace(now, outlook=None)) == ""
+    assert show.time_left(dataclasses.replace(now, outlook=Outlook(0.0, None, "its pace"))) == ""
 
 
 @pytest.mark.parametrize(("left", "limit_s"), [("1:40", 100), ("UNLIMITED", None), ("", None), ("INVALID", None)])

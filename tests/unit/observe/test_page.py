@@ -15,6 +15,8 @@ from trainjob.observe.report import drawings, page
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
 from trainjob.records import events, failure, software, stacks
+from trainjob.records import job as jobs
+from trainjob.records.job import PlanWarning
 from trainjob.records.prediction import Prediction, Range
 from trainjob.records.stacks import ProcessStack, RankStacks
 
@@ -67,6 +69,19 @@ def test_memory_is_drawn_from_zero() -> None:
     drawn = drawings.draw("memory", [drawings.Line("rank 0", [(0.0, 9.85), (1.0, 9.91)])], across="m", from_zero=True)
     ticks = [float(number) for number in re.findall(r">(\d+(?:\.\d+)?)</text>", drawn)]
     assert min(ticks) == 0
+
+
+def test_updates_are_whole_numbers() -> None:
+    drawn = drawings.draw("loss", [drawings.Line("training", [(1.0, 10.5), (2.0, 11.5), (3.0, 12.5)])])
+    assert {"1", "2", "3"} == set(re.findall(r">(\d)</text>", drawn))
+
+
+def test_a_warning_of_the_plan_is_a_sentence(tmp_path: Path) -> None:
+    run = described(tmp_path / "run")
+    record = jobs.read(run.paths.job)
+    warned = dataclasses.replace(record.plan, warnings=[PlanWarning("a-code", "few samples", "take more")])
+    run.paths.job.write_text(dataclasses.replace(record, plan=warned).to_json())
+    assert "<li>few samples: take more</li>" in page.of_run(run)
 
 
 def test_ids_of_drawings_differ(tmp_path: Path) -> None:
@@ -152,7 +167,8 @@ def test_a_page_tells_allocated_time_events_and_predictions(tmp_path: Path) -> N
     Prediction(2, 60, Range(0.04, 0.03, 0.05), Range(50.0, 40.0, 60.0), basis="tests").write(run.paths)
     text = page.of_run(dataclasses.replace(run, report=report(run.paths)))
     began = "attempt 1 begins on n[1-2]"
-    for shown in ("Allocated time", "without recorded updates", began, "ends: COMPLETED, exit code 0"):
+    assert "Allocated time" not in text  # nobody has recorded when it trained
+    for shown in (began, "ends: COMPLETED, exit code 0"):
         assert shown in text, shown
     for shown in ("40.0 s to 60.0 s", "100.0 s", "+100.0 %, outside the interval", "30 ms to 50 ms"):
         assert shown in text, shown

@@ -24,6 +24,7 @@ def codes(cluster: Any, **job: Any) -> list[Any]:
         (slurm(), {"instances": 8}, "replicas-share-an-interface", True),
         (slurm(), {"instances": 4, "hosts": 4}, "replicas-share-an-interface", False),
         (pod(64, 4), {"instances": 8}, "replicas-share-an-interface", False),  # they reduce over IPU-Links
+        (slurm(), {"instances": 8, "task": None, "command": ["hostname"]}, "replicas-share-an-interface", False),
         (slurm(cpus=8), {"workers": 1}, "more-processes-than-cpus", False),
         (slurm(cpus=8), {"workers": 2}, "more-processes-than-cpus", True),
         (local(), {"task": OWN, "samples": 1000, "micro_batch": 100}, "large-global-batch", False),

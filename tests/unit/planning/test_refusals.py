@@ -64,6 +64,11 @@ CASES = [
         "same number of instances: 6 instances in groups of 4",
     ),
     (slurm(), {"instances": 5}, "instances divide evenly over hosts: 5 instances over 2 nodes"),
+    (
+        slurm(count=4),
+        {"instances": 5},
+        "5 instances over 2 nodes. Nearest that works: --instances 4, or --instances 6.",  # 5 nodes are not there
+    ),
     (slurm(), {"instances": 2, "hosts": 4}, "instances divide evenly over hosts: 2 instances over 4 nodes"),
     (slurm(), {"hosts": 9}, "a job uses hosts that the cluster has: 9 nodes asked for, the cluster has 8"),
     (slurm(**SITE), {"instances": 24}, "a job stays within the site's max_nodes: 6 nodes needed, max_nodes is 4"),

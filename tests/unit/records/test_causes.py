@@ -89,6 +89,22 @@ def test_a_signal_tells_the_cause_whether_seen_or_in_an_exit_code(number: int, c
     assert cause([], exit_code=128 + number).code == code
 
 
+@pytest.mark.parametrize(("number", "crash"), [(signal.SIGABRT, "aborted"), (signal.SIGSEGV, "crashed")])
+def test_a_crash_after_the_scripts_own_end_is_told_apart_from_one_at_work(number: int, crash: str) -> None:
+    lines = ["terminate called without an active exception"]
+    at_work = cause(lines, signal=number)
+    after = cause(lines, signal=number, script_has_ended=True)
+    assert at_work.code != after.code == "crash-at-the-end"
+    assert f"rank 1 {crash} after its script had ended without an error" in after.text
+    assert "destroy_process_group()" in after.cure
+
+
+def test_flags_of_tasks_are_not_proposed_to_a_command() -> None:
+    of_tasks = [row.cure for row in causes.ROWS if "--micro-batch" in row.cure]
+    assert of_tasks
+    assert all("(a task: " in cure.partition("--micro-batch")[0] for cure in of_tasks)
+
+
 def test_killed_for_memory_states_the_figures() -> None:
     known = cause([], signal=9, exit_code=137, host="n7", memory=Memory(3_900_000_000, 4_000_000_000, kills=1))
     assert known.code == "out-of-memory"

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 
 from tests.support.records import record
+from tests.support.run_folders import made
 from trainjob.contract import environment, exits, states
 from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, failure, job
+from trainjob.records import submission as submissions
 from trainjob.records.failure import Failure
+from trainjob.records.files import DamagedError
 
 RECORD = record(command=["a", "ü"], environment={"A": "b"})
 
@@ -286,3 +289,16 @@ def test_names_of_a_run_directory(tmp_path: Path) -> None:
 def test_the_id_of_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert RunPaths(".").id == tmp_path.name
+
+
+# --- submission.json.
+
+
+@pytest.mark.parametrize("script", ["../../../evil.sh", "-c", "/tmp/evil.sh", "job.sh x", ""])
+def test_only_a_job_script_is_a_runs_script(tmp_path: Path, script: str) -> None:
+    """It is executed when the run is resumed."""
+    paths = made(tmp_path, "abcd")
+    written = json.loads(paths.submission.read_text())
+    paths.submission.write_text(json.dumps({**written, "script": script}))
+    with pytest.raises(DamagedError, match=r"script is .*, expected job\.sh or job\.sbatch"):
+        submissions.load(paths)

@@ -59,6 +59,8 @@ def is_refused(paths: RunPaths, need: Requirements, ranking: Ranking, attempt: i
     """
     for text in tight_limits() if ranking.local_rank == 0 else ():
         sys.stderr.write("trainjob: WARNING: on node %s %s: have the limit raised (ulimit)\n" % (node_name(), text))
+    if ranking.local_rank == 0 and need.gpus and _nvidia_smi(need) is None:
+        sys.stderr.write("trainjob: WARNING: node %s has no nvidia-smi, so its GPUs are not checked\n" % node_name())
     finding = first_finding(paths, need)
     if finding is None:
         return False
@@ -151,10 +153,14 @@ def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[
     return findings[0] if findings else None
 
 
-def _gpus(need: Requirements) -> Iterator[Finding]:
+def _nvidia_smi(need: Requirements) -> Optional[str]:
     folders = need.environment.get("PATH", os.defpath).split(os.pathsep)
     files = (os.path.join(folder, "nvidia-smi") for folder in folders)
-    program = next((file for file in files if os.path.isfile(file) and os.access(file, os.X_OK)), None)
+    return next((file for file in files if os.path.isfile(file) and os.access(file, os.X_OK)), None)
+
+
+def _gpus(need: Requirements) -> Iterator[Finding]:
+    program = _nvidia_smi(need)
     if program is None:
         return
     import subprocess

@@ -38,10 +38,10 @@ address_of_first_host() {
 
 # The words need no quoting. A host may not let its users log in to itself.
 on_first_host() {
-  if [[ "$first_host" == "$HOSTNAME" ]]; then "$@"; else ssh -o BatchMode=yes -o ConnectTimeout=15 -- "$first_host" "$*"; fi
+  if [[ "$first_host" == "$HOSTNAME" ]]; then "$@"; else ssh -T -o BatchMode=yes -o ConnectTimeout=15 -- "$first_host" "$*"; fi
 }
 
 # Before mpirun: it asks nothing when it logs in to the hosts.
 use_ssh() {
-  export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=15}"
+  export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-ssh -T -o BatchMode=yes -o ConnectTimeout=15}"
 }

@@ -32,6 +32,7 @@ _CONFIRM_S = 30.0
 _PER_LOOK_S = 10.0
 _RANKS_PER_S = 20
 _MOST_GROUPS = 3  # of ranks at the same place, in a line
+_MOST_NAMED = 8
 
 TakeStacks = Callable[[str], Dict[int, RankStacks]]
 
@@ -125,13 +126,19 @@ class Outliving:
 class Stall:
     """Tells of a command that has stopped making progress, and ends it if the job says so. For the launcher of rank 0.
 
-    `ask` has all launchers write down their ranks' stacks, and returns them; `end` notes a line and ends rank 0.
+    `ask` has all launchers write down the stacks of the `ranks` ranks, and returns those that came in time; `end` notes
+    a line and ends rank 0.
     """
 
     def __init__(
-        self, script: ScriptProgress, rules: Rules, ask: Callable[[], List[RankStacks]], end: Callable[[str], None]
+        self,
+        script: ScriptProgress,
+        rules: Rules,
+        ranks: int,
+        ask: Callable[[], List[RankStacks]],
+        end: Callable[[str], None],
     ) -> None:
-        self._script, self._rules, self._ask, self._end = script, rules, ask, end
+        self._script, self._rules, self._ranks, self._ask, self._end = script, rules, ranks, ask, end
         self._stacks: Optional[Dict[int, RankStacks]] = None
         self._confirm_at = 0.0
 
@@ -162,8 +169,12 @@ class Stall:
                 self._end("trainjob: %s, and nothing moves: ended (on_stall: end)" % (str(silence),))
 
     def _tell(self, text: str, listed: Sequence[RankStacks]) -> None:
-        places = "; ".join(map(str, stack_records.groups(listed)[:_MOST_GROUPS]))
-        text = "%s. %s" % (text, places) if places else text
+        places = [str(group) for group in stack_records.groups(listed)[:_MOST_GROUPS]]
+        silent = sorted(set(range(self._ranks)) - {one.rank for one in listed})
+        if silent:
+            named = ", ".join(map(str, silent[:_MOST_NAMED])) + (" …" if len(silent) > _MOST_NAMED else "")
+            places.insert(0, "no launcher answers for rank %s: its node may be gone, or its launcher killed" % named)
+        text = "%s. %s" % (text, "; ".join(places)) if places else text
         self._script.trouble(text)
         sys.stderr.write("trainjob: %s. `trainjob stacks` shows where all ranks are\n" % text)
         sys.stderr.flush()

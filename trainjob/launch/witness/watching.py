@@ -141,7 +141,7 @@ class _Observer:
         if orders.command:
             self._outliving = Outliving(paths, ranks, self._launchers, orders.rules, self._write_stacks, forgive)
             if self._script is not None:
-                self._stall = Stall(self._script, orders.rules, self._ask_all, self._end_first)
+                self._stall = Stall(self._script, orders.rules, self._world_size, self._ask_all, self._end_first)
 
     def _reads_progress(self) -> Optional[ScriptProgress]:
         """Return what reads the progress of the user's command; None unless rank 0 of one is here."""

@@ -19,12 +19,12 @@ FAILED = 254
 
 def command(host: str, words: Sequence[str]) -> list[str]:
     """Return the command with which a machine runs `words` on another. It never asks, and wants a known host key."""
-    return ["sh", "-c", _HOP, "sh", "ssh", *_OPTIONS, "--", host, quoting.for_any_shell(shlex.join(words))]
+    return ["sh", "-c", _HOP, "sh", "ssh", "-T", *_OPTIONS, "--", host, quoting.for_any_shell(shlex.join(words))]
 
 
 def interactive(host: str, words: Sequence[str], *, terminal: bool) -> list[str]:
     """Return the command with which one machine runs `words` on another with its own input and output."""
-    return ["ssh", *(["-t"] if terminal else []), *_OPTIONS, "--", host, quoting.for_any_shell(shlex.join(words))]
+    return ["ssh", "-t" if terminal else "-T", *_OPTIONS, "--", host, quoting.for_any_shell(shlex.join(words))]
 
 
 def run(machine: Machine, host: str | None, words: Sequence[str], *, check: bool = True) -> Completed:

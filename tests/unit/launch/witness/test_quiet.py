@@ -168,12 +168,16 @@ def test_all_ranks_live_on_after_the_last_checkpoint(
 class Training:
     """A command that prints a line an update, and what is done about its silence."""
 
-    def __init__(self, paths: RunPaths, clock: Clock, ranks: list[Rank], ends: bool = True) -> None:
+    def __init__(
+        self, paths: RunPaths, clock: Clock, ranks: list[Rank], ends: bool = True, size: int | None = None
+    ) -> None:
         self.paths, self.clock, self.ranks, self.step = paths, clock, ranks, 0
         self.script = ScriptProgress(paths, 1, [paths.rank_log(0)])
         self.ended: list[str] = []
         rules = Rules(ends_stalled=ends)
-        self.stall = Stall(self.script, rules, lambda: [rank.stacks() for rank in ranks], self.ended.append)
+        self.stall = Stall(
+            self.script, rules, size or len(ranks), lambda: [rank.stacks() for rank in ranks], self.ended.append
+        )
 
     def train(self, updates: int, every_s: int = 1) -> None:
         for _ in range(updates):
@@ -214,6 +218,18 @@ def test_silence_is_told_with_the_odd_rank_first(
     assert capsys.readouterr().err.count("no progress") == 1
     run.train(1)
     assert not run.trouble
+    run.script.look(is_last=True)
+
+
+def test_a_launcher_that_is_gone_is_named_and_keeps_no_hang_alive(tmp_path: Path, clock: Clock) -> None:
+    """Its node's daemon was killed with its launchers and ranks, and no other rank fails of it."""
+    run = Training(started(tmp_path), clock, [Rank(clock, 0), Rank(clock, 1)], size=4)
+    run.train(20)
+    run.wait(35)
+    assert "no launcher answers for rank 2, 3: its node may be gone" in run.trouble
+    assert "2 ranks (0, 1) are in all_reduce" in run.trouble
+    run.wait(31)
+    assert len(run.ended) == 1
     run.script.look(is_last=True)
 
 
