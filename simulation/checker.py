@@ -223,7 +223,9 @@ class Checker:
         first = None if job.after is None or job.starts else self.slurm.jobs[job.after[1]]
         if first is not None and first.has_requeued_itself and not first.has_ended:
             name = f"script {first.id}.{first.starts}"
-            if not any(at > first.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.slurm.troubles):
+            if not any(
+                at > first.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.slurm.troubles
+            ):
                 self.world.violate("one job continues a run", f"{job.id}, and {first.id}, which {name} has requeued")
 
     def _job_ended(self, job: Job, code: int) -> None:
@@ -278,10 +280,10 @@ class Checker:
                 self.world.violate(
                     "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
                 )
-        told = command.result
-        if kind == "cancel" and error is None and isinstance(told, Snapshot) and not told.is_stale:
-            if told.state in states.ACTIVE and not self._was_resumed_since(command.began_at):
-                self.world.violate("a cancel ends its run", f"{command.name} told {told.state}")
+        is_resumed = self._was_resumed_since(command.began_at)
+        for one in shown if kind == "cancel" and error is None and not is_resumed else ():
+            if one.state in states.ACTIVE and not one.is_stale:
+                self.world.violate("a cancel ends its run", f"{command.name} told {one.state}")
         if kind == "stop" and error is None and not (command.is_killed or self._is_being_resumed()):
             paths = RunPaths(Path(str(command.result)))
             self.truth(paths.folder).stopped_at = self.world.now if paths.stop.exists() else None

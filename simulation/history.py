@@ -329,14 +329,17 @@ class History:
         for candidate in chosen:
             jobs = self.slurm.of_run(Path(candidate.status.folder))
             # One that is COMPLETING has nothing left that writes.
-            if age and any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
+            if age and any(
+                job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs
+            ):
                 self.world.violate("prune removes what has ended", candidate.status.id)
         kept = pruning.remove(chosen)
         pruning.forget_missing()
         for removed in (one.status for one in chosen if one.status.id not in kept):
             if removed.id in index.ids():
                 self.world.violate("a run that was removed is forgotten", removed.id)
-            if any(job.state in ("PENDING", "RUNNING") for job in self.slurm.of_run(Path(removed.folder))):
+            jobs = self.slurm.of_run(Path(removed.folder))
+            if any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
                 self.world.violate("prune removes what has ended", f"{removed.id}, which has a job")
 
     # Peace: faults are over.

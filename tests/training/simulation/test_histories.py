@@ -37,6 +37,11 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
 
 
+def test_one_empty_list_beside_two_lost_answers_is_no_proof_that_no_follow_up_job_waits() -> None:
+    ended = simulated("--seed", "11", "--about", "resumed while its job waits again")
+    assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
+
+
 def test_a_seed_gives_the_same_history_again() -> None:
     # But for the folder's own name, in which every process of the simulation is another.
     assert simulated("--seed", "82").stdout == simulated("--seed", "82").stdout
