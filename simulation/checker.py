@@ -131,6 +131,9 @@ class Checker:
         could_ask = not any(self._was_troubled(script.name, program) for program in ("squeue", "scontrol", "scancel"))
         if word == states.STOPPED and waits and could_ask:
             self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
+        was_refused = any((event.who, event.what) == (script.name, "srun") for event in self.world.history)
+        if job.step is None and was_refused and job.state == "RUNNING" and word == states.FAILED:
+            self.world.violate("an srun that is refused is called again", f"{script.name} ended as {word}")
         if job.step is None or not job.step.began or self._was_troubled(script.name):
             return
         allowed = self._allowed_words(job, job.step)
@@ -217,12 +220,21 @@ class Checker:
         if len(jobs) > 1:
             named = ", ".join(f"{one.id} {one.state}" for one in jobs)
             self.world.violate("one job of a run at a time", named)
+        first = None if job.after is None or job.starts else self.slurm.jobs[job.after[1]]
+        if first is not None and first.has_requeued_itself and not first.has_ended:
+            name = f"script {first.id}.{first.starts}"
+            if not any(
+                at > first.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.slurm.troubles
+            ):
+                self.world.violate("one job continues a run", f"{job.id}, and {first.id}, which {name} has requeued")
 
     def _job_ended(self, job: Job, code: int) -> None:
         """Note that what an administrator has cancelled is to stay so, if its script could see to it."""
         name = f"script {job.id}.{job.starts}"
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
-        is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S
+        # Whoever asks after the cancel is told of it.
+        has_asked = any(at > job.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.slurm.calls)
+        is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S or has_asked
         if not self._was_ever_troubled(name):
             self.world.after(GOES_ON_WITHIN_S, lambda: self._goes_on(job, name))
         # Killed between its TERM and its word, a script leaves nothing by which the next one knows.
@@ -268,6 +280,10 @@ class Checker:
                 self.world.violate(
                     "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
                 )
+        is_resumed = self._was_resumed_since(command.began_at)
+        for one in shown if kind == "cancel" and error is None and not is_resumed else ():
+            if one.state in states.ACTIVE and not one.is_stale:
+                self.world.violate("a cancel ends its run", f"{command.name} told {one.state}")
         if kind == "stop" and error is None and not (command.is_killed or self._is_being_resumed()):
             paths = RunPaths(Path(str(command.result)))
             self.truth(paths.folder).stopped_at = self.world.now if paths.stop.exists() else None
@@ -287,6 +303,12 @@ class Checker:
 
     def _is_being_resumed(self) -> bool:
         return any(one.name.startswith("resume") and not one.is_over for one in self.clients.commands)
+
+    def _was_resumed_since(self, began: float) -> bool:
+        return any(
+            one.name.startswith("resume") and (not one.is_over or (one.ended_at or 0.0) >= began)
+            for one in self.clients.commands
+        )
 
     def _judge_start(self, command: Command) -> None:
         """See that a submission that succeeded has a job: its own, or that of an earlier try."""

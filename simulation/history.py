@@ -118,8 +118,12 @@ class History:
             preemption=plan.choice(["requeue", "requeue", "cancel"]),
             requeues=plan.random() < theme.requeues,
             has_accounting=plan.random() < 0.5,
-            is_busy=plan.random() < 0.2,
+            is_busy=plan.random() < theme.busy,
             trouble=plan.choice(theme.trouble),
+            troubled=theme.troubled,
+            answers=theme.answers,
+            term_within_s=theme.term_within_s,
+            epilogue_s=theme.epilogue_s,
         )
         limit = plan.choice(["01:00:00", "00:03:30"])
         self.job = where.job(site.preemption, limit, follow_up=not site.requeues and plan.random() < 0.8)
@@ -170,6 +174,8 @@ class History:
             "administrator cancels": with_job(slurm.administrator_cancels),
             "kills a client": self._kill_client,
         }
+        for moment, kind in self.theme.certain:
+            self.world.when(moment, 1, 0.0, kinds[kind])
         for _ in range(self.plan.randint(1, self.theme.most[0])):
             self._sometime(kinds[self.plan.choice(self.theme.faults)])
 
@@ -189,7 +195,7 @@ class History:
         if plan.random() < 0.15:
             self.world.after(plan.uniform(0.0, FAULTS_UNTIL_S - 200.0), do)
         else:
-            moment, number = plan.choice(self.theme.moments), plan.choice([1, 1, 1, 2, 3])
+            moment, number = plan.choice(self.theme.moments), plan.choice(self.theme.numbers)
             self.world.when(moment, number, faults.delay_s(plan, self.theme.longest_s), do)
 
     def _plan_start(self, job: Job) -> tuple[list[int], int | None]:
@@ -251,7 +257,7 @@ class History:
         if plan.random() < 0.05:
             first = plan.randrange(1, 25)
             wrong["full_at"] = frozenset(range(first, first + plan.choice([1, 2, 40])))
-        if plan.random() < 0.4:
+        if plan.random() < self.theme.pauses:
             wrong["pauses"] = {plan.randrange(1, 25): plan.uniform(0.1, 20.0)}
 
         def begin() -> None:
@@ -317,14 +323,24 @@ class History:
             return None
 
     def _prune(self) -> None:
-        chosen = pruning.candidates(older_than=timedelta(minutes=20), in_states=states.ENDED, keep=0)
+        age = timedelta(seconds=self.theme.prunes_after_s)
+        chosen = pruning.candidates(older_than=age, in_states=states.ENDED, keep=0)
+        # A run that has just ended may be resumed meanwhile, which `remove` sees.
         for candidate in chosen:
             jobs = self.slurm.of_run(Path(candidate.status.folder))
             # One that is COMPLETING has nothing left that writes.
-            if any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
+            if age and any(
+                job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs
+            ):
                 self.world.violate("prune removes what has ended", candidate.status.id)
-        pruning.remove(chosen)
+        kept = pruning.remove(chosen)
         pruning.forget_missing()
+        for removed in (one.status for one in chosen if one.status.id not in kept):
+            if removed.id in index.ids():
+                self.world.violate("a run that was removed is forgotten", removed.id)
+            jobs = self.slurm.of_run(Path(removed.folder))
+            if any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
+                self.world.violate("prune removes what has ended", f"{removed.id}, which has a job")
 
     # Peace: faults are over.
 

@@ -39,6 +39,10 @@ class Site:
     has_accounting: bool = True
     is_busy: bool = False  # a job waits for minutes until nodes are free
     trouble: float = 0.1  # how often an answer is not as it should be
+    troubled: tuple[str, ...] = ()  # the programs whose answers are; none: all
+    answers: tuple[str, ...] = ()  # in which ways; none: all
+    term_within_s: float = 3.0  # after the ranks, a script may get TERM
+    epilogue_s: float = 0.0  # of a job that is requeued
 
 
 @dataclass
@@ -66,6 +70,7 @@ class Job:
     ends_as: str = ""
     exit_code: int = 0
     was_preempted: bool = False
+    has_requeued_itself: bool = False  # in this start
     was_to_start_again: bool = False  # it was requeued, and cancelled before it had ended
     is_cancelled_by_hand: bool = False
     script: Script | None = None
@@ -187,6 +192,7 @@ class Slurm:
         job.starts += 1
         self.changed(job)
         job.was_preempted, job.ends_as, job.step, job.ending_at = False, "", None, float("inf")
+        job.has_requeued_itself = False
         self.world.note("slurm", "starts job", f"{job.id} on {','.join(nodes)}, restart {job.restarts}")
         pauses, killed_at = self.plan_start(job)
         number = job.starts
@@ -207,6 +213,7 @@ class Slurm:
             **({"SLURM_RESTART_COUNT": str(job.restarts)} if job.restarts else {}),
         }
         if not (job.folder / "logs").is_dir():
+            self.world.violate("a job has its run", str(job.id))
             self._ends(job, "FAILED", 1)
             return
         name = f"script {job.id}.{job.starts}"
@@ -244,7 +251,7 @@ class Slurm:
             job.step.term()
         script = job.script
         if script is not None:
-            later_s = self._times.choice([0.0, self._times.uniform(0.0, 3.0)])
+            later_s = self._times.choice([0.0, self._times.uniform(0.0, self.site.term_within_s)])
             self.world.after(later_s, lambda: self.scripts.signal(script, "TERM"))
 
     def _kill(self, job: Job, number: int) -> None:
@@ -479,16 +486,21 @@ class Slurm:
                 job.step.kill()
             job.step = job.script = None
             self.world.after(KILL_WAIT_S + 6.0, self._schedule)
-        elif job.state == "COMPLETING":
+        elif job.state == "COMPLETING" and not (self.site.epilogue_s and job.ends_as == "REQUEUE"):
             self._ends(job, job.ends_as, code)
         else:
-            job.state, job.ends_as, number = "COMPLETING", "COMPLETED" if code == 0 else "FAILED", job.starts
+            number, is_told = job.starts, job.state == "COMPLETING"
+            if not is_told:
+                job.state, job.ends_as = "COMPLETING", "COMPLETED" if code == 0 else "FAILED"
 
             def completed() -> None:
                 if job.starts == number and job.state == "COMPLETING":
                     self._ends(job, job.ends_as, code)
 
             # An epilogue takes a while.
+            if is_told:
+                self.world.after(self.site.epilogue_s, completed)
+                return
             self.world.after(self._times.uniform(0.0, self._times.choice([3.0, 3.0, 40.0])), completed)
 
     # What commands ask.
@@ -545,6 +557,8 @@ class Slurm:
         return delay_s, code, printed
 
     def _trouble(self, who: str, program: str) -> str:
+        if self.site.troubled and program not in self.site.troubled:
+            return ""
         if self.world.is_calm or program == "sinfo" or self._answers.random() >= self.site.trouble:
             return ""
         kinds = [
@@ -561,6 +575,10 @@ class Slurm:
             and self.world.now - self._told_wrong.get(who, -1e9) > ASKED_AGAIN_S
         ):
             kinds += ["empty", "garbage"] * 2
+        if self.site.answers:
+            kinds = [kind for kind in kinds if kind in self.site.answers]
+        if not kinds:
+            return ""
         self.troubles.append((self.world.now, who, program))
         kind = self._answers.choice(kinds)
         if kind in ("empty", "garbage"):
@@ -648,6 +666,7 @@ class Slurm:
             if job.state == "COMPLETING":
                 return 1, "slurm_requeue error: Job/step already completing or completed\n"
             self.world.note("slurm", "requeue", job.id)
+            job.has_requeued_itself = True
             if job.has_ended:
                 job.restarts += 1
                 job.state, job.ended_at = "PENDING", None

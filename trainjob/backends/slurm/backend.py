@@ -317,7 +317,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
         _scancel(machine, [*name, job_id], timeout_s)
     cancelled = set[str]()
     deadline = time.monotonic() + grace_s + END_S
-    while left := _unfinished(paths, recorded, timeout_s):
+    while left := _unfinished(paths, recorded | cancelled, timeout_s):
         # The array's own number means all its elements. A site may have renamed the job: what still runs in the run's
         # folder is told once more, without a name.
         told = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}

@@ -363,22 +363,22 @@ submit_follow_up() {
 
 # waiting_job_of_run NAME ELEMENT: prints the newest job of this run that waits and was submitted after this one. The
 # controller may have taken a job although its answer was lost: nobody would know of that job, and it would start. An
-# empty list is no proof of the contrary. Fails with 2 where no question was answered.
+# empty list is no proof of the contrary. Fails with 2 where fewer than two questions were answered.
 waiting_job_of_run() {
-  local tries listed code=2
+  local tries listed empty=0
   for ((tries = 0; tries < 3; tries++)); do
     if ((tries > 0)); then sleep 5; fi
     listed=$(squeue --noheader --array --states=PENDING --name="$1" --format='%F|%K|%Z' 2>/dev/null) || continue
     # A proxy's error page is no answer.
     if [[ -n "$listed" && "$listed" != *'|'*'|'* ]]; then continue; fi
-    code=1
+    empty=$((empty + 1))
     if awk -F '|' -v job="${job%%_*}" -v element="${2:-N/A}" -v folder="$TRAINJOB_SUBMITTED_IN" '
       $1 > job + 0 && $2 == element && substr($0, length($1 $2) + 3) == folder { newest = $1 }
       END { if (newest == "") exit 1; print newest (element == "N/A" ? "" : "_" element) }' <<<"$listed"; then
       return 0
     fi
   done
-  return "$code"
+  return $((empty > 1 ? 1 : 2))
 }
 
 # The redirects that are set, as sbatch's --export takes them.
