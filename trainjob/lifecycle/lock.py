@@ -70,7 +70,7 @@ def _take(paths: RunPaths, lock: Path, staging: Path, deadline: float) -> None:
         holder = _holder(lock)
         if _is_gone(holder):
             tries += 1
-            _remove_stale(lock, str(holder["token"]))
+            _remove_stale(lock, staging, str(holder["token"]))
         elif time.monotonic() < deadline:
             time.sleep(_POLL_S)
         else:
@@ -103,16 +103,24 @@ def _is_gone(holder: Mapping[str, object]) -> bool:
     return _started(pid) != holder.get("started")  # the id was given to another process
 
 
-def _remove_stale(lock: Path, token: str) -> None:
-    """Remove a lock whose holder is gone, and no newer one: only the process that creates the claim may remove it."""
+def _remove_stale(lock: Path, staging: Path, token: str) -> None:
+    """Remove a lock whose holder is gone, and no newer one: only the process that creates the claim may remove it.
+
+    A claim names its process, too: that of one that was killed is removed in the same way.
+    """
     claim = lock.with_name(f".lock.{''.join(filter(str.isalnum, token))[:32]}.claim")
-    with contextlib.suppress(FileExistsError, FileNotFoundError):
-        os.link(lock, claim)
-        try:
-            if _holder(claim).get("token") == token:
-                remove_if_there(lock)
-        finally:
-            remove_if_there(claim)
+    try:
+        os.link(staging, claim)
+    except FileExistsError:
+        claimant = _holder(claim)
+        if _is_gone(claimant) and claimant["token"] != token:
+            _remove_stale(claim, staging, str(claimant["token"]))
+        return
+    try:
+        if _holder(lock).get("token") == token:
+            remove_if_there(lock)
+    finally:
+        remove_if_there(claim)
 
 
 def _started(pid: int) -> str | None:

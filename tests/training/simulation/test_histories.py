@@ -37,8 +37,16 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
 
 
-def test_one_empty_list_beside_two_lost_answers_is_no_proof_that_no_follow_up_job_waits() -> None:
-    ended = simulated("--seed", "11", "--about", "resumed while its job waits again")
+@pytest.mark.parametrize(
+    ("seed", "about"),
+    [
+        # One empty list of squeue beside two lost answers is no proof that no follow-up job waits.
+        (11, "resumed while its job waits again"),
+        (605, "removing"),  # A command that was killed while it removed a stale lock is in nobody's way.
+    ],
+)
+def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about: str) -> None:
+    ended = simulated("--seed", str(seed), "--about", about)
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
 
 

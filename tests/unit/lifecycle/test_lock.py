@@ -65,6 +65,15 @@ def test_the_lock_of_a_process_that_is_gone_is_taken(tmp_path: Path, changes: di
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_command_that_was_killed_as_it_removed_a_stale_lock_is_in_nobodys_way(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    held_by(paths, token="def").rename(tmp_path / ".lock.abc.claim")
+    held_by(paths, token="abc")
+    with locked(paths, "trainjob resume"):
+        assert json.loads((tmp_path / ".lock").read_text())["pid"] == os.getpid()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"token": None}, {"pid": "x"}])
 def test_a_lock_of_which_nobody_can_tell_is_kept(tmp_path: Path, changes: dict[str, Any]) -> None:
     lock = held_by(RunPaths(tmp_path), **changes)
