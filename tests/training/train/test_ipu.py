@@ -90,7 +90,7 @@ def test_bytes_cross_to_the_device_and_are_normalised_there(tmp_path: Path) -> N
     "job",
     [
         {"optimizer": "lamb", "optimizer_options": {"beta2": 0.95}, "weight_decay": 0.01},
-        {"optimizer_options": {"nesterov": True}},
+        {"optimizer": "sgd", "momentum": 0.8, "weight_decay": 0.01},
     ],
 )
 def test_optimizers_and_their_options_are_those_of_one_process(tmp_path: Path, job: dict[str, Any]) -> None:
