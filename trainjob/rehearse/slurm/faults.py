@@ -15,6 +15,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import processes
+from trainjob.records import attempts
 from trainjob.rehearse.slurm import configuration
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.job import RehearsedJob
@@ -149,8 +150,11 @@ def _fail_a_node(job: RehearsedJob) -> None:
 
 def _came_back(job: RehearsedJob) -> str | None:
     failed = job.failure
-    if job.attempt < 2 and failed is not None and failed.exit_code == 128 + signal.SIGTERM:
-        return f"TERM ended rank {failed.rank}, which does not catch it, so nothing asked for another start"
+    # A launcher that was told to end before its rank had ended names no rank.
+    code = attempts.exit_code(job.paths) if failed is None else failed.exit_code
+    if job.attempt < 2 and code == 128 + signal.SIGTERM:
+        ranks = "the ranks, which do" if failed is None else f"rank {failed.rank}, which does"
+        return f"TERM ended {ranks} not catch it, so nothing asked for another start"
     if job.attempt < 2:
         return f"the job was not restarted: it is {job.state} after attempt {job.attempt}"
     if job.state not in (states.COMPLETED, states.STOPPED):
