@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.base import OF_SETTINGS
+from trainjob.cluster.common import MEMORY_OPTIONS
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.quoting import Shell
@@ -56,7 +57,6 @@ container-entrypoint-log container-writable container-readonly container-env
 _OPTIONS = frozenset(_NAMES.split())
 
 
-_MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
 _SIZE = re.compile(r"([0-9]+)([MGT]?)")
 
 
@@ -132,7 +132,7 @@ def cpus_per_task(request: Request, cluster: SlurmCluster) -> int:
 
 def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     """Yield the memory that the job takes of each node. Without it Slurm gives the site's default for each CPU."""
-    if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
+    if not MEMORY_OPTIONS.isdisjoint(cluster.directives):
         return
     nodes, ranks = cluster.node, request.plan.topology.instances_per_host
     if cluster.directives.get("exclusive") is True:
@@ -149,7 +149,7 @@ def larger_memory(request: Request, cluster: SlurmCluster, percent: int, attempt
     Raises DirectiveError if the job already asks for all, or nobody says for how much.
     """
     options = {**{name: value for name, value, _ in _memory(request, cluster)}, **cluster.directives}
-    name = next((name for name in options if name in _MEMORY_OPTIONS), None)
+    name = next((name for name in options if name in MEMORY_OPTIONS), None)
     match = None if name is None else _SIZE.fullmatch(str(options[name]))
     if name is None or match is None:
         stated = "the job states no memory" if name is None else f"directives.{name} is {options[name]}"
