@@ -97,6 +97,7 @@ SHAPES = {
         {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', 'cat <<EOT > config.json\n{"lr": 1}\nEOT\n']},
     ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
+    "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "pyxis": Shape(ONE_GPU + "srun --container-image=/i.sqsh --container-mounts=/data:/data,/home/me:/mnt:ro python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "pyxis", "image": "/i.sqsh", "mounts": ["/data", "/home/me:/mnt"]}}),
     "shifter": Shape(ONE_GPU + "srun shifter --image=nersc/torch:2 python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "nersc/torch:2"}}),
@@ -399,6 +400,13 @@ def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
     cluster = cluster_from_text(adoption.cluster or "", "c.yaml")
     assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export APPTAINERENV_CACHE="$CACHE"']
     assert cluster.container.image == "/home/me/project/images/a.sif"
+
+
+def test_options_of_a_mount_are_named(tmp_path: Path) -> None:
+    mounts = "-B images.sqsh:/software:image-src=/ -B /scratch:/scratch:rw"
+    adoption = adopted(ONE_GPU + f"srun apptainer exec {mounts} /images/torch.sif python train.py\n", tmp_path)
+    lost = [entry.what for entry in adoption.account.sorted if entry.where is Where.LOST]
+    assert lost == ["a cluster file's mounts have no options (image-src=/)"]
 
 
 def test_a_rank_that_saw_all_gpus_still_does(tmp_path: Path) -> None:

@@ -46,8 +46,10 @@ def _fill(
 ) -> None:
     places: list[str] = []
     for mount in mounts:
-        source, target, *_ = [*mount.split(":"), ""]
+        source, target, options = [*mount.split(":", 2), "", ""][:3]
         places.append(f"{source}:{target}" if target.startswith("/") and target != source else source)
+        if options not in ("", "rw"):
+            account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({options})")
     keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": places} if places else {})}
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
     for word in others:
@@ -68,6 +70,13 @@ def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[st
             image = "" if value in ("exec", "run", "shell") and not image else value
         elif option_word not in _GIVEN:
             others.append(f"{option_word} {value}".strip())
+    # A job runs in another folder. Docker's -v NAME:TARGET is a volume, and no folder.
+    relative = re.compile(r"[\w.]" if runtime == "apptainer" else r"\.\.?(?:[/:]|$)")
+    mounts = [
+        ":".join((os.path.normpath(f"{base}/{source}"), *rest)) if relative.match(mount) else mount
+        for mount in mounts
+        for source, *rest in [mount.split(":")]
+    ]
     if re.fullmatch(r"(?!/)[\w./-]+\.(?:sif|simg|img|sqsh)", image):
         image = os.path.normpath(f"{base}/{image}")
     return runtime, image, mounts, others
