@@ -224,10 +224,12 @@ def saw(
     def cpus(one: Process) -> int | None:
         if not cpus_asked:
             return None
-        step = f"{one.job}.{one.environment.get('SLURM_STEP_ID')}"
-        # A short step may have begun and ended between two looks at the controller.
-        told = (number(one.environment.get(name)) for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"))
-        return per_task.get(step) or next((count for count in told if count), None)
+        step = one.environment.get("SLURM_STEP_ID")
+        # A short step may have begun and ended between two looks at the controller. What the batch shell starts is no
+        # task: it has the CPUs of all tasks.
+        names = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE") if step else ("SLURM_CPUS_ON_NODE",)
+        told = (number(one.environment.get(name)) for name in names)
+        return per_task.get(f"{one.job}.{step}") or next((count for count in told if count), None)
 
     def gpus(one: Process) -> int:
         if one.visible_gpus is not None:
