@@ -27,6 +27,7 @@ from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 from trainjob.scripts.adoption.setup import COMMAND_WORDS, tells_place
+from trainjob.scripts.adoption.start import main_launch
 from trainjob.scripts.options import number
 from trainjob.scripts.request import Site
 from trainjob.scripts.rules.around import holds_secret
@@ -147,7 +148,8 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     names, asked = requested(script), _cpus_asked(script)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
-    theirs = saw(original, names, asked, folders, least=asked or 0)
+    program = next((word.text for word in main_launch(script).program), "")
+    theirs = saw(original, names, asked, folders, least=asked or 0, program=program)
     ours = saw(adopted, names, asked, folders)
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
@@ -212,12 +214,16 @@ def saw(
     cpus_asked: int | None = None,
     folders: Collection[str] = (),
     least: int = 0,
+    program: str = "",
 ) -> list[Saw]:
     """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them.
 
-    `folders` are as good as a rank's own: paths below them are the same.
+    `folders` are as good as a rank's own: paths below them are the same. What does not run `program` only prepares the
+    training, or looks at its results.
     """
     ranks = recording.ranks(recording.jobs[0].id)
+    name = program.rpartition("/")[2]
+    ranks = [one for one in ranks if name in (word.rpartition("/")[2] for word in one.words)] or ranks
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 

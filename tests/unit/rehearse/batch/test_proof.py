@@ -80,6 +80,13 @@ def test_what_the_batch_shell_starts_has_the_cpus_of_all_tasks() -> None:
     assert [saw(one, frozenset(), 8)[0].cpus for one in (outside, replace(seen, steps=[]))] == [16, 8]
 
 
+def test_what_prepares_the_training_is_no_rank() -> None:
+    seen, other = (rank_in("/p", f"python {words}", 2) for words in ("train.py --lr 1", "data/prepare.py"))
+    both = replace(seen, processes=[*other.processes, *seen.processes])
+    assert [one.command for one in saw(both, frozenset(), program="src/train.py")] == ["python train.py --lr 1"]
+    assert len(saw(both, frozenset(), program="train.sh")) == 2
+
+
 def test_threads_are_those_of_a_node() -> None:
     theirs, ours = (FIRST._replace(threads=count, environment=(("OMP_NUM_THREADS", count),)) for count in ("8", "2"))
     assert with_cpus_of_a_node(ours, theirs, here=2) == theirs
