@@ -221,6 +221,7 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
         (ONE_GPU + "#SBATCH hetjob\n#SBATCH --nodes=2\nsrun python train.py\n", "another part of a heterogeneous job"),
         (TWO_NODES + "srun --het-group=0 python a.py : --het-group=1 python b.py\n", "parts of a heterogeneous job"),
         (TWO_NODES + "for n in a b; do\n  ssh $n torchrun train.py &\ndone\nwait\n", "trains by ssh"),
+        (ONE_GPU + 'torchrun --standalone "$@"\n', "starts torchrun without a program.* -- ARGUMENT"),
         (ONE_GPU + "python train.py $1\n", "an argument of the file"),
         (ONE_GPU + 'CONFIG=$1\nsrun bash -c "python train.py $CONFIG"\n', "an argument of the file"),
     ],

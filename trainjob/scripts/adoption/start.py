@@ -88,6 +88,11 @@ def main_launch(script: Script) -> Launch:
             f"{script.path}:{chosen.line} starts its ranks by mpirun, and a job's own command is started by srun",
             "start them with srun, if they need no MPI",
         )
+    if chosen.launcher is not None and not chosen.program:
+        raise AdoptionError(
+            f"{script.path}:{chosen.line} starts {chosen.launcher.name} without a program",
+            f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
+        )
     return chosen
 
 
