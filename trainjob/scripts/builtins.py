@@ -27,7 +27,7 @@ def obey(shell: Shell, command: Command) -> None:
     """Do what a builtin does to `shell`, and read what a shell is given to run."""
     if not command.words:
         return
-    if shell.call(command.words[0].text, command.words[1:]):
+    if shell.call(command.words[0].text, command.words[1:], command.line):
         return
     builtin = _BUILTINS.get(command.name)
     if builtin is not None:

@@ -68,6 +68,11 @@ class Launch:
         return self.command.line
 
     @property
+    def place(self) -> int:
+        """The line of the batch file that leads to it."""
+        return self.command.place or self.line
+
+    @property
     def source(self) -> str:
         """The file, where it is not the batch file itself."""
         return self.command.source

@@ -211,7 +211,7 @@ def _case(shell: Shell, node: Node) -> None:
 def _function(shell: Shell, node: Node) -> None:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
-        shell.functions[text_of(name)] = body
+        shell.functions[text_of(name)] = (body, shell.source, shell.first_line)
 
 
 def _declaration(shell: Shell, node: Node) -> None:

@@ -403,6 +403,19 @@ def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
     assert cluster.container.image == "/home/me/project/images/a.sif"
 
 
+def test_a_function_of_a_sourced_file_may_start_the_training(tmp_path: Path) -> None:
+    (tmp_path / "lib.sh").write_text(
+        'launch() {\n  local head=$(hostname)\n  srun torchrun --nnodes 2 --nproc-per-node 4 --master-addr $head "$@"\n}\n'
+    )
+    adoption = adopted(TWO_NODES + "LR=0.1\n. ./lib.sh\nlaunch train.py --lr $LR\n", tmp_path)
+    job = job_from_text(adoption.job, "job.yaml")
+    assert (job.command, job.instances) == (["torchrun", "train.py", "--lr", "0.1"], 8)
+    assert cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue == [
+        'cd "$TRAINJOB_RUN_DIR/code/project"',
+        ". ./lib.sh",
+    ]
+
+
 def test_options_of_a_mount_are_named(tmp_path: Path) -> None:
     mounts = "-B images.sqsh:/software:image-src=/ -B /scratch:/scratch:rw"
     adoption = adopted(ONE_GPU + f"srun apptainer exec {mounts} /images/torch.sif python train.py\n", tmp_path)

@@ -48,7 +48,7 @@ class Run:
 
 def run_of(script: Script, launch: Launch, start: Start, account: Account, base: str) -> Run:
     """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
-    if launch.command.source:
+    if launch.command.source and launch.outer is not None:
         while launch.outer is not None and launch.command.source:
             launch = launch.outer
         words, inner = _program_words(launch), []

@@ -82,12 +82,12 @@ def parts_of(script: Script, launch: Launch) -> Parts:
         launch = launch.outer
     statements = _Statements(script, launch)
     lines = {name: range(_first(body), _last(body) + 1) for name, body in statements.functions.items()}
-    return replace(statements.around(statements.root.children, launch.line), functions=lines)
+    return replace(statements.around(statements.root.children, launch.place), functions=lines)
 
 
 class _Statements:
     def __init__(self, script: Script, launch: Launch) -> None:
-        self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.line
+        self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.place
         self.comments = dict(script.comments)
         self.functions = dict(_functions(self.root))
         self.starter = re.escape(launch.command.words[0].source) if launch.command.words else ""

@@ -314,7 +314,7 @@ def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
     if "function" not in launch.command.within:
         return False
     leading: set[str] = set()
-    callers = {name for name, body in lines.items() if launch.line in body}
+    callers = {name for name, body in lines.items() if launch.place in body}
     while callers - leading:
         leading |= callers
         calls = [one.line for one in sorting.script.commands if one.name in leading]
