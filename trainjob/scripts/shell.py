@@ -54,8 +54,10 @@ class Shell:
         self.within: tuple[str, ...] = ()
         self.conditions: tuple[Condition, ...] = ()
         self.dead = False
+        self.input: Value | None = None  # the here-document of the next command
         self.source = ""
         self.place = 0  # the line of the batch file that leads to `source`
+        self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
         self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
         self.expander = Expander(variables, self._substitution)
 
@@ -66,7 +68,7 @@ class Shell:
             self._run_function(name, "handler", self.place)
 
     def _line(self, node: Node) -> int:
-        return node.start_point.row + 1 + self.first_line
+        return self.only_line or node.start_point.row + 1 + self.first_line
 
     def block(self, nodes: list[Node]) -> None:
         """Read statements in order."""
@@ -135,7 +137,7 @@ class Shell:
             self.variables.values[alternative[0]] = alternative[1]
         words: list[Word] = []
         settings: dict[str, Value] = {}
-        reads: Value | None = None
+        reads, self.input = self.input, None
         writes: list[tuple[str, Value]] = []
         for child in node.children:
             if child.type == "variable_assignment":
@@ -197,13 +199,19 @@ class Shell:
         self.variables.values |= own
         return True
 
-    def run_text(self, text: str, line: int, *, shell_of_its_own: bool, source: str = "") -> None:
-        """Read another script: in this shell, as `source` and `eval` do, or as a child."""
+    def run_text(
+        self, text: str, line: int, *, shell_of_its_own: bool, source: str = "", written_there: bool = True
+    ) -> None:
+        """Read another script: in this shell, as `source` and `eval` do, or as a child.
+
+        `written_there`: its lines are those of the file from `line` on, and not of a variable's value.
+        """
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
         inner = Shell(self.bash, variables, self.find_script, self.depth + 1)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
+        inner.only_line = 0 if written_there else line
         inner.place = self.place or (line if source else 0)
         inner.options = set() if shell_of_its_own else self.options
         inner.within = (*self.within, "called") if shell_of_its_own else self.within

@@ -50,7 +50,10 @@ def _redirected(shell: Shell, node: Node) -> None:
             for command in shell.commands[before:]:
                 command.reads = value
         else:
+            document = next((one for one in node.children if one.type == "heredoc_redirect"), None)
+            shell.input = shell.expander.here_document(document) if document is not None else None
             shell.statement(child)
+            shell.input = None
     for command in shell.commands[before:]:
         command.writes_to.extend(redirects)
 

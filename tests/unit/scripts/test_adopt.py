@@ -96,6 +96,29 @@ SHAPES = {
         {"command": ["python", "train.py", "config.json"], "instances": 1},
         {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', 'cat <<EOT > config.json\n{"lr": 1}\nEOT\n']},
     ),
+    "a text that read takes from a here-document": Shape(
+        TWO_NODES + "read -r -d '' CMD <<'EOC' || true\necho hello\n" + TORCHRUN.partition("srun ")[2] + 'EOC\nsrun bash -c "$CMD"\n',
+        {"command": ["torchrun", "train.py", "--lr", "0.1"], "instances": 8},
+    ),
+    "a text that cat takes from a here-document": Shape(
+        ONE_GPU + "LR=3\nARGS=$(cat <<-EOF\n\t--lr $LR\n\t--out x\nEOF\n)\npython train.py $ARGS\n",
+        {"command": ["python", "train.py", "--lr", "3", "--out", "x"], "instances": 1},
+    ),
+    "a program of its own that trains": Shape(ONE_GPU + "llamafactory-cli train a.yaml\n", {"command": ["llamafactory-cli", "train", "a.yaml"], "instances": 1}),
+    "the other arguments": Shape(ONE_GPU + 'MORE=${@:3}\npython train.py $1 "${@:2}" $MORE\n', {"command": ["python", "train.py", "a", "b", "c d", "c", "d"], "instances": 1}, arguments=("a", "b", "c d")),
+    "words that only bash knows": Shape(
+        ONE_GPU + 'readonly OUT="$SCRATCH/x"\ntime PYTHONPATH=src:$PYTHONPATH python train.py --out $OUT\n',
+        {"command": ["bash", "-c", "export PYTHONPATH=src:$PYTHONPATH\nexec python train.py --out $OUT\n"], "instances": 1},
+        {"prologue": ['export OUT="$SCRATCH/x"'], "login_environment": True},
+    ),
+    "an awk program, and the folder of the submission": Shape(
+        ONE_GPU + "TAG=$(git log -1 | awk '{print $1}')\nsrun apptainer exec -B $PWD:/work,$SITE:/site,$HOME $(pwd)/a.sif python train.py --tag $TAG\n",
+        {"command": ["bash", "-c", "exec python train.py --tag $TAG"], "instances": 1},
+        {
+            "container": {"runtime": "apptainer", "image": "/home/me/project/a.sif", "mounts": ["/home/me/project:/work", "~/"]},
+            "prologue": ["export TAG=$(git log -1 | awk '{print $1}')", 'export APPTAINERENV_TAG="$TAG"'],
+        },
+    ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),

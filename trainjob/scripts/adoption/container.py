@@ -10,6 +10,7 @@ from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.asked import Keys
 from trainjob.scripts.launches import Launch
 from trainjob.scripts.script import Script
+from trainjob.scripts.values import HOLE, Value
 
 _RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
 _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
@@ -21,13 +22,16 @@ def read_container(script: Script, launch: Launch, keys: Keys, account: Account,
     """Fill in the container of the ranks, if there is one; `base` is the folder of relative paths."""
     layer = launch.layer("container")
     if layer is not None:
-        words = [word.text for word in layer.words[: len(layer.words) - layer.left]]
-        if any(not word.value.known for word in layer.words[: len(layer.words) - layer.left]):
-            account.note(
-                Where.LOST, launch.line, " ".join(words)[:60], "the container's words are known only when it runs"
-            )
+        words = [_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]]
+        runtime, image, mounts, others = _of_words(words, base)
+        if HOLE in image:
+            what = "the container's image is known only when it runs"
+            account.note(Where.LOST, launch.line, " ".join(words).replace(HOLE, "…")[:60], what)
             return
-        _fill(keys, account, launch, *_of_words(words, base))
+        for mount in [mount for mount in mounts if HOLE in mount]:
+            mounts.remove(mount)
+            account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
+        _fill(keys, account, launch, runtime, image, mounts, others)
         return
     stated = {name: value.text for name, value in (launch.srun.options if launch.srun else {}).items() if value}
     stated = {**{one.name: one.value or "" for one in script.header.directives}, **stated}
@@ -39,6 +43,14 @@ def read_container(script: Script, launch: Launch, keys: Keys, account: Account,
         _fill(keys, account, launch, "ce", environment, [], [])
     elif image := stated.get("image"):
         _fill(keys, account, launch, "shifter", image, [], [])
+
+
+def _in_folder(value: Value, base: str) -> str:
+    """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
+    known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~"}
+    first, *pieces = value.text.split(HOLE)
+    filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
+    return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))
 
 
 def _fill(
@@ -53,7 +65,9 @@ def _fill(
     keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": places} if places else {})}
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
     for word in others:
-        account.note(Where.LOST, launch.line, word, f"a cluster file has no such option of {runtime}")
+        account.note(
+            Where.LOST, launch.line, word.replace(HOLE, "…"), f"a cluster file has no such option of {runtime}"
+        )
 
 
 def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[str]]:

@@ -47,6 +47,11 @@ def names_in(text: str) -> set[str]:
     return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)) | in_arithmetic
 
 
+def takes_arguments(text: str) -> bool:
+    """Return whether a text of shell reads an argument of the file; $1 of an awk program is none."""
+    return re.search(r"\$\{?[1-9@*]", re.sub(r"\bawk\b[^'|;\n]*'[^']*'", "awk", text)) is not None
+
+
 @dataclass(frozen=True)
 class Parts:
     """A file around one launch. `enclosing` names the statements that contain it: if, for, function."""
