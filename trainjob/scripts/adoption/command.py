@@ -48,10 +48,11 @@ class Run:
 
 def run_of(script: Script, launch: Launch, start: Start, account: Account, base: str) -> Run:
     """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
-    if launch.command.source and launch.outer is not None:
-        while launch.outer is not None and launch.command.source:
-            launch = launch.outer
-        words, inner = _program_words(launch), []
+    called = launch
+    while called.outer is not None and called.command.source:
+        called = called.outer
+    if called is not launch:
+        launch, words, inner = called, _program_words(called), []
     else:
         words, inner = _own_words(launch), _around(script, launch, account)
     env, set_there = _settings(launch, account)

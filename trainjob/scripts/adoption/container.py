@@ -20,29 +20,34 @@ _GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network"
 
 def read_container(script: Script, launch: Launch, keys: Keys, account: Account, base: str) -> None:
     """Fill in the container of the ranks, if there is one; `base` is the folder of relative paths."""
+    found = _stated(script, launch, base)
+    if found is None:
+        return
+    runtime, image, mounts, others = found
+    if HOLE in image:
+        what = "the container's image is known only when it runs"
+        account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
+        return
+    for mount in [mount for mount in mounts if HOLE in mount]:
+        mounts.remove(mount)
+        account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
+    _fill(keys, account, launch, runtime, image, mounts, others)
+
+
+def _stated(script: Script, launch: Launch, base: str) -> tuple[str, str, list[str], list[str]] | None:
+    """Return the runtime, the image, the mounts and the options that are left; None without a container."""
     layer = launch.layer("container")
     if layer is not None:
-        words = [_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]]
-        runtime, image, mounts, others = _of_words(words, base)
-        if HOLE in image:
-            what = "the container's image is known only when it runs"
-            account.note(Where.LOST, launch.line, " ".join(words).replace(HOLE, "…")[:60], what)
-            return
-        for mount in [mount for mount in mounts if HOLE in mount]:
-            mounts.remove(mount)
-            account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
-        _fill(keys, account, launch, runtime, image, mounts, others)
-        return
-    stated = {name: value.text for name, value in (launch.srun.options if launch.srun else {}).items() if value}
-    stated = {**{one.name: one.value or "" for one in script.header.directives}, **stated}
+        return _of_words([_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]], base)
+    options = (launch.srun.options if launch.srun else {}).items()
+    stated = {one.name: one.value or "" for one in script.header.directives}
+    stated |= {name: _in_folder(value, base) for name, value in options if value}
     if image := stated.get("container-image"):
         mounts = [mount for mount in stated.get("container-mounts", "").split(",") if mount]
-        others = [f"--container-workdir={workdir}"] if (workdir := stated.get("container-workdir")) else []
-        _fill(keys, account, launch, "pyxis", image, mounts, others)
-    elif environment := stated.get("environment"):
-        _fill(keys, account, launch, "ce", environment, [], [])
-    elif image := stated.get("image"):
-        _fill(keys, account, launch, "shifter", image, [], [])
+        workdir = stated.get("container-workdir")
+        return "pyxis", image, mounts, [f"--container-workdir={workdir}"] if workdir else []
+    kind = next((kind for kind in ("environment", "image") if stated.get(kind)), None)
+    return None if kind is None else ("ce" if kind == "environment" else "shifter", stated[kind], [], [])
 
 
 def _in_folder(value: Value, base: str) -> str:
