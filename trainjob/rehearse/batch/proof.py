@@ -122,6 +122,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             cluster=twin.cluster_from(script),
             arguments=tuple(arguments),
             maps={} if staged is None else staged.maps,
+            programs=None if staged is None else staged.programs,
             python=python,
             takes_whole_nodes=twin.takes_whole_nodes(script),
             stop_after_s=1.0,
