@@ -119,6 +119,11 @@ SHAPES = {
             "prologue": ["export TAG=$(git log -1 | awk '{print $1}')", 'export APPTAINERENV_TAG="$TAG"'],
         },
     ),
+    "a loop over the nodes": Shape(
+        TWO_NODES + "nodes=($(scontrol show hostnames))\nfor ((i = 0; i < SLURM_NNODES; i++)); do\n  srun -N1 -n1 -w ${nodes[$i]} "
+        "torchrun --nnodes 2 --nproc-per-node 4 --node-rank $i --master-addr ${nodes[0]} train.py &\ndone\nwait\n",
+        {"command": ["torchrun", "train.py"], "instances": 8},
+    ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),

@@ -101,6 +101,18 @@ def _is_beside(launch: Launch) -> bool:
     return bool(_BESIDE.fullmatch(program)) and "train" not in program
 
 
+def is_once_per_node(launch: Launch) -> bool:
+    """Return whether a loop over the nodes starts one launcher on each, which is what a job does."""
+    return (
+        "loop" in launch.command.within
+        and launch.launcher is not None
+        and launch.srun is not None
+        and 1 in (number_of(launch.srun, "nodes"), number_of(launch.srun, "ntasks"))
+        and (named := option(launch.srun, "nodelist")) is not None
+        and not named.known
+    )
+
+
 def start_of(script: Script, launch: Launch, account: Account) -> Start:
     """Return what the job starts; where the file starts something else by mistake, `account` says so."""
     nodes = _nodes(script, launch, account)
@@ -127,6 +139,8 @@ def start_of(script: Script, launch: Launch, account: Account) -> Start:
 
 def _nodes(script: Script, launch: Launch, account: Account) -> int:
     asked, started = script.request.nodes, script.nodes_of(launch)
+    if is_once_per_node(launch):
+        return asked or 1
     stated = script.header.value("nodes")
     if stated is not None and asked is None:
         account.changes.append(
