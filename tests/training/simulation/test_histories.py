@@ -55,6 +55,19 @@ def test_a_seed_gives_the_same_history_again() -> None:
     assert simulated("--seed", "82").stdout == simulated("--seed", "82").stdout
 
 
+def test_without_bash_a_history_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ended = simulated("--seed", "82")
+    assert ended.returncode == 2
+    assert "here is no bash" in ended.stderr
+
+
+def test_a_theme_that_is_unknown_is_refused() -> None:
+    ended = simulated("--seeds", "1", "--about", "lost node")
+    assert ended.returncode == 2
+    assert "lost nodes" in ended.stderr
+
+
 def test_a_theme_that_no_seed_draws_is_given_to_those_that_are_named() -> None:
     words = ("--seed", "6", "--about", "two resumes")
     assert "theme  two resumes;" in simulated(*words).stdout
