@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="trainjob-simulate",
         description=__doc__.partition("\n")[0],
-        epilog="Exit code 1: a history breaks an invariant. The same version gives the same history of a seed anywhere.",
+        epilog="Exit code 1: a history breaks an invariant. A version gives the same history of a seed on any machine.",
     )
     about = [theme.name for theme in (*plan.THEMES, *plan.AIMED)]
     parser.add_argument("--seed", type=int, help="print the history of this seed, event by event")
