@@ -182,8 +182,8 @@ class Checker:
         if self._is_out_of_reach(step):
             return
         stopped_at = truth.stopped_at
-        has_space = self.world.now >= step.disk_is_full_until
-        if stopped_at is not None and self.world.now - max(stopped_at, step.began_at) > STOPS_WITHIN_S and has_space:
+        could_stop_at = max(stopped_at or 0.0, step.began_at, step.disk_is_full_until)
+        if stopped_at is not None and self.world.now - could_stop_at > STOPS_WITHIN_S:
             self.world.violate("a stop is obeyed", f"{step.name} trains on, stopped at {stopped_at:.0f}")
         completed_at = truth.completed_at
         if completed_at is not None and any(at > completed_at for at in truth.claims.values()):
