@@ -73,7 +73,7 @@ test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips
 
 SEEDS ?= 1000
 simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
-	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
+	$(BIN)/trainjob-simulate --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
 	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix
