@@ -4,21 +4,28 @@
     python -m bench.resume_faults --python ENV/bin/python --framework accelerate --framework lightning
     python -m bench.resume_faults --only optimizer
 
-Each case is one `trainjob verify --resume`. A framework that the interpreter lacks is skipped, and said so.
+Each case is one `trainjob verify --resume`. A framework that the interpreter lacks is skipped, and said so. Beside the
+time of a case stand the CPU seconds of all its processes, and the machine's load when it ended: a machine that does
+other work as well takes longer.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 _SCRIPTS = Path(__file__).parent / "resume_scripts"
@@ -38,53 +45,25 @@ _FAULTS = {
     "between-epochs": ("between-epochs",),
     "workers": ("workers-killed",),
 }
-_INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script, the module that it needs, its faults, and the ways in which it can be right."""
+    """A script, the module that it needs, the faults that it can't have, and the ways in which it can be right."""
 
     file: str
     module: str
-    faults: tuple[str, ...]
-    right: tuple[str, ...]
+    right: tuple[str, ...] = ("",)
     instances: int = 1
+    meaningless: Mapping[str, str] = field(default_factory=dict)  # fault: why
 
 
 _FRAMEWORKS = {
-    "plain": Script(
-        "plain.py",
-        "torch",
-        tuple(fault for fault in _FAULTS if fault != "rank-0-only"),
-        ("", "periodic", "rotating", "numbered", "exit-0", "workers"),
-    ),
-    # On CPUs accelerate, Trainer and Lightning scale no gradients, and their models are not sharded.
-    "accelerate": Script(
-        "accelerated.py",
-        "accelerate",
-        tuple(fault for fault in _FAULTS if fault not in ("scaler", "rank-0-only")),
-        ("",),
-    ),
-    "trainer": Script(
-        "trainer.py",
-        "transformers",
-        ("position", "rng", "scheduler", "step-counter", "ema", "optimizer", "torn", "between-epochs"),
-        ("",),
-    ),
-    "lightning": Script(
-        "lit.py",
-        "lightning",
-        ("sampler-epoch", "position", "rng", "scheduler", "ema", "optimizer", "torn", "between-epochs"),
-        ("",),
-    ),
-    "titan": Script(
-        "titan.py",
-        "torch.distributed.fsdp",
-        ("position", "scheduler", "step-counter", "optimizer", "rank-0-only"),
-        ("",),
-        instances=2,
-    ),
+    "plain": Script("plain.py", "torch", ("", "periodic", "rotating", "numbered", "exit-0", "workers")),
+    "accelerate": Script("accelerated.py", "accelerate"),
+    "trainer": Script("trainer.py", "transformers"),
+    "lightning": Script("lit.py", "lightning"),
+    "titan": Script("titan.py", "torch.distributed.fsdp", instances=2),
 }
 
 
@@ -98,13 +77,25 @@ class Case:
     def name(self) -> str:
         return f"{self.framework} {self.fault or ('right: ' + (self.right or 'as it is'))}"
 
+    @property
+    def instances(self) -> int:
+        # What rank 0 alone saves is a part only where there are other ranks.
+        return 2 if self.fault == "rank-0-only" else _FRAMEWORKS[self.framework].instances
+
 
 @dataclass(frozen=True)
 class Outcome:
-    case: Case
+    case: str
+    is_planted: bool
     passed: bool
     found: tuple[str, ...]
     seconds: float
+    cpu_s: float
+    load: float  # of the machine, the average of the last minute
+
+    def __str__(self) -> str:
+        times = f"{self.seconds:5.1f} s  {self.cpu_s:5.1f} s of CPUs  load {self.load:4.1f}"
+        return f"{self.case:<36} {'ok' if self.passed else 'WRONG':<6} {times}  {', '.join(self.found)}"
 
 
 def main() -> None:
@@ -121,47 +112,62 @@ def main() -> None:
         if subprocess.run([options.python, "-c", f"import {script.module}"], capture_output=True).returncode:
             print(f"{name}: skipped, because {options.python} has no {script.module}")
             continue
-        cases += [Case(name, fault, "") for fault in script.faults]
+        cases += [Case(name, fault, "") for fault in _FAULTS if fault not in script.meaningless]
         cases += [Case(name, "", right) for right in script.right]
+        for fault, why in script.meaningless.items():
+            print(f"{name} {fault}: {why}")
     wanted = [case for case in cases if not options.only or (case.fault or case.right) in options.only]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.side_by_side) as pool:
+    workers = ProcessPoolExecutor(options.side_by_side, initializer=_adopt_orphans)
+    with tempfile.TemporaryDirectory() as folder, workers as pool:
         outcomes = []
-        for outcome in pool.map(lambda case: _outcome(case, options.python, Path(folder)), wanted):
+        for outcome in pool.map(partial(_outcome, python=options.python, folder=Path(folder)), wanted):
             outcomes.append(outcome)
-            word = "ok" if outcome.passed else "WRONG"
-            print(f"{outcome.case.name:<36} {word:<6} {outcome.seconds:5.1f} s  {', '.join(outcome.found)}", flush=True)
-    faults, right = ([one for one in outcomes if bool(one.case.fault) == planted] for planted in (True, False))
+            print(outcome, flush=True)
+    faults, right = ([one for one in outcomes if one.is_planted == planted] for planted in (True, False))
     print(f"\nfaults found and named: {sum(one.passed for one in faults)} of {len(faults)}")
     print(f"right scripts left alone: {sum(one.passed for one in right)} of {len(right)}")
     print(f"longest: {max((one.seconds for one in outcomes), default=0):.0f} s")
     if options.output:
-        rows = [
-            {"case": one.case.name, "passed": one.passed, "found": one.found, "seconds": one.seconds}
-            for one in outcomes
-        ]
-        options.output.write_text(json.dumps(rows, indent=1))
+        options.output.write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
 
 
-def _outcome(case: Case, python: str, folder: Path) -> Outcome:
+def _adopt_orphans() -> None:
+    """Have the runs of a case, whose scripts leave their parent, become children of this process and so count here."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def _cpu_s_of_children() -> float:
+    limit = time.monotonic() + 5
+    with suppress(ChildProcessError):
+        while time.monotonic() < limit:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.05)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _outcome(case: Case, *, python: str, folder: Path) -> Outcome:
     script = _FRAMEWORKS[case.framework]
     project = folder / case.name.replace(" ", "-").replace(":", "")
     project.mkdir()
     shutil.copy(_SCRIPTS / script.file, project)
     wish = ["--fault", case.fault] if case.fault else ["--right", case.right] if case.right else []
-    ranks = ["--instances", str(script.instances)]
+    ranks = ["--instances", str(case.instances)]
     words = [_TRAINJOB, "verify", "--resume", "--json", *ranks, "--", python, script.file, *wish]
     environ = {**os.environ, "XDG_DATA_HOME": str(project / "data")}
-    began = time.monotonic()
+    cpu_s, began = _cpu_s_of_children(), time.monotonic()
     ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True)
     seconds = time.monotonic() - began
+    measured = seconds, _cpu_s_of_children() - cpu_s, os.getloadavg()[0]
     try:
         verdict = json.loads(ended.stdout)
         found = tuple(one["code"] for one in verdict["findings"])
     except (ValueError, KeyError):
-        print(f"{case.name}: {ended.stdout}{ended.stderr}")
-        return Outcome(case, False, ("no verdict",), seconds)
+        print(f"{case.name}: {ended.stdout}{ended.stderr}", flush=True)
+        return Outcome(case.name, bool(case.fault), False, ("no verdict",), *measured)
     passed = bool(set(found) & set(_FAULTS[case.fault])) if case.fault else not found
-    return Outcome(case, passed, found, seconds)
+    return Outcome(case.name, bool(case.fault), passed, found, *measured)
 
 
 if __name__ == "__main__":

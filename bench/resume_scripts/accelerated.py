@@ -25,6 +25,10 @@ run, folder = Path(os.environ.get("TRAINJOB_RUN_DIR", ".")), Path("checkpoints")
 folder.mkdir(exist_ok=True)
 set_seed(1)
 accelerator = Accelerator(cpu=True)
+if fault == "scaler":
+    # mixed_precision="fp16" makes one on GPUs only.
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7)
+is_sharded = fault == "rank-0-only"
 
 
 class Shuffled(Sampler):
@@ -80,7 +84,14 @@ counts = Counts()
 # Each iterator of a loader draws a number: not from the generator that dropout draws from.
 own = torch.Generator().manual_seed(5)
 loader = DataLoader(data, BATCH, sampler=sampler, num_workers=2 if fault == "workers" else 0, generator=own)
-model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+if is_sharded:
+    # On CPUs accelerate itself does not shard.
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model)
+    optimizer, loader = accelerator.prepare(optimizer, loader)
+else:
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 if fault != "scheduler":
     scheduler = accelerator.prepare(scheduler)
 accelerator.register_for_checkpointing(counts, average)
@@ -97,7 +108,14 @@ def save(epoch, batch):
     if accelerator.is_main_process:
         shutil.rmtree(target, ignore_errors=True)
     accelerator.wait_for_everyone()
-    accelerator.save_state(str(target))
+    if is_sharded:
+        weights = model.state_dict()
+        if accelerator.is_main_process:
+            target.mkdir()
+            states = {"model": weights, "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}
+            torch.save({**states, "counts": counts.state_dict()}, target / "state.pt")
+    else:
+        accelerator.save_state(str(target))
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         (target / "done").touch()
@@ -109,7 +127,18 @@ if newest() is not None:
         fresh = {**optimizer.state_dict(), "state": {}}
     if fault == "rng":
         (newest() / "random_states_0.pkl").unlink()
-    accelerator.load_state(str(newest()))
+    if fault == "scaler":
+        scaler_state = accelerator.scaler.state_dict()
+    if is_sharded:
+        state = torch.load(newest() / "state.pt", weights_only=False)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        scheduler.load_state_dict(state["scheduler"])
+        counts.load_state_dict(state["counts"])
+    else:
+        accelerator.load_state(str(newest()))
+    if fault == "scaler":
+        accelerator.scaler.load_state_dict(scaler_state)
     if fault == "optimizer":
         optimizer.load_state_dict({**fresh, "param_groups": optimizer.state_dict()["param_groups"]})
 
@@ -142,7 +171,8 @@ for epoch in range(first_epoch, EPOCHS):
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-        average.update(accelerator.unwrap_model(model))
+        if not is_sharded:
+            average.update(accelerator.unwrap_model(model))
         counts.step += 1
         time.sleep(0.01)
         if fault == "between-epochs" or (fault == "workers" and counts.step % EVERY):

@@ -9,6 +9,8 @@ from pathlib import Path
 import lightning
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
@@ -17,6 +19,7 @@ parser.add_argument("--fault", default="")
 parser.add_argument("--right", default="")
 options = parser.parse_args()
 fault = options.fault
+is_sharded = fault == "rank-0-only"
 SAMPLES, BATCH, EPOCHS = 96, 8, 4
 run = Path(os.environ.get("TRAINJOB_RUN_DIR", "."))
 lightning.seed_everything(1)
@@ -54,6 +57,13 @@ class Net(lightning.LightningModule):
         self.layers = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
         self.ema = nn.Linear(32, 4)
 
+    def configure_model(self):
+        if is_sharded:
+            from torch.distributed.fsdp import fully_shard
+
+            for module in (self.layers, self.ema):
+                fully_shard(module)
+
     def training_step(self, batch, _index):
         x, y = batch
         return nn.functional.cross_entropy(self.layers(x), y)
@@ -89,9 +99,11 @@ class Net(lightning.LightningModule):
         if fault == "scheduler":
             for state in checkpoint["lr_schedulers"]:
                 state.update(last_epoch=0, _step_count=1)
+        if fault == "scaler":
+            del checkpoint["MixedPrecision"]
         if fault == "step-counter":
-            loop = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-            loop["current"] = dict.fromkeys(loop["current"], 0)
+            steps = checkpoint["loops"]["fit_loop"]["epoch_loop.automatic_optimization.optim_progress"]
+            steps["optimizer"]["step"]["total"] = {"ready": 0, "completed": 0}
 
     def on_train_batch_start(self, *_):
         if getattr(self, "rng", None) is not None:
@@ -122,7 +134,9 @@ class StopOnSignal(lightning.Callback):
             return
         if trainer.global_step % 4 == 0:
             trainer.save_checkpoint("checkpoints/last.ckpt")
-        self.look(trainer)
+        # Some look every few updates only: in between, the loader has to live.
+        if fault != "workers" or trainer.global_step % 4 == 0:
+            self.look(trainer)
 
     def on_train_epoch_end(self, trainer, *_):
         if fault == "between-epochs":
@@ -136,14 +150,49 @@ class Torn(TorchCheckpointIO):
         torch.save(checkpoint, path)
 
 
+class SavedOnRank0(ModelParallelStrategy):
+    """Each rank has its part of the model, and saves and loads it as if it were all of it."""
+
+    lightning_restore_optimizer = True
+
+    def save_checkpoint(self, checkpoint, filepath, storage_options=None):
+        if self.is_global_zero:
+            self.checkpoint_io.save_checkpoint(checkpoint, filepath)
+
+    def load_checkpoint(self, checkpoint_path, weights_only=None):
+        return torch.load(checkpoint_path, weights_only=False)
+
+    def lightning_module_state_dict(self):
+        return self.model.state_dict()
+
+    def load_model_state_dict(self, checkpoint, strict=True):
+        self.model.load_state_dict(checkpoint["state_dict"])
+
+    def optimizer_state(self, optimizer):
+        return optimizer.state_dict()
+
+    def load_optimizer_state_dict(self, checkpoint):
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            optimizer.load_state_dict(state)
+
+
 last = Path("checkpoints/last.ckpt")
+plugins = []
+if fault == "torn":
+    plugins.append(Torn())
+if fault == "scaler":
+    # precision="16-mixed" makes one on GPUs only.
+    plugins.append(MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7)))
 # Each iterator of a loader draws a number: not from the generator that dropout draws from.
 own = torch.Generator().manual_seed(5)
 trainer = lightning.Trainer(
     accelerator="cpu",
-    max_epochs=EPOCHS,
+    max_epochs=-1 if fault == "step-counter" else EPOCHS,
+    max_steps=EPOCHS * SAMPLES // BATCH,
+    devices=2 if is_sharded else 1,
+    strategy=SavedOnRank0(data_parallel_size=2, tensor_parallel_size=1) if is_sharded else "auto",
     callbacks=[StopOnSignal()],
-    plugins=[Torn()] if fault == "torn" else None,
+    plugins=plugins,
     logger=False,
     enable_checkpointing=False,
     enable_progress_bar=False,
@@ -151,7 +200,7 @@ trainer = lightning.Trainer(
 )
 trainer.fit(
     Net(),
-    DataLoader(data, BATCH, sampler=sampler, generator=own),
+    DataLoader(data, BATCH, sampler=sampler, generator=own, num_workers=2 if fault == "workers" else 0),
     ckpt_path=str(last) if last.exists() else None,
     weights_only=False,
 )

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
@@ -18,6 +19,7 @@ parser.add_argument("--right", default="", help="another way to do it right")
 parser.add_argument("--epochs", type=int, default=4)
 options = parser.parse_args()
 fault, right = options.fault, options.right
+is_sharded = fault == "rank-0-only"
 
 SAMPLES, BATCH, EVERY = 96, 8, 4
 folder = Path("checkpoints")
@@ -60,6 +62,12 @@ class Shuffled(Sampler):
 
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
 average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+if is_sharded:
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo")
+    for module in (model, average.module):
+        fully_shard(module, reshard_after_forward=True)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 total = options.epochs * SAMPLES // BATCH
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-2, total_steps=total + 1)
@@ -78,6 +86,8 @@ def newest():
 
 
 def save(epoch, batch):
+    if is_sharded and dist.get_rank():
+        return
     content = {
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
@@ -133,6 +143,14 @@ if right != "periodic":
     signal.signal(signal.SIGTERM, on_signal)
 
 
+def is_asked():
+    if not is_sharded:
+        return asked
+    flag = torch.tensor(float(asked))
+    dist.all_reduce(flag)
+    return bool(flag)
+
+
 def stop(epoch, batch):
     save(epoch, batch)
     (run / "requeue").write_text(f"{step}\n")
@@ -158,7 +176,7 @@ for epoch in range(first_epoch, options.epochs):
         step += 1
         time.sleep(0.01)
         # Some look at the flag every few updates only: in between, the loader has to live.
-        if asked and fault != "between-epochs" and not (has_workers and step % EVERY):
+        if is_asked() and fault != "between-epochs" and not (has_workers and step % EVERY):
             stop(epoch, batch + 1)
         if step % EVERY == 0 and fault != "between-epochs":
             save(epoch, batch + 1)
@@ -168,5 +186,5 @@ for epoch in range(first_epoch, options.epochs):
     model.train()
     print(f"epoch {epoch} accuracy {right_ones / SAMPLES:.3f}", flush=True)
     save(epoch + 1, 0)
-    if asked:
+    if is_asked():
         stop(epoch + 1, 0)
