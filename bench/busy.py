@@ -1,8 +1,8 @@
 """The speed of one instance on a quiet machine and on a busy one, by how long OpenMP's threads spin while waiting.
 
-    python bench/busy.py [--seconds 8] [--rounds 2]
+    python bench/busy.py [--seconds 8] [--rounds 2] [--task digits-cnn] [--micro-batch 16]
 
-Each policy trains digits-cnn as the launcher starts it, alone and beside one process that never rests. All take turns,
+Each policy trains the task as the launcher starts it, alone and beside one process that never rests. All take turns,
 and the figure is the best of the rounds: whatever else the machine does only makes it smaller. libgomp spins 300,000
 times where nothing is set; what the launcher sets is the row "launch", and what the plan adds the row "planned". The
 last line is that row by the best of all.
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -27,13 +28,12 @@ from trainjob.contract.paths import RunPaths
 from trainjob.planning import work
 from trainjob.records import metrics
 
-MICRO_BATCH = 16
 POLICIES = {
     "spins 300,000 (unset)": {"GOMP_SPINCOUNT": "300000", "OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "200"},
     "spins 10,000": {"GOMP_SPINCOUNT": "10000"},
     "spins 1,000": {"GOMP_SPINCOUNT": "1000"},
     "launch": {},
-    "planned": work.threads(Job(micro_batch=MICRO_BATCH), "CPU"),
+    "one thread": {"OMP_NUM_THREADS": "1"},
 }
 BUSY = [sys.executable, "-c", "while True: pass"]
 
@@ -42,37 +42,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8, help="of each training")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--task", default="digits-cnn")
+    parser.add_argument("--data", help="synthetic, where the task's own is not here")
+    parser.add_argument("--samples", type=int, help="of synthetic data")
+    parser.add_argument("--micro-batch", type=int, default=16)
     parser.add_argument("--beside", type=int, default=1, help="busy processes")
     options = parser.parse_args()
+    policies = {**POLICIES, "planned": work.threads(Job(task=options.task, micro_batch=options.micro_batch), "CPU")}
+    trained = {name: getattr(options, name) for name in ("task", "micro_batch", "data", "samples")}
+    trained = {name: value for name, value in trained.items() if value is not None}
     best: dict[tuple[str, int], float] = {}
     for _ in range(options.rounds):
         for beside in (0, options.beside):
-            for name, environ in POLICIES.items():
-                rate = beside_others(beside, environ, options.seconds)
+            for name, environ in policies.items():
+                rate = beside_others(beside, environ, options.seconds, trained)
                 best[name, beside] = max(rate, best.get((name, beside), 0.0))
-    print(f"samples/s of digits-cnn on {len(os.sched_getaffinity(0))} cores{'quiet':>13}{'busy':>9}")
-    for name in POLICIES:
+    print(f"samples/s of {options.task} on {len(os.sched_getaffinity(0))} cores{'quiet':>13}{'busy':>9}")
+    for name in policies:
         print(f"  {name:<38}{best[name, 0]:>13,.0f}{best[name, options.beside]:>9,.0f}")
     quiet, busy = (
-        best["planned", beside] / max(best[name, beside] for name in POLICIES) for beside in (0, options.beside)
+        best["planned", beside] / max(best[name, beside] for name in policies) for beside in (0, options.beside)
     )
     print(f"  {'planned ÷ the best':<38}{quiet:>13.2f}{busy:>9.2f}")
 
 
-def beside_others(count: int, environ: dict[str, str], seconds: float) -> float:
+def beside_others(count: int, environ: dict[str, str], seconds: float, trained: dict[str, Any]) -> float:
     others = [subprocess.Popen(BUSY) for _ in range(count)]
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return samples_per_s(Path(folder), environ, seconds)
+            return samples_per_s(Path(folder), environ, seconds, trained)
     finally:
         for other in others:
             other.kill()
             other.wait()
 
 
-def samples_per_s(folder: Path, environ: dict[str, str], seconds: float) -> float:
+def samples_per_s(folder: Path, environ: dict[str, str], seconds: float, trained: dict[str, Any]) -> float:
     """Return the median rate over the logging points of a training of so many seconds."""
-    paths = RunPaths(runs_at_work.make_run(folder / "run", updates=10**6, micro_batch=MICRO_BATCH, log_every=20).folder)
+    paths = RunPaths(runs_at_work.make_run(folder / "run", updates=10**6, log_every=2, **trained).folder)
     (paths.folder / "code").mkdir(exist_ok=True)
     rank = [sys.executable, "-m", "trainjob.train", str(paths.folder)]
     launch = [sys.executable, "-m", "trainjob.launch", "--launcher", "local", str(paths.folder), "--", *rank]
@@ -87,7 +94,9 @@ def samples_per_s(folder: Path, environ: dict[str, str], seconds: float) -> floa
         running.terminate()
         running.wait()
     rates = [line.samples_per_s for line in metrics.read(paths) if line.samples_per_s is not None]
-    return statistics.median(rates[1:]) if len(rates) > 1 else 0.0
+    if len(rates) < 2:
+        sys.exit(f"{len(rates)} logging points in {seconds:g} s: {paths.rank_log(0).read_text()[-1000:]}")
+    return statistics.median(rates[1:])
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Finder:
     @staticmethod
     def exec_module(module: Any) -> None:
         """Make it ours only now: the interpreter has looked for attributes of its own."""
-        module.kept_out_of = []
+        module.kept_out_of = {}
         module.__class__ = _Later
 
 
@@ -56,7 +56,8 @@ class _Later(ModuleType):
     def disable(self, *args: Any, **kwargs: Any) -> Any:
         if sys.modules.get(_NAME) is not self or _asked_by() != "torch._compile":
             return self.__getattr__("disable")(*args, **kwargs)
-        self.kept_out_of.append((args, kwargs))
+        # By function: older releases ask at each call.
+        self.kept_out_of[args[0]] = (args, kwargs)
         return args[0]
 
     def __getattr__(self, name: str) -> Any:
@@ -69,9 +70,9 @@ class _Later(ModuleType):
             del sys.modules[_NAME]
         real = importlib.import_module(_NAME)
         while asked_first and self.kept_out_of:
-            args, kwargs = self.kept_out_of.pop()
-            if getattr(args[0], _KEPT, None) is args[0]:
-                setattr(args[0], _KEPT, real.disable(*args, **kwargs))
+            function, (args, kwargs) = self.kept_out_of.popitem()
+            if getattr(function, _KEPT, None) is function:
+                setattr(function, _KEPT, real.disable(*args, **kwargs))
         return getattr(real, name)
 
 
