@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("trainjob", "standins", "playbooks", "containers")
@@ -52,7 +53,7 @@ def test_shellcheck_has_nothing_to_say(file: Path, needs: Callable[[str], Path])
         "--source-path=SCRIPTDIR",
         "--format=gcc",
     ]
-    ended = subprocess.run([*words, file], capture_output=True, text=True, check=False)
+    ended = ran([*words, file])
     assert ended.stdout + ended.stderr == ""
 
 

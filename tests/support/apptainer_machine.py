@@ -12,7 +12,7 @@ import platformdirs
 
 import trainjob
 from tests.support.docker_engine import alone, base_archive
-from tests.support.local_runs import TRAINJOB
+from tests.support.programs import TRAINJOB
 from trainjob.rehearse.slurm import releases
 
 _HERE = Path(__file__).parent

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shlex
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,8 +16,9 @@ from typing import Any
 from tests.support import SUPPORT, network_hosts, pod_site, slurm_site
 from tests.support.backend_runs import Run
 from tests.support.backend_scripts import CODES, STAY
-from tests.support.local_runs import TRAINJOB, Here
+from tests.support.local_runs import Here
 from tests.support.network_hosts import NetworkHosts
+from tests.support.programs import TRAINJOB, ran
 
 Needs = Callable[[str], Path]
 _LIMIT_S = 240.0
@@ -194,16 +194,7 @@ class OfHosts(Place):
 
 
 def _called(words: tuple[str, ...], folder: Path, environ: dict[str, str]) -> tuple[int, str, str]:
-    ended = subprocess.run(
-        words,
-        cwd=folder,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT_S,
-        check=False,
-    )
+    ended = ran(words, folder=folder, environ=environ, timeout_s=_LIMIT_S)
     return ended.returncode, ended.stdout, ended.stderr
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import ROOT
+from tests.support.programs import TRAINJOB
 from tests.support.waiting import until
 
-TRAINJOB = str(Path(sys.executable).parent / "trainjob")
 BASE = "trainjob-tests/debian-python:bookworm"
 IMAGE = "trainjob:cpu"
 TORCH = "torch==2.13.0"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.local_runs import Here
+from tests.support.programs import ran
 
 # What each kind of call may well fail with. Processes are started by vfork or clone.
 ERRORS = {
@@ -63,15 +63,7 @@ class Ended(NamedTuple):
 
 def traced(here: Here, argv: list[str], *options: str) -> Ended:
     """Return how a program ended; what it starts is not traced."""
-    ended = subprocess.run(
-        ["strace", "-q", *options, *argv],
-        cwd=here.project,
-        env=here.environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    ended = ran(["strace", "-q", *options, *argv], folder=here.project, environ=here.environ, timeout_s=LIMIT_S)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 

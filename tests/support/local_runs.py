@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import forked_commands
+from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 from trainjob.launch.witness import watching
 from trainjob.machines.process import search_path
 
 PYTHON = sys.executable
-TRAINJOB = str(Path(PYTHON).parent / "trainjob")
 LIMIT_S = 100.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "STOPPED", "LOST")
 
@@ -242,15 +242,7 @@ class Here:
     def _run(self, words: tuple[str, ...], folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
         if self.forks and forked_commands.can_run(environ):
             return subprocess.CompletedProcess(words, *forked_commands.run(words, folder, environ, self.patience_s))
-        return subprocess.run(
-            [TRAINJOB, *words],
-            cwd=folder,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=self.patience_s,
-        )
+        return ran([TRAINJOB, *words], folder=folder, environ=environ, timeout_s=self.patience_s)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start `trainjob` in a session of its own, as a terminal would."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.login_node import new_key
+from tests.support.programs import ran
 from tests.support.waiting import until
 
 INTERFACE = "site0"
@@ -76,15 +77,7 @@ class NetworkHosts:
         """Run a command on a host, or at the `desk`."""
         # Entering a mount namespace takes the folder away.
         whole = self.spaces[host].enter("env", f"--chdir={folder}", *words)
-        return subprocess.run(
-            whole,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        return ran(whole, environ=dict(environ), timeout_s=timeout_s)
 
     def cut(self, host: str) -> None:
         """Take a host's network away."""

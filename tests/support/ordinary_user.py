@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import trainjob
-from tests.support.local_runs import TRAINJOB
+from tests.support.programs import TRAINJOB
 
 ID = 4321
 _SCRIPT = Path(__file__).with_name("ordinary_user.sh")

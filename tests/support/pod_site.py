@@ -14,10 +14,9 @@ from typing import Any
 
 from tests.support.local_runs import command_of, every_process, kill, marked, oldest_first, parent_of
 from tests.support.login_node import LoginNode, free_port
+from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 from trainjob.rehearse import pod
-
-TRAINJOB = str(Path(sys.executable).parent / "trainjob")
 
 # Stays until the file `release` appears; says what it was told.
 STAY = """\
@@ -121,18 +120,7 @@ class PodSite:
         subprocess.run(["git", "add", name], cwd=self.here, env=self.environ, check=True)
 
     def trainjob(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        ended = subprocess.run(
-            [TRAINJOB, *words],
-            cwd=self.here,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert code is None or ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
-        return ended
+        return ran([TRAINJOB, *words], folder=self.here, environ=self.environ, timeout_s=240, code=code)
 
     def start_trainjob(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 
 from tests.support.docker_engine import alone
-from tests.support.local_runs import TRAINJOB
+from tests.support.programs import TRAINJOB
 from trainjob.rehearse.slurm import releases
 
 BASE = "localhost/trainjob-tests/debian-python:bookworm"

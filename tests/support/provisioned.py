@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.local_runs import TRAINJOB
+from tests.support.programs import TRAINJOB, ran
 from tests.support.sshd_hosts import Site
 from tests.support.waiting import until
 from trainjob.contract.package import companion
@@ -65,15 +65,7 @@ class Administrator:
         return self.run(TRAINJOB, "provision", "--cluster", "site", *flags, limit_s=limit_s)
 
     def run(self, *words: str, limit_s: float = LIMIT_S, **more: str) -> Ended:
-        ended = subprocess.run(
-            words,
-            cwd=self.folder,
-            env={**self.environment, **more},
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
-        )
+        ended = ran(words, folder=self.folder, environ={**self.environment, **more}, timeout_s=limit_s)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     def killed(self, when: Any) -> None:
@@ -114,7 +106,7 @@ def wheelhouse() -> Path:
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder), f"torch=={TORCH}", *_BESIDE]
-        ended = subprocess.run(words, capture_output=True, text=True, check=False)
+        ended = ran(words)
         if ended.returncode != 0:
             pytest.skip(f"pip can't fetch torch {TORCH}: {ended.stderr}")
         (folder / "complete").touch()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import ROOT
+from tests.support.programs import ran
 
 LIBRARY = ROOT / "trainjob/launch/shell"
 RUNNING = "echo 'JobId=7 JobState=RUNNING Restarts=0 Reason=None PreemptTime=None '"
@@ -46,14 +47,8 @@ class Bash:
         return {"PATH": f"{self.programs}{os.pathsep}/usr/bin:/bin", "HOME": str(self.folder), **environment}
 
     def run(self, lines: str, **environment: str) -> Said:
-        ended = subprocess.run(
-            ["bash", "-c", self.text(lines)],
-            cwd=self.folder,
-            env=self.environ(**environment),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        ended = ran(
+            ["bash", "-c", self.text(lines)], folder=self.folder, environ=self.environ(**environment), timeout_s=60
         )
         return Said(ended.returncode, ended.stdout, ended.stderr)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.login_node import LoginNode
+from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import read_word
 from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
-TRAINJOB = str(Path(sys.executable).parent / "trainjob")
 LIMIT_S = 120.0
 ASKED_AFTER_S = 3.0
 # What runs in a job has its part of a busy machine.
@@ -135,7 +134,7 @@ class Site:
 
     def record(self, program: str, body: str | None = None) -> None:
         """Put a recording stand-in for one of Slurm's commands on PATH; without `body` it calls the real one."""
-        real = subprocess.run(["sh", "-c", f"command -v {program}"], capture_output=True, text=True).stdout.strip()
+        real = ran(["sh", "-c", f"command -v {program}"]).stdout.strip()
         log = shlex.quote(str(self.folder / f"{program}.calls"))
         body = body or f'exec {real} "$@"'
         self.node.stand_in(program, f'echo "$@" >>{log}\nreal={real}\n{body}')

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.login_node import free_port
+from tests.support.programs import ran
 
 LIMIT_S = 60.0
 _ADDRESS = "127.77.0.{}"
@@ -150,7 +151,7 @@ class Site:
         self, host: str, *command: str, user: str = "root", limit_s: float = LIMIT_S
     ) -> subprocess.CompletedProcess[str]:
         words = ["ssh", "-F", str(self.folder / "ssh_config"), "-l", user, host, *command]
-        return subprocess.run(words, capture_output=True, text=True, timeout=limit_s, check=False)
+        return ran(words, timeout_s=limit_s)
 
     def _furnish(self, host: Host) -> None:
         for name in ("srv/root/.ssh", f"srv/{_USER}/.ssh", "etc-ssh", "etc", "limits.d", "sudoers.d"):

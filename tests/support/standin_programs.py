@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.programs import ran
 from trainjob.rehearse import pod
 
 # Says what an instance was told, as one line of JSON behind mpirun's tag.
@@ -36,11 +37,7 @@ class Pod:
 
     def run(self, *words: str, code: int | None = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         """Return what a program printed; it has to exit with `code` unless that is None."""
-        ended = subprocess.run(
-            words, env={**self.environ, **environ}, capture_output=True, text=True, timeout=250, check=False
-        )
-        assert code is None or ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
-        return ended
+        return ran(words, environ={**self.environ, **environ}, timeout_s=250, code=code)
 
     def poprun(self, *words: str, code: int | None = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         return self.run("poprun", *words, code=code, **environ)

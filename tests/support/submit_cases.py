@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
+
+from tests.support.programs import ran
 
 IDENTITY = ("-c", "user.name=me", "-c", "user.email=me@here", "-c", "protocol.file.allow=always")
 
 
 def git(folder: Path, *arguments: str) -> str:
-    ended = subprocess.run(["git", *IDENTITY, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = ran(["git", *IDENTITY, *arguments], folder=folder, code=0)
     return ended.stdout
 
 

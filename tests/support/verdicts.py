@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.local_runs import TRAINJOB, Here
+from tests.support.local_runs import Here
+from tests.support.programs import TRAINJOB, ran
 from tests.support.runs_at_work import log, train
 from trainjob.backends.folder import create
 from trainjob.contract.paths import RunPaths
@@ -28,8 +28,7 @@ _WRONG_TASKS = Path(__file__).with_name("wrong_tasks.py").read_text()
 def verify(here: Here, *words: str, code: int = 0, limit_s: float = 300) -> Any:
     """Return what `trainjob verify --json` printed; it has to exit with `code`."""
     command = [TRAINJOB, "verify", "--json", *words]
-    ended = subprocess.run(command, cwd=here.project, env=here.environ, capture_output=True, text=True, timeout=limit_s)
-    assert ended.returncode == code, (words, ended.returncode, ended.stdout, ended.stderr)
+    ended = ran(command, folder=here.project, environ=here.environ, timeout_s=limit_s, code=code)
     return json.loads(ended.stdout)
 
 

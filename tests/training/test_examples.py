@@ -12,6 +12,7 @@ import pytest
 
 from docs.outputs import EXAMPLES
 from tests.support.local_runs import Here, Run
+from tests.support.programs import ran
 
 
 @pytest.fixture
@@ -77,5 +78,5 @@ def test_cifar10_trains_on_a_rehearsed_pod(project: Here) -> None:
 
 def test_a_program_submits_and_waits(project: Here) -> None:
     words = [sys.executable, "submit_rates.py"]
-    ended = subprocess.run(words, cwd=project.project, env=project.environ, capture_output=True, text=True, check=True)
+    ended = ran(words, folder=project.project, environ=project.environ, code=0)
     assert ended.stdout == "learning rate 0.001: COMPLETED\nlearning rate 0.01: COMPLETED\n"

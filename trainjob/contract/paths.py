@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Mapping, Optional, Union
+from typing import Optional, Union
 
 # The version of what is agreed on, which job.json and checkpoints state.
 CONTRACT = 1
@@ -16,9 +16,9 @@ ELEMENTS = "tasks"
 USER_DATA = "$XDG_DATA_HOME"
 
 
-def user_data(environ: Mapping[str, str] = os.environ) -> Path:
+def user_data() -> Path:
     """Return the folder under which this user keeps data of all programs, as the XDG specification has it."""
-    return Path(environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"))
+    return Path(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"))
 
 
 def home() -> Path:

@@ -30,7 +30,7 @@ def is_url(text: str) -> bool:
     return "://" in text
 
 
-def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S, keep_part: bool = False) -> None:
+def download(url: str, path: Path, say: Say, keep_part: bool = False) -> None:
     """Fetch `url` into the file `path`; `keep_part` keeps what is already in it and requests the rest.
 
     Raises UserError if the server does not give it whole.
@@ -38,7 +38,7 @@ def download(url: str, path: Path, say: Say, pause_s: float = _PAUSE_S, keep_par
     if urlsplit(url).scheme not in ("http", "https"):
         raise UserError("%s can't be fetched" % url, "give an address that begins with https:// or http://, or a file")
     with open(str(path), "ab" if keep_part else "wb") as stream:
-        _Download(url, stream, say, pause_s).run()
+        _Download(url, stream, say).run()
 
 
 class _CutError(Exception):
@@ -46,8 +46,8 @@ class _CutError(Exception):
 
 
 class _Download:
-    def __init__(self, url: str, stream: BinaryIO, say: Say, pause_s: float) -> None:
-        self._url, self._stream, self._say, self._pause_s = url, stream, say, pause_s
+    def __init__(self, url: str, stream: BinaryIO, say: Say) -> None:
+        self._url, self._stream, self._say = url, stream, say
         self._total: Optional[int] = None  # None: the server does not say
         self._progress = Progress(say)
 
@@ -64,7 +64,7 @@ class _Download:
             if in_vain == _TRIES:
                 break
             self._say("the download stopped after %s (%s): trying again" % (self._so_far(), reason))
-            time.sleep(self._pause_s * (2**in_vain - 1))
+            time.sleep(_PAUSE_S * (2**in_vain - 1))
         raise UserError(
             "%s could not be fetched: it stopped after %s, %s" % (self._url, self._so_far(), reason),
             "Try again later, or give the archive as a file",

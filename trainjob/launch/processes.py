@@ -15,6 +15,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _INPUT_BYTES = 4096
 # The name of Podman's monitor of a container.
 _MONITOR = b"conmon"
+_KILLED_WITHIN_S = 10.0
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -150,13 +151,13 @@ def _signals(pid: int, field: str) -> int:
         return 0
 
 
-def kill_children(timeout_s: float = 10.0) -> None:
+def kill_children() -> None:
     """Kill and reap every child until none is left: grandchildren become children as their parents die.
 
     Podman's monitor of a container, which a killed `podman run` leaves behind, is only waited for: it ends by itself
     once it has removed its container, which no other program would.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + _KILLED_WITHIN_S
     while time.monotonic() < deadline:
         left = children()
         if not left:

@@ -11,10 +11,10 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import platformdirs
 
@@ -29,6 +29,7 @@ _SPECIFICATION = "TRAINJOB_STANDIN_GPUS"
 _SUMMARY = "TRAINJOB_STANDIN_GPUS_SUMMARY"
 _TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for users of a CUDA build
 _INSTALLING_S = 1800.0
+_Key = TypeVar("_Key")
 
 # What a cluster file's `nodes.type` means, by NVIDIA's data sheets: name, memory in GB, compute capability, processors.
 _TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
@@ -187,10 +188,7 @@ class Usage:
 
     def notes(self) -> list[str]:
         """Return what would go wrong on real GPUs, though nothing failed here; each once, with its ranks."""
-        ranks: dict[str, list[int]] = {}
-        for rank in self.ranks:
-            for note in rank["notes"]:
-                ranks.setdefault(note, []).append(rank["rank"])
+        ranks = self._by(lambda rank: rank["notes"])
         noted = [f"note: {note} ({_of_ranks(numbers)})" for note, numbers in ranks.items()]
         return noted + self._shared() + self._written_by_many()
 
@@ -217,10 +215,7 @@ class Usage:
         ]
 
     def _shared(self) -> list[str]:
-        users: dict[tuple[str, str], list[int]] = {}
-        for rank in self.ranks:
-            for number in rank["gpus"]:
-                users.setdefault((rank["host"], number), []).append(rank["rank"])
+        users = self._by(lambda rank: [(rank["host"], number) for number in rank["gpus"]])
         return [
             f"note: {_of_ranks(ranks)} put tensors on GPU {number} of {host}, where each takes the memory of a CUDA "
             "context: call torch.cuda.set_device(LOCAL_RANK) before anything is put on a GPU"
@@ -229,18 +224,22 @@ class Usage:
         ]
 
     def _written_by_many(self) -> list[str]:
-        writers: dict[str, list[int]] = {}
-        lines: dict[str, str] = {}
-        for rank in self.ranks:
-            for path, line in rank["saved"].items():
-                writers.setdefault(path, []).append(rank["rank"])
-                lines[path] = line
+        writers = self._by(lambda rank: rank["saved"])
+        lines = {path: line for rank in self.ranks for path, line in rank["saved"].items()}
         return [
             f"note: {path} was written by {_of_ranks(ranks)} ({lines[path]}): let rank 0 alone write it, or give each "
             "rank a name of its own"
             for path, ranks in writers.items()
             if len(ranks) > 1
         ]
+
+    def _by(self, keys: Callable[[Mapping[str, Any]], Iterable[_Key]]) -> dict[_Key, list[int]]:
+        """Return, for each key that summaries have, the ranks that have it."""
+        found: dict[_Key, list[int]] = {}
+        for rank in self.ranks:
+            for key in keys(rank):
+                found.setdefault(key, []).append(rank["rank"])
+        return found
 
 
 def _of_ranks(numbers: Sequence[int]) -> str:

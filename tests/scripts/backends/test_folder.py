@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.small_runs import RENDERED, refused
 from tests.support.submit_cases import everything_below, write
 from trainjob.backends.folder import FolderError, create
@@ -30,7 +31,7 @@ def small_disk(tmp_path: Path, needs: Callable[[str], Path]) -> Iterator[Path]:
 def test_the_code_that_is_carried_imports_from_there(tmp_path: Path) -> None:
     paths = create(tmp_path / "run", RENDERED, None, None)
     where = "import trainjob.launch.main as launch; print(launch.__file__)"
-    ended = subprocess.run([sys.executable, "-c", where], cwd=paths.code, capture_output=True, text=True, check=True)
+    ended = ran([sys.executable, "-c", where], folder=paths.code, code=0)
     assert Path(ended.stdout.strip()).is_relative_to(paths.code)
 
 

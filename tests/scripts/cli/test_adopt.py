@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.programs import ran
+
 FILE = """\
 #!/bin/bash
 #SBATCH --nodes=2 --gres=gpu:4 --ntasks-per-node=1 --cpus-per-task=8
@@ -17,9 +19,7 @@ cp -r out /archive
 
 def trainjob(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
-    return subprocess.run(
-        [sys.executable, "-c", program, *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return ran([sys.executable, "-c", program, *words], folder=folder)
 
 
 def test_the_written_files_are_planned(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.local_runs import TRAINJOB, Here
+from tests.support.local_runs import Here
+from tests.support.programs import TRAINJOB, ran
 from tests.support.services import need
 
 # As bash calls the function of a completion, with the words that were typed so far.
@@ -31,13 +31,11 @@ IN_FISH = 'trainjob completion fish | source; complete -C "$TYPED" | string spli
 
 
 def completed(here: Here, *typed: str) -> list[str]:
-    ended = subprocess.run(
+    ended = ran(
         ["bash", "-uc", PRESS_TAB, "bash", "-", *typed],
-        cwd=here.project,
-        env={**here.environ, "PATH": f"{Path(TRAINJOB).parent}:{here.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
+        folder=here.project,
+        environ={**here.environ, "PATH": f"{Path(TRAINJOB).parent}:{here.environ['PATH']}"},
+        timeout_s=60,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout.split()
@@ -110,14 +108,11 @@ def test_a_real_shell_completes(runs: Here, shell: str, typed: str, completed_to
     else:
         # zsh completes only what is typed on a terminal.
         command = ["script", "-qec", shlex.join([str(program), "-i"]), "/dev/null"]
-    ended = subprocess.run(
+    ended = ran(
         command,
-        cwd=runs.project,
-        env={**environ, "ZDOTDIR": str(folder), "ANSWER": str(folder / "answer"), "TERM": "xterm"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        folder=runs.project,
+        environ={**environ, "ZDOTDIR": str(folder), "ANSWER": str(folder / "answer"), "TERM": "xterm"},
+        timeout_s=60,
     )
     words = (folder / "answer").read_text() if shell == "zsh" else f"{typed.rpartition(' ')[0]} {ended.stdout}"
     assert words.split() == completed_to.split(), ended
@@ -127,9 +122,7 @@ def test_a_real_shell_completes(runs: Here, shell: str, typed: str, completed_to
 def test_completing_loads_nothing_heavy(here: Here) -> None:
     asked = {"_TRAINJOB_COMPLETE": "bash_complete", "COMP_WORDS": "trainjob\nsubmit\n--set\n", "COMP_CWORD": "3"}
     program = "import sys\nfrom trainjob.cli.main import main\ntry:\n    main([])\nfinally:\n    print(*sys.modules)\n"
-    ended = subprocess.run(
-        [sys.executable, "-c", program], env={**here.environ, **asked}, capture_output=True, text=True, timeout=60
-    )
+    ended = ran([sys.executable, "-c", program], environ={**here.environ, **asked}, timeout_s=60)
     *words, loaded = ended.stdout.splitlines()
     assert "plain,width=" in words
     assert not {"torch", "numpy", "jinja2", "yaml", "ansible"} & set(loaded.split())

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import ran
+
 WRONG = """\
 #!/bin/bash
 #SBATCH --nodes=2
@@ -26,14 +28,7 @@ RUN = "export OMP_NUM_THREADS=4\ntorchrun --nproc-per-node=8 train.py\n"
 def doctor(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
     environment = {**os.environ, "COLUMNS": "120"}
-    return subprocess.run(
-        [sys.executable, "-c", program, "doctor", *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran([sys.executable, "-c", program, "doctor", *words], folder=folder, environ=environment)
 
 
 @pytest.fixture
@@ -132,5 +127,5 @@ def test_only_doctor_loads_the_parser() -> None:
         (["plan"], False),
         (["doctor", __file__], True),
     ):
-        ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+        ended = ran([sys.executable, "-c", program, *words])
         assert ("tree_sitter" in ended.stdout.splitlines()[-1].split()) is loaded, words

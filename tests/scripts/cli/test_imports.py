@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.programs import ran
 
 HEAVY = {"torch", "numpy", "yaml", "jinja2", "rich", "ansible", "paramiko"}
 
@@ -15,7 +16,7 @@ def test_a_command_loads_only_what_it_uses(line: str) -> None:
     words = line.split()
     program = f"import sys\ntry:\n    from trainjob.cli.main import main\n    main({words})\nfinally:\n"
     program += "    print('loaded', *sys.modules)\n"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = ran([sys.executable, "-c", program], code=0)
     loaded = set(ended.stdout.splitlines()[-1].split())
     assert "trainjob.cli.main" in loaded
     assert not loaded & HEAVY

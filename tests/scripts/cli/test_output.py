@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
+
 SUBMIT = ["submit", "--cluster", "local", "--again", "--no-check"]
 LOST = "standard output can't be written: No space left on device"
 
@@ -17,9 +19,7 @@ def ended(folder: Path, redirect: str, *words: str) -> subprocess.CompletedProce
     command = ["sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-m", "trainjob.cli.main", *words]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")}
     (folder / "here").mkdir()
-    return subprocess.run(
-        command, cwd=folder / "here", env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    return ran(command, folder=folder / "here", environ=environment, timeout_s=120)
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["--help"]], ids=" ".join)

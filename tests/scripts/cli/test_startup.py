@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+
+from tests.support.programs import ran
 
 # torch and its kin cost seconds, the others a tenth of a start each.
 _NEVER = {
@@ -24,7 +25,7 @@ _NEVER = {
 )
 def test_a_command_loads_what_it_needs(command: str, unused: set[str]) -> None:
     program = f"import sys; from trainjob.cli.main import main\ntry: main([{command!r}])\nfinally: print(*sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    ended = ran([sys.executable, "-c", program], code=0)
     loaded = set(ended.stdout.splitlines()[-1].split())
     assert "trainjob.planning.build" in loaded
     assert loaded & (_NEVER | unused) == set()

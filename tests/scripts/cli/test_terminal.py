@@ -11,7 +11,8 @@ import subprocess
 import pytest
 
 from tests.support.attack import Attack
-from tests.support.local_runs import TRAINJOB, Here, Run
+from tests.support.local_runs import Here, Run
+from tests.support.programs import TRAINJOB, ran
 
 # Window title, clipboard, clear screen, the same in C1's one-character form, a question that the terminal answers, a
 # backspace that hides, and text that runs from right to left.
@@ -77,9 +78,7 @@ def test_nothing_that_a_run_has_written_controls_the_terminal(attack: Attack, he
                     text = shown_on_a_terminal(here, words)
                     assert not CONTROL.search(text), text
                 with trials.trial(f"{command} --json with {changed}"):
-                    ended = subprocess.run(
-                        [TRAINJOB, *words, "--json"], cwd=here.project, env=here.environ, capture_output=True, text=True
-                    )
+                    ended = ran([TRAINJOB, *words, "--json"], folder=here.project, environ=here.environ)
                     assert not CONTROL.search(ended.stdout + ended.stderr)
                     json.loads(ended.stdout)
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.local_runs import TRAINJOB, Here
+from tests.support.local_runs import Here
+from tests.support.programs import TRAINJOB, ran
 
 LIMIT_S = 60
 
@@ -107,9 +108,7 @@ def test_cancelling_takes_the_key_twice(here: Here) -> None:
 
 
 def test_without_a_terminal_it_prints_lines_until_the_run_has_ended(here: Here, run: str) -> None:
-    ended = subprocess.run(
-        [TRAINJOB, "watch", run], cwd=here.project, env=here.environ, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    ended = ran([TRAINJOB, "watch", run], folder=here.project, environ=here.environ, timeout_s=LIMIT_S)
     assert ended.stdout.splitlines() == [f"{run} · COMPLETED"], ended.stderr
 
 

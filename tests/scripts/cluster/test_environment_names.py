@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-
+from tests.support.programs import ran
 from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
 
 
 def test_what_bash_does_not_hand_on_is_refused() -> None:
-    variables = subprocess.run(["bash", "-c", "compgen -v"], capture_output=True, text=True, check=True).stdout.split()
+    variables = ran(["bash", "-c", "compgen -v"], code=0).stdout.split()
     assert "RANDOM" in variables
     accepted = [name for name in variables if not _is_refused(name) and not name.startswith("LC_")]
     assert [name for name in accepted if not _arrives(name)] == []
@@ -25,5 +24,5 @@ def _is_refused(name: str) -> bool:
 
 def _arrives(name: str) -> bool:
     script = f"set -euo pipefail; export {name}='x y'; cd /; /usr/bin/env; echo ended=well"
-    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, text=True, check=False)
+    done = ran(["/bin/bash", "-c", script])
     return {f"{name}=x y", "ended=well"} <= set(done.stdout.split("\n"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from trainjob.contract.paths import expanded, home
 from trainjob.contract.quoting import path
 from trainjob.kinds.lookup import find
@@ -29,9 +29,7 @@ def test_a_script_resolves_what_python_does(tmp_path: Path, monkeypatch: pytest.
     written = "$XDG_DATA_HOME/my data/$(x)"
     for moved in (str(tmp_path / "it's"), ""):
         monkeypatch.setenv("XDG_DATA_HOME", moved)
-        shown = subprocess.run(
-            ["bash", "-uc", f"printf %s {path(written)}"], capture_output=True, text=True, check=True
-        )
+        shown = ran(["bash", "-uc", f"printf %s {path(written)}"], code=0)
         assert shown.stdout == str(expanded(written))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support import ROOT
+from tests.support.programs import ran
 
 ROW = """    sharpness: float = setting(0.5, "How sharp the loss is.", group=TRAINING, at_least=0, at_most=1)
 """
@@ -41,10 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(checkout: Path, *arguments: str, code: int = 0) -> str:
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    ended = subprocess.run(
-        [sys.executable, *arguments], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == code, ended.stderr
+    ended = ran([sys.executable, *arguments], folder=checkout, environ=environment, code=code)
     return ended.stdout
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from trainjob.data.prepare import prepare
 
 
@@ -34,7 +35,7 @@ main()
 
 
 def without_numpy(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WITHOUT_NUMPY, *words], capture_output=True, text=True, check=False)
+    return ran([sys.executable, "-c", WITHOUT_NUMPY, *words])
 
 
 def test_list_check_and_help_need_no_numpy(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.waiting import until
 from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
@@ -59,7 +60,7 @@ def brought(tmp_path: Path, ranking: Ranking = ALONE, disk: str = "disk", **stat
 
 
 def told(copy: Copy, name: str = "tell") -> list[str]:
-    ended = subprocess.run([str(copy.folder / "bin" / name)], check=True, capture_output=True, text=True)
+    ended = ran([str(copy.folder / "bin" / name)], code=0)
     return ended.stdout.split()
 
 
@@ -178,7 +179,7 @@ def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(
     assert not (project / ".venv").exists()
     environ = {**os.environ, **copy.variables(os.environ)}
     words = [str(uv), "run", "--quiet", "python", "-c", "import sys; print(sys.prefix)"]
-    ended = subprocess.run(words, cwd=project, env=environ, check=True, capture_output=True, text=True)
+    ended = ran(words, folder=project, environ=environ, code=0)
     assert ended.stdout.strip() == str(copy.folder)
 
 

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.programs import ran
+
 FIRST = [sys.executable, "-m", "trainjob.launch.ranks.first"]
 LIMIT_S = 60.0
 
@@ -45,7 +47,7 @@ def test_a_signal_reaches_the_command_and_what_was_left_behind(tmp_path: Path) -
 
 
 def test_a_command_that_is_not_there_is_said() -> None:
-    ended = subprocess.run([*FIRST, "no-such-program"], capture_output=True, text=True, timeout=LIMIT_S)
+    ended = ran([*FIRST, "no-such-program"], timeout_s=LIMIT_S)
     assert (ended.returncode, ended.stderr) == (
         127,
         "trainjob: can't start no-such-program: No such file or directory\n",

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.render_cases import golden_requests, rendered
 from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
@@ -112,9 +113,9 @@ def launched(folder: Path, printed: str, **environ: str) -> subprocess.Completed
     ranking = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
     local = {f"OMPI_COMM_WORLD_LOCAL_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
     flags = ("--launcher", "openmpi", "--accelerator", "gpu", "--node-check", "on")
-    return subprocess.run(
+    return ran(
         [sys.executable, "-m", "trainjob.launch", *flags, str(folder), "--", "touch", str(folder / "began")],
-        env={
+        environ={
             **{name: value for name, value in os.environ.items() if not name.startswith("SLURM")},
             **nvidia_smi(folder / "bin", printed),
             **ranking,
@@ -124,9 +125,7 @@ def launched(folder: Path, printed: str, **environ: str) -> subprocess.Completed
             "SLURMD_NODENAME": "n7",
             **environ,
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
+        timeout_s=60,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_runs import LIMIT_S, command_of
+from tests.support.programs import ran
 from trainjob.launch.options import GRACE_S
 
 # Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
@@ -278,5 +279,5 @@ def test_nothing_of_a_rank_outlives_the_launcher(launched: Callable[..., Launche
 
 def test_the_launcher_imports_no_torch_and_nothing_to_install() -> None:
     listing = "import sys; import trainjob.launch.main; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout.split()
+    found = ran([sys.executable, "-c", listing], code=0).stdout.split()
     assert not {"torch", "numpy", "yaml", "click"} & set(found)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.programs import ran
 from trainjob.contract import ports
 
 
@@ -28,7 +29,7 @@ def test_a_start_loads_nothing_that_it_has_no_use_for(tmp_path: Path) -> None:
     }
     options = ["--launcher", "slurm", "--accelerator", "gpu", str(tmp_path)]
     words = [sys.executable, "-m", "trainjob.launch", *options, "--", "true"]
-    ended = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=100, check=True)
+    ended = ran(words, environ=environ, timeout_s=100, code=0)
     loaded = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()]
     until_the_rank_starts = set(loaded[: loaded.index("trainjob.launch.ranks.supervise")])
     assert "trainjob.launch.host" in until_the_rank_starts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
 from trainjob.records import causes, failure, software
@@ -47,7 +47,7 @@ def died(folder: Path, program: str, within: Path | None = None, flags: tuple[st
     words = [*launch, str(folder), "--", sys.executable, "-c", program]
     if within is not None:
         words = ["sh", "-c", 'echo $$ >"$0/cgroup.procs"; exec "$@"', str(within), *words]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    ended = ran(words, timeout_s=60)
     assert ended.returncode != 0
     recorded = failure.read(RunPaths(folder))
     assert recorded is not None, ended.stderr
@@ -151,8 +151,7 @@ def test_a_host_with_other_software_is_warned_of_or_refused_as_the_cluster_file_
     (tmp_path / "code").mkdir()
     software.record(RunPaths(tmp_path), software.HostSoftware(1, 0, "n1", {"python": "3.8.1"}))
     launch = [sys.executable, "-m", "trainjob.launch", "--launcher", "slurm", str(tmp_path), "--", "true"]
-    ended = subprocess.run(launch, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == code, ended.stderr
+    ended = ran(launch, timeout_s=60, code=code)
     assert "the hosts of this run have different software: " in ended.stderr
     assert "python is 3.8.1 on n1 and" in ended.stderr
 

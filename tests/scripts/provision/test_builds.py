@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from trainjob.contract.package import companion
 
 
@@ -24,6 +24,5 @@ def test_jobs_need_one_address_on_the_interface_that_they_use(
 ) -> None:
     needs("ip")
     words: list[str | Path] = [sys.executable, companion("playbooks") / "roles/pod_hosts/files/interface.py", asked]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == code
+    ended = ran(words, code=code)
     assert said in ended.stdout + ended.stderr

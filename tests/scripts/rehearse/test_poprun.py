@@ -23,6 +23,14 @@ def pod(tmp_path: Path) -> Pod:
     return Pod(tmp_path)
 
 
+@pytest.fixture(params=["stand-in", "real"])
+def either_pod(tmp_path: Path, request: pytest.FixtureRequest, needs: Callable[[str], Path]) -> Pod:
+    """One that starts its instances itself, and one that has the real mpirun start them."""
+    if request.param == "real":
+        needs("mpirun")
+    return Pod(tmp_path, mpirun=request.param == "real")
+
+
 def test_the_lessons_instances_are_told_where_they_stand(pod: Pod) -> None:
     pod.site(ipus=16)
     told = pod.told(*LESSONS, "--executable-cache-path=/cache")
@@ -85,29 +93,18 @@ def test_it_runs_under_the_oldest_python(tmp_path: Path, needs: Callable[[str], 
     assert len(pod.told(*LESSONS)) == 4
 
 
-@pytest.mark.parametrize("mpirun", [True, False])
-def test_the_first_failing_instances_status_is_poprun_s(
-    tmp_path: Path, needs: Callable[[str], Path], mpirun: bool
-) -> None:
-    if mpirun:
-        needs("mpirun")
-    pod = Pod(tmp_path, mpirun=mpirun)
+def test_the_first_failing_instances_status_is_poprun_s(either_pod: Pod) -> None:
     script = (
         "import os, sys, time; rank = os.environ['OMPI_COMM_WORLD_RANK']; rank == '2' and sys.exit(9); time.sleep(3000)"
     )
     # Long before the others would have ended by themselves.
-    pod.poprun(*LESSONS, sys.executable, "-c", script, code=9)
-    assert pod.partitions() == {}
+    either_pod.poprun(*LESSONS, sys.executable, "-c", script, code=9)
+    assert either_pod.partitions() == {}
 
 
-@pytest.mark.parametrize("mpirun", [True, False])
-def test_only_one_instance_is_shown(tmp_path: Path, needs: Callable[[str], Path], mpirun: bool) -> None:
-    if mpirun:
-        needs("mpirun")
+def test_only_one_instance_is_shown(either_pod: Pod) -> None:
     script = "import os, sys; print('hello', os.environ['OMPI_COMM_WORLD_RANK']); print('sorry', file=sys.stderr)"
-    ended = Pod(tmp_path, mpirun=mpirun).poprun(
-        *LESSONS, "--only-output-from-instance", "1", sys.executable, "-c", script
-    )
+    ended = either_pod.poprun(*LESSONS, "--only-output-from-instance", "1", sys.executable, "-c", script)
     assert {line[:14] for line in ended.stdout.splitlines() if line.startswith("[1,")} == {"[1,1]<stdout>:"}
     assert "errors of other instances than 1 are not shown" in ended.stderr
     assert "[1,0]" not in ended.stderr
@@ -184,19 +181,13 @@ def test_options_come_from_a_file_and_the_command_line_overrides_it(pod: Pod, tm
     ] * 2
 
 
-@pytest.mark.parametrize("mpirun", [True, False])
-def test_term_ends_the_instances_and_gives_the_partition_back(
-    tmp_path: Path, needs: Callable[[str], Path], mpirun: bool
-) -> None:
-    if mpirun:
-        needs("mpirun")
-    pod = Pod(tmp_path, mpirun=mpirun)
+def test_term_ends_the_instances_and_gives_the_partition_back(either_pod: Pod) -> None:
     words = ["poprun", *LESSONS, sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(300)"]
-    process = subprocess.Popen(words, env=pod.environ, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, env=either_pod.environ, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert "ready" in process.stdout.readline()
-    assert [one["size"] for one in pod.partitions().values()] == [16]
+    assert [one["size"] for one in either_pod.partitions().values()] == [16]
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGTERM
-    assert pod.partitions() == {}
+    assert either_pod.partitions() == {}

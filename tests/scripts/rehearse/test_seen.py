@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from trainjob.rehearse.batch.recording import Process, calls_in, processes_in
 
 BATCH = Path(__file__).resolve().parents[3] / "standins" / "batch"
@@ -46,23 +46,20 @@ def programs(seen: Path, *names: str) -> None:
         (folder / name).chmod(0o755)
 
 
-def ran(seen: Path, program: str, *words: str, code: int = 0, **environment: str) -> Process:
-    ended = subprocess.run(
-        [sys.executable, "-c", program, *words], env=environ(seen, **environment), capture_output=True, text=True
-    )
-    assert ended.returncode == code, ended.stderr
+def process_of(seen: Path, program: str, *words: str, code: int = 0, **environment: str) -> Process:
+    ran([sys.executable, "-c", program, *words], environ=environ(seen, **environment), code=code)
     (found,) = processes_in(seen)
     return found
 
 
 def test_a_process_keeps_its_words_its_exit_code_and_its_error(seen: Path) -> None:
-    found = ran(seen, "import sys; sys.exit(7)", "a b", "", code=7)
+    found = process_of(seen, "import sys; sys.exit(7)", "a b", "", code=7)
     assert found.words[-2:] == ("a b", "")
     assert (found.node, found.pid > 0, found.has_ended, found.error) == ("node1", True, True, None)
 
 
 def test_the_first_missing_file_is_named_with_its_line(seen: Path) -> None:
-    found = ran(seen, "open('data/x.bin')", code=1)
+    found = process_of(seen, "open('data/x.bin')", code=1)
     assert (found.missing, found.error) == (
         "data/x.bin",
         "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.bin'",
@@ -70,7 +67,7 @@ def test_the_first_missing_file_is_named_with_its_line(seen: Path) -> None:
 
 
 def test_handlers_and_the_signals_that_came_are_seen_and_work_as_before(seen: Path) -> None:
-    found = ran(
+    found = process_of(
         seen,
         "import os, signal\n"
         "def stop(number, frame): print('stopped')\n"
@@ -87,14 +84,13 @@ def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) ->
     (tmp_path / "sitecustomize.py").write_text("print('mine')")
     words = [sys.executable, "-c", "print('done')"]
     gpu = str(BATCH.parent / "gpu")
-    ended = subprocess.run(words, env=environ(seen, gpu, str(tmp_path)), capture_output=True, text=True)
+    ended = ran(words, environ=environ(seen, gpu, str(tmp_path)))
     assert ended.stdout.split() == ["mine", "done"], ended.stderr
 
 
 def bash(seen: Path, script: str) -> str:
     programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv")
-    ended = subprocess.run(["bash", "-euc", script], env=environ(seen), capture_output=True, text=True, cwd=seen.parent)
-    assert ended.returncode == 0, ended.stderr
+    ended = ran(["bash", "-euc", script], folder=seen.parent, environ=environ(seen), code=0)
     return ended.stdout
 
 

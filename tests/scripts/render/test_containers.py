@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import trainjob
+from tests.support.programs import ran
 from tests.support.render_cases import HOSTILE, cluster, rendered, request, script
 from trainjob.contract.errors import UserError
 
@@ -52,7 +53,7 @@ def run(folder: Path, engine: str, *, rootless: str = "", **values: Any) -> list
     for name, file in rendered(asked).files.items():
         (job / name).write_bytes(file.content)
     environ = {**os.environ, "PATH": f"{engines}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    ended = subprocess.run(["bash", job / "job.sh"], env=environ, capture_output=True, text=True, timeout=100)
+    ended = ran(["bash", job / "job.sh"], environ=environ, timeout_s=100)
     assert ended.returncode == 0, ended.stderr + (job / "logs/rank-0000.log").read_text()
     return [tuple(json.loads(line)) for line in (folder / "record").read_text().splitlines()]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.support import ROOT
+from tests.support.programs import ran
 from tests.support.render_cases import golden_requests
 
 REQUESTS = golden_requests()
@@ -20,15 +20,12 @@ for name, request in golden_requests().items():
 
 
 def digests(folder: Path, **environment: str) -> str:
-    ended = subprocess.run(
+    ended = ran(
         [sys.executable, "-c", DIGESTS],
-        cwd=folder,
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+        folder=folder,
+        environ={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        code=0,
     )
-    assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 

@@ -5,13 +5,13 @@ The shell library has tests of its own: its digest, which every script names, is
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import trainjob
+from tests.support.programs import ran
 from tests.support.render_cases import GOLDEN, golden_requests, golden_script, rendered
 from trainjob.render import library
 
@@ -40,14 +40,14 @@ def test_every_golden_file_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_bash_can_read_it(name: str) -> None:
-    ended = subprocess.run(["bash", "-n", golden_script(name)], capture_output=True, text=True, check=False)
+    ended = ran(["bash", "-n", golden_script(name)])
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_shellcheck_has_nothing_to_say(name: str, needs: Callable[[str], Path]) -> None:
     arguments: list[str | Path] = [needs("shellcheck"), "--severity=style", "--external-sources", golden_script(name)]
-    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    ended = ran(arguments)
     assert (ended.returncode, ended.stdout) == (0, "")
 
 

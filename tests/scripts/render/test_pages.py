@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.render_cases import HOSTILE, cluster, rendered, request, script
 from trainjob.backends import folder
 from trainjob.cluster.base import Cluster
@@ -28,9 +29,9 @@ def made(base: Path, asked: Request) -> RunPaths:
     return paths
 
 
-def ran(path: Path, at: Path) -> tuple[int, str]:
+def job_ran(path: Path, at: Path) -> tuple[int, str]:
     environ = {**os.environ, "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node1"}
-    ended = subprocess.run(["bash", path], cwd=at, env=environ, capture_output=True, text=True, check=False)
+    ended = ran(["bash", path], folder=at, environ=environ)
     return ended.returncode, ended.stderr
 
 
@@ -46,7 +47,7 @@ def test_another_library_is_refused_before_anything_is_touched(tmp_path: Path, p
         with (shell / ("record.sh" if change == "another text" else "added.sh")).open("a") as stream:
             stream.write("# added\n")
     before = sorted(path.name for path in paths.folder.iterdir())
-    code, err = ran(paths.folder / rendered(asked).script, paths.folder)
+    code, err = job_ran(paths.folder / rendered(asked).script, paths.folder)
     found = subprocess.run(
         "sha256sum -- *.sh | sha256sum",
         shell=True,
@@ -67,7 +68,7 @@ def test_a_run_that_is_rendered_anew_gets_the_library_that_belongs_to_it(tmp_pat
     paths = made(tmp_path, asked)
     (paths.code / "trainjob/launch/shell/record.sh").write_text("# of another release\n")
     folder.write_again(paths, rendered(asked))
-    assert ran(paths.job_script, tmp_path)[0] == 0
+    assert job_ran(paths.job_script, tmp_path)[0] == 0
     assert sorted(path.name for path in paths.code.iterdir()) == ["project", "trainjob"]
 
 
@@ -87,12 +88,12 @@ def test_the_digest_is_in_job_json(tmp_path: Path) -> None:
 def test_a_page_in_no_run_directory_says_so(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(script(request(LOCAL)))
     (tmp_path / "job.sbatch").write_text(script(request(SLURM)))
-    assert ran(tmp_path / "job.sh", Path("/")) == (
+    assert job_ran(tmp_path / "job.sh", Path("/")) == (
         1,
         f"trainjob: {tmp_path} is no run directory, which has job.json and code/ beside its job.sh: "
         "trainjob render -o FOLDER writes one\n",
     )
-    assert ran(tmp_path / "job.sbatch", tmp_path) == (
+    assert job_ran(tmp_path / "job.sbatch", tmp_path) == (
         1,
         f"trainjob: node node1 sees no run directory in {tmp_path}: call sbatch in the folder of job.sbatch, "
         "on storage that all nodes share\n",
@@ -103,7 +104,7 @@ def test_a_page_in_no_run_directory_says_so(tmp_path: Path) -> None:
 def test_a_job_without_its_code_is_no_run_directory(tmp_path: Path) -> None:
     paths = made(tmp_path, request(LOCAL, command=["true"]))
     shutil.rmtree(paths.code / "trainjob")
-    code, err = ran(paths.job_script, tmp_path)
+    code, err = job_ran(paths.job_script, tmp_path)
     assert (code, "is no run directory" in err, paths.attempt.exists()) == (1, True, False)
 
 

@@ -6,13 +6,13 @@ Each script is run for real with a poprun that writes down what it was given.
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.support.pod_cases import pod_request
+from tests.support.programs import ran
 from tests.support.render_cases import rendered
 from trainjob.backends import folder
 
@@ -265,8 +265,7 @@ def recorded(base: Path, asked: Invocation) -> tuple[list[str], dict[str, str]]:
     paths = folder.create(base / "run", rendered(pod_request(asked.pod, **asked.job, **command)), None, None)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     environ = {**os.environ, **set_there, "PATH": path, "RECORD": str(base / "record"), "HOME": str(base)}
-    ended = subprocess.run(["bash", paths.job_script], env=environ, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ran(["bash", paths.job_script], environ=environ, code=0)
     words = (base / "record.arguments").read_text().split("\0")[:-1]
     given = (line.partition("=") for line in (base / "record.environment").read_text().split("\0") if line)
     return words, {name: value for name, _, value in given}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.attack import Attack, count_words
 from tests.support.pod_cases import pod_request, site
+from tests.support.programs import ran
 from tests.support.render_cases import HOSTILE, rendered
 from trainjob.backends import folder
 from trainjob.contract.paths import RunPaths
@@ -43,14 +43,11 @@ def run(
     redirects = {"TRAINJOB_PYTHON": sys.executable, "TRAINJOB_PROLOGUE": "skip", "TRAINJOB_INTERFACE": "lo"}
     standin = {"TRAINJOB_STANDIN_VIPU": str(base / "vipu"), "TRAINJOB_STANDIN_MPIRUN": mpirun}
     path = f"{base / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    ended = subprocess.run(
+    ended = ran(
         ["bash", "a run/job.sh"],
-        cwd=base,
-        env={**os.environ, **redirects, **standin, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
+        folder=base,
+        environ={**os.environ, **redirects, **standin, "PATH": path},
+        timeout_s=250,
     )
     logs = "".join(log.read_text() for log in paths.logs.iterdir())
     assert ended.returncode == code, ended.stdout + ended.stderr + logs

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.attack import Attack, count_words
+from tests.support.programs import ran
 from tests.support.render_cases import HOSTILE, TEXT, cluster, rendered, request
 from trainjob.backends import folder
 from trainjob.contract.paths import RunPaths
@@ -52,9 +53,7 @@ def run(base: Path, asked: Request, **environment: str) -> tuple[RunPaths, list[
     paths = folder.create(base / "a run", rendered(asked), None, None)
     (paths.project / asked.project_folder).mkdir(parents=True)
     given = {name: value for name, value in os.environ.items() if name != "CDPATH"}
-    ended = subprocess.run(
-        ["bash", "a run/job.sh"], cwd=base, env={**given, **environment}, capture_output=True, text=True, check=False
-    )
+    ended = ran(["bash", "a run/job.sh"], folder=base, environ={**given, **environment})
     logs = "".join(path.read_text() for path in paths.logs.iterdir())
     assert ended.returncode == 0, ended.stderr + logs
     return paths, [json.loads((base / f"{rank}.json").read_text()) for rank in (0, 1)]

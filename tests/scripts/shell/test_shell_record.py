@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.shell_library import Bash
 from tests.support.waiting import LIMIT_S, until
 from trainjob.contract.paths import RunPaths
@@ -190,9 +190,7 @@ def test_a_page_knows_the_users_home_where_the_environment_lacks_it(bash: Bash, 
     lines = 'printf "%s" "$HOME"' if home is None else 'HOME=""; . "$TRAINJOB_SHELL/record.sh"; printf "%s" "$HOME"'
     environ = bash.environ()
     del environ["HOME"]
-    ended = subprocess.run(
-        ["bash", "-c", bash.text(lines)], cwd=bash.folder, env=environ, capture_output=True, text=True
-    )
+    ended = ran(["bash", "-c", bash.text(lines)], folder=bash.folder, environ=environ)
     assert (ended.returncode, ended.stdout) == (0, pwd.getpwuid(os.getuid()).pw_dir), ended.stderr
 
 

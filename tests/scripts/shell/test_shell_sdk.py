@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import ran
 
 LIBRARY = Path(__file__).resolve().parents[3] / "trainjob/launch/shell"
 # As the vendor's: reads what may be unset, and refuses to be sourced twice.
@@ -27,13 +28,7 @@ def sdk(tmp_path: Path) -> Path:
 
 def bash(program: str, *words: object) -> tuple[int, str, str]:
     text = f'. "$0/sdk.sh"\n{program}'
-    ended = subprocess.run(
-        ["bash", "-c", text, LIBRARY, *map(str, words)],
-        env={"PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = ran(["bash", "-c", text, LIBRARY, *map(str, words)], environ={"PATH": "/usr/bin:/bin"})
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -56,9 +51,7 @@ def test_another_sdk_that_is_enabled_gives_way(sdk: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "bash --posix"])
 def test_where_there_is_none_it_says_so_and_the_shell_goes_on(tmp_path: Path, shell: str) -> None:
     program = '. "$0/sdk.sh"; enable_sdk "$1" || echo "went on with $?"'
-    ended = subprocess.run(
-        [*shell.split(), "-c", program, LIBRARY, tmp_path], env={}, capture_output=True, text=True, check=False
-    )
+    ended = ran([*shell.split(), "-c", program, LIBRARY, tmp_path], environ={})
     assert ended.stdout == "went on with 1\n"
     assert ended.stderr == (
         f"trainjob: no SDK was enabled: sdk.path is the folder that holds poplar-*/enable.sh, and it is {tmp_path}\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.shell_library import LIBRARY, RUNNING, Bash, SlurmBash
 from tests.support.waiting import LIMIT_S, until
 from trainjob.contract import environment
@@ -737,14 +738,7 @@ def on_node(
     bash: Bash, command: str = "pwd; env | grep ^APPTAINERENV_ || true", **environ: str
 ) -> tuple[int, str, str]:
     words = ["sh", "-c", (LIBRARY / "on_each_node.sh").read_text(), "sh", "sh", "-c"]
-    said = subprocess.run(
-        [*words, command],
-        cwd=bash.folder,
-        env=bash.environ(**environ),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = ran([*words, command], folder=bash.folder, environ=bash.environ(**environ))
     return said.returncode, said.stdout, said.stderr
 
 

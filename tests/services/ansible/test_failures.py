@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support import make_believe_sdk as sdk
 from tests.support import small_cifar, sshd_hosts
+from tests.support.programs import ran
 from tests.support.provisioned import PYTHON, Administrator, plain
 from tests.support.sshd_hosts import Site
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1800)
 def python38(needs: Callable[[str], Path]) -> str:
     # Not a shim of pyenv: hosts have another home.
     words = [str(needs("python3.8")), "-c", "import sys; print(sys.executable)"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    return ran(words, code=0).stdout.strip()
 
 
 @pytest.fixture(scope="module")

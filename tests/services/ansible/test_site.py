@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import small_cifar, sshd_hosts
 from tests.support.cutting_server import Behaviour, serving
-from tests.support.local_runs import TRAINJOB
+from tests.support.programs import TRAINJOB
 from tests.support.provisioned import CACHE, LIMIT_S, PYTHON, TORCH, Administrator, Ended, wheelhouse
 from tests.support.sshd_hosts import Site
 from trainjob.contract.package import companion

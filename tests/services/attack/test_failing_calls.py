@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.attack import Attack
 from tests.support.failing_calls import Call, Ended, calls, calls_on, failing, unseen
-from tests.support.local_runs import PYTHON, TRAINJOB, Here, Run
+from tests.support.local_runs import PYTHON, Here, Run
+from tests.support.programs import TRAINJOB
 from tests.support.runs_at_work import make_run
 from tests.support.shell_library import LIBRARY
 from tests.support.waiting import until

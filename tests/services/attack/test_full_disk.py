@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.attack import Attack
-from tests.support.local_runs import TRAINJOB, Here, Run
+from tests.support.local_runs import Here, Run
+from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
@@ -27,7 +28,7 @@ def small(tmp_path: Path) -> Iterator[Here]:
     disk = tmp_path / "data"
     disk.mkdir()
     options = f"size={_SIZE},nr_inodes=4000"
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, text=True)
+    mounted = ran(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk])
     if mounted.returncode != 0:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
     yield made
@@ -54,9 +55,7 @@ def without_inodes(disk: Path) -> list[Path]:
 
 def tried(here: Here, *words: str) -> subprocess.CompletedProcess[str]:
     """Return what a command printed; a traceback, or more than an error's one line, fails the trial."""
-    ended = subprocess.run(
-        [TRAINJOB, *words], cwd=here.project, env=here.environ, capture_output=True, text=True, timeout=150
-    )
+    ended = ran([TRAINJOB, *words], folder=here.project, environ=here.environ, timeout_s=150)
     assert ended.returncode in (0, 1), (ended.returncode, ended.stderr)
     assert "BUG" not in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr, ended.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.attack import Attack
 from tests.support.local_runs import Here, Run
+from tests.support.programs import ran
 from tests.support.waiting import until
 
 KIND = "hostile co-user"
@@ -28,7 +29,7 @@ def _second_user(needs: Callable[[str], Path]) -> None:
 
 def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
     who = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    return subprocess.run([*who, *words], capture_output=True, text=True, cwd="/", timeout=60)
+    return ran([*who, *words], folder="/", timeout_s=60)
 
 
 def give_to_nobody(folder: Path) -> None:

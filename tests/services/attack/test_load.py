@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
 
 from tests.support.attack import Attack
-from tests.support.local_runs import TRAINJOB, Here, Run
+from tests.support.local_runs import Here, Run
+from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 
 KIND = "load"
@@ -35,9 +35,7 @@ def at_once(here: Here, commands: list[list[str]]) -> list[Ended]:
     """Run all commands at the same time and return how each ended."""
 
     def run(words: list[str]) -> Ended:
-        ended = subprocess.run(
-            [TRAINJOB, *words], env=here.environ, cwd=here.project, capture_output=True, text=True, check=False
-        )
+        ended = ran([TRAINJOB, *words], folder=here.project, environ=here.environ)
         return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     with ThreadPoolExecutor(len(commands)) as pool:

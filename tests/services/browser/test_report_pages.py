@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.report_runs import described
 from trainjob.observe.report import page
 
@@ -100,7 +101,7 @@ def browse(needs: Needs, folder: Path, *words: str) -> subprocess.CompletedProce
     own = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", f"--user-data-dir={folder / 'profile'}")
     alone = ("--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr")
     command = [str(needs("chromium")), *own, *alone, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+    return ran(command, timeout_s=90, code=0)
 
 
 def _light(color: str) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,9 +16,9 @@ import pytest
 
 from tests.standins.gpu.test_programs import COMMANDS, PROGRAMS
 from tests.support.gpu_scripts import environment
+from tests.support.programs import TRAINJOB, ran
 
 pytestmark = pytest.mark.timeout(600)
-TRAINJOB = str(Path(sys.executable).with_name("trainjob"))
 
 # Trains in float32 and under float16 autocast with a scaler, and prints both courses of the loss.
 TRAINS = """
@@ -64,10 +63,7 @@ def gpu(needs: Callable[[str], Path]) -> Path:
 
 def python(folder: Path, *words: str, environ: Mapping[str, str] | None = None) -> str:
     """Return what a Python printed that ended with 0."""
-    ended = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=500
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = ran([sys.executable, *words], folder=folder, environ=environ, timeout_s=500, code=0)
     return ended.stdout
 
 
@@ -82,10 +78,7 @@ def trainjob(folder: Path, *words: str, code: int = 0) -> Any:
     here = {"kind": "local", "accelerator": "gpu", "accelerators": count, "python": sys.executable}
     (folder / "clusters" / "here.yaml").write_text(json.dumps(here))
     environ = {**os.environ, "XDG_DATA_HOME": str(folder / "data")}
-    ended = subprocess.run(
-        [TRAINJOB, *words, "--json"], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=500
-    )
-    assert ended.returncode == code, ended.stdout + ended.stderr
+    ended = ran([TRAINJOB, *words, "--json"], folder=folder, environ=environ, timeout_s=500, code=code)
     return json.loads(ended.stdout)
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from tests.support.login_node import LoginNode
 from tests.support.network_hosts import INTERFACE, NetworkHosts, network_hosts
-from tests.support.pod_site import STAY, TRAINJOB, PodSite
+from tests.support.pod_site import STAY, PodSite
+from tests.support.programs import TRAINJOB
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(600)

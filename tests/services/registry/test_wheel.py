@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support import ROOT
+from tests.support.programs import ran
 
 
 def run(*arguments: str | Path, folder: Path) -> str:
-    ended = subprocess.run([str(word) for word in arguments], cwd=folder, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = ran([str(word) for word in arguments], folder=folder, code=0)
     return ended.stdout
 
 

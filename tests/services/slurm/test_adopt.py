@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.programs import ran
 
 HEAD = """\
 #!/bin/bash
@@ -36,7 +37,7 @@ def proof(folder: Path, text: str) -> tuple[int, dict[str, Any]]:
     (folder / "train.py").write_text("print('trained')\n")
     program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
     words = [sys.executable, "-c", program, "adopt", "train.sbatch", "--prove", "--json"]
-    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    ended = ran(words, folder=folder)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)["proof"]
 

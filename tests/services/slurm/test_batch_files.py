@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.programs import ran
 
 MEETS = """
 import os, time, torch.distributed as dist
@@ -44,7 +45,7 @@ def rehearse(needs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.M
         words = [sys.executable, "-m", "trainjob.cli.main", "rehearse", "train.sbatch"]
         words += ["--no-gpus", "--json", "--stop-after", "1", *flags]
         environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"}
-        ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, timeout=300)
+        ended = ran(words, folder=project, environ=environ, timeout_s=300)
         assert ended.stdout, ended.stderr
         assert sorted(path.name for path in project.iterdir()) == before, "the job's files stay in the rehearsal"
         return ended.returncode, json.loads(ended.stdout)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.slurm_site import DESCRIPTION, TRAINJOB, Site, site
+from tests.support.programs import TRAINJOB
+from tests.support.slurm_site import DESCRIPTION, Site, site
 
 pytestmark = pytest.mark.timeout(300)
 GPUS = {"count": 8, "accelerator": "gpu", "accelerators": 8, "cpus": 8, "memory_gb": 500}

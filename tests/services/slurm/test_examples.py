@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from docs.outputs import EXAMPLES
+from tests.support.programs import ran
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -33,8 +33,7 @@ def rehearse(needs: Callable[[str], Path], tmp_path: Path) -> Callable[..., dict
             "XDG_DATA_HOME": str(tmp_path / "data"),
             "PATH": f"{program.parent}:{os.environ['PATH']}:/usr/sbin:/sbin",
         }
-        ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, check=False)
-        assert ended.returncode == code, ended.stdout + ended.stderr
+        ended = ran(words, folder=project, environ=environ, code=code)
         verdict: dict[str, Any] = json.loads(ended.stdout)
         return verdict
 

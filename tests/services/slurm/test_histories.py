@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.programs import ran
 
 _ROOT = Path(__file__).parents[3]
 
@@ -19,6 +20,5 @@ def test_a_real_slurm_agrees_with_the_simulated_world(needs: Callable[[str], Pat
     needs("slurm")
     # A process of its own: the history puts its own time, processes and files in the place of Python's.
     command = [sys.executable, "-m", "simulation.replay", "--first", str(seed)]
-    ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = ran(command, folder=_ROOT, code=0)
     assert ": agree (" in ended.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import ran
 from trainjob.kinds.lookup import sites
 from trainjob.kinds.slurm.model import SlurmCluster
 
@@ -27,8 +27,7 @@ def test_a_job_runs_on_the_twin(site: Any, needs: Callable[[str], Path], tmp_pat
     flags = ("--hosts", str(hosts), "--no-gpus", "--keep", "--json", "--", "hostname")
     command = [sys.executable, "-m", "trainjob.cli.main", "rehearse", "--cluster", site.name, *flags]
     environ = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environ, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = ran(command, folder=tmp_path, environ=environ, code=0)
     verdict = json.loads(ended.stdout)
     assert (verdict["state"], verdict["same_bytes"]) == ("COMPLETED", True)
     said = "".join(path.read_text() for path in Path(verdict["folder"], "logs").glob("rank-*.log"))

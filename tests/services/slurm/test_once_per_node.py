@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import ran
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import logs
@@ -75,7 +75,7 @@ def rehearse(needs: Callable[[str], Path], tmp_path: Path) -> Callable[..., tupl
         job = ("--cluster", "slurm-gpu", *sizes, "--keep", "--json", *flags)
         words: list[str | Path] = [program, "rehearse", *job, "--", *command]
         environ = {**os.environ, "PATH": f"{programs}:{program.parent}:{os.environ['PATH']}:/usr/sbin:/sbin"}
-        ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, timeout=300)
+        ended = ran(words, folder=project, environ=environ, timeout_s=300)
         verdict = json.loads(ended.stdout)
         logs = sorted(Path(verdict["folder"], "logs").glob("rank-*.log"))
         return ended.returncode, verdict, "".join(log.read_text() for log in logs)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.slurm_jobs import POLL_S, is_over
 from tests.support.waiting import until
 from trainjob.contract.errors import UserError
@@ -120,9 +121,7 @@ def test_a_daemon_can_be_killed_while_its_ranks_live_on(needs: Callable[[str], P
 
 
 def _processes_that_name(folder: Path) -> list[str]:
-    lines = subprocess.run(
-        ["ps", "-ww", "-e", "-o", "pid,stat,args"], capture_output=True, text=True, check=True
-    ).stdout
+    lines = ran(["ps", "-ww", "-e", "-o", "pid,stat,args"], code=0).stdout
     return [line for line in lines.splitlines() if str(folder) in line and " Z" not in line]
 
 

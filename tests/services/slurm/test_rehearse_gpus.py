@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_scripts import BEGIN
+from tests.support.programs import ran
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -64,7 +65,7 @@ def rehearsed(
     # As in an activated virtualenv: a command is run by the Python on the user's PATH.
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     words = [*command, "--", *start]
-    ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True, check=False, timeout=800)
+    ended = ran(words, folder=project, environ=environ, timeout_s=800)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.login_node import LoginNode, disconnect, free_port, new_key
+from tests.support.programs import ran
 from trainjob.machines.ssh.failures import SshError
 from trainjob.machines.ssh.machine import SshMachine
 
@@ -66,9 +67,7 @@ def test_a_jump_host_that_is_down_is_named(login: LoginNode, gate: LoginNode) ->
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An agent of the test's own; ended by its id."""
-    said = subprocess.run(
-        ["ssh-agent", "-a", tmp_path / "agent", "-s"], capture_output=True, text=True, check=True
-    ).stdout
+    said = ran(["ssh-agent", "-a", tmp_path / "agent", "-s"], code=0).stdout
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     yield
     os.kill(int(re.findall(r"SSH_AGENT_PID=(\d+)", said)[0]), 15)

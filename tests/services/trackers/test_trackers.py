@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.programs import ran
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
 
@@ -30,10 +30,7 @@ def python(needs: Callable[[str], Path], tmp_path: Path) -> Python:
 
     def run(*words: str) -> str:
         command = [str(needs("trackers")), *words]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ, **home}
-        )
-        assert ended.returncode == 0, ended.stderr
+        ended = ran(command, environ={**os.environ, **home}, timeout_s=100, code=0)
         assert "hidden-token" not in ended.stdout
         return ended.stdout
 
@@ -126,15 +123,12 @@ def test_a_store_that_refuses_is_one_line_without_its_password(
 ) -> None:
     command = [str(needs("trackers")), "-m", "trainjob.cli.main", "export", str(run.folder)]
     quick = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
+    ended = ran(
         [*command, "--mlflow", "http://me:secret-word@127.0.0.1:9"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env={**os.environ, **quick},
+        environ={**os.environ, **quick},
+        timeout_s=100,
+        code=1,
     )
-    assert ended.returncode == 1
     assert "127.0.0.1:9 refuses the run" in ended.stderr
     assert "secret-word" not in ended.stderr
     assert "Traceback" not in ended.stderr

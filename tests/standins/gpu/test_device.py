@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gpu_scripts import alone, environment, values
+from tests.support.programs import ran
 from trainjob.rehearse import gpus
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
@@ -168,9 +169,7 @@ print(json.dumps([str(back.device), back.tolist(), str(moved.device), str(on_cpu
 
 def test_nvidia_smi_lists_the_nodes_gpus(tmp_path: Path) -> None:
     def said(*words: str) -> str:
-        ended = subprocess.run(
-            ["nvidia-smi", *words], env=environment(tmp_path, 2), capture_output=True, text=True, check=False
-        )
+        ended = ran(["nvidia-smi", *words], environ=environment(tmp_path, 2))
         return ended.stdout + ended.stderr
 
     assert said("-L").splitlines()[1].startswith("GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-")
@@ -223,7 +222,7 @@ def test_of_the_threads_that_end_with_the_interpreter_those_of_autograd_and_gloo
     core = gpus.FOLDER / "trainjob_gpu" / "core"
     compiler = ["g++", "-std=c++17", f"-I{core}", str(program), "-o", str(tmp_path / "program")]
     subprocess.run([*compiler, "-rdynamic", "-pthread", "-ldl"], check=True)
-    told = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True).stdout
+    told = ran([tmp_path / "program"], code=0).stdout
     assert told.splitlines() == [
         "python 0",
         "pt_autograd_0 1",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.gpu_scripts import environment
+from tests.support.programs import ran
 from trainjob.rehearse import gpus
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
@@ -27,7 +27,7 @@ print(json.dumps([torch.__file__, torch.ones(2, device="cuda").sum().item(), *ma
 def told(folder: Path, path: str) -> list[str]:
     environ = environment(folder)
     environ["PYTHONPATH"] = os.pathsep.join([str(gpus.FOLDER), path])
-    ended = subprocess.run([sys.executable, "-c", TELLS], env=environ, capture_output=True, text=True, check=True)
+    ended = ran([sys.executable, "-c", TELLS], environ=environ, code=0)
     return ended.stdout.strip().strip("[]").split(", ")
 
 
@@ -41,9 +41,7 @@ def test_two_installations_of_one_torch_share_what_is_compiled(tmp_path: Path) -
     assert here[0] != other[0]
     assert here[1:] == other[1:]
     for library in here[2:]:
-        dynamic = subprocess.run(
-            ["readelf", "-d", library.strip('"')], capture_output=True, text=True, check=True
-        ).stdout
+        dynamic = ran(["readelf", "-d", library.strip('"')], code=0).stdout
         assert "libtorch_cpu.so" in dynamic
         assert "RUNPATH" not in dynamic
         assert "RPATH" not in dynamic

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.gpu_scripts import environment
+from tests.support.programs import ran
 from trainjob.rehearse.gpus import Usage
 
 pytestmark = pytest.mark.timeout(400, func_only=True)
@@ -58,9 +58,6 @@ def test_an_unmodified_program_on_a_package_runs(tmp_path: Path, package: str) -
 def check_program(tmp_path: Path, command: list[str], world: int, words: str) -> None:
     command = [str(PROGRAMS / word) if word.endswith(".py") else word for word in command]
     environ = {**environment(tmp_path), "DTYPE": "float16", "PYTHONWARNINGS": "ignore"}
-    ended = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=380
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = ran([sys.executable, *command], folder=tmp_path, environ=environ, timeout_s=380, code=0)
     assert words in ended.stdout
     assert [rank["rank"] for rank in Usage.read(tmp_path).ranks] == list(range(world))

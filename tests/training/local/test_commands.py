@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.local_runs import PYTHON, TELL, Here, Run
+from tests.support.programs import ran
 
 JOB = ("--cluster", "local", "--instances", "2")
 
@@ -188,7 +188,7 @@ main(["status", "abcd"])
 
 
 def test_a_bug_ends_with_3_and_a_log_and_no_traceback(here: Here) -> None:
-    ended = subprocess.run([PYTHON, "-c", BUG], env=here.environ, capture_output=True, text=True)
+    ended = ran([PYTHON, "-c", BUG], environ=here.environ)
     assert (ended.returncode, ended.stdout) == (3, "")
     assert "BUG: RuntimeError: not thought of" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -200,7 +200,7 @@ def test_a_bug_ends_with_3_and_a_log_and_no_traceback(here: Here) -> None:
 
 def test_a_bug_has_a_log_where_the_data_folder_cannot_be_written(here: Here) -> None:
     (here.folder / "data").write_text("a file where the data folder belongs")
-    ended = subprocess.run([PYTHON, "-c", BUG], env=here.environ, capture_output=True, text=True)
+    ended = ran([PYTHON, "-c", BUG], environ=here.environ)
     log = Path(ended.stderr.split()[-1])
     assert (ended.returncode, "Traceback" in ended.stderr, log.exists()) == (3, False, True)
     log.unlink()

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 
-from tests.support.local_runs import LIMIT_S, STAY, TRAINJOB, Here, first_line, what_follows
+from tests.support.local_runs import LIMIT_S, STAY, Here, first_line, what_follows
+from tests.support.programs import TRAINJOB
 from tests.support.waiting import until
 
 

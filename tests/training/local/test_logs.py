@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 
-from tests.support.local_runs import LIMIT_S, TRAINJOB, Here, Run, first_line, what_follows
+from tests.support.local_runs import LIMIT_S, Here, Run, first_line, what_follows
+from tests.support.programs import TRAINJOB, ran
 
 PRINTING = r"""
 import os, sys
@@ -109,5 +109,5 @@ def test_a_rank_whose_log_is_not_there_yet_is_waited_for(here: Here) -> None:
 def test_a_reader_that_leaves_is_no_error(here: Here) -> None:
     run = here.follow("python", "-c", "print('line\\n' * 50000)")
     pipe = f"{TRAINJOB} logs {run.id} | head -1; echo ${{PIPESTATUS[0]}}"
-    said = subprocess.run(["bash", "-c", pipe], env=here.environ, capture_output=True, text=True, timeout=LIMIT_S)
+    said = ran(["bash", "-c", pipe], environ=here.environ, timeout_s=LIMIT_S)
     assert (said.stdout.splitlines()[-1], said.stderr) == ("0", "")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 from tests.support.local_runs import PYTHON, Here
+from tests.support.programs import ran
 
 _TRAINED = """\
 import json, trainjob
@@ -38,8 +38,7 @@ print(json.dumps({"id": run.id, "late": late, "states": states}))
 
 def program(here: Here, text: str) -> Any:
     words = [PYTHON, "-c", text]
-    ended = subprocess.run(words, cwd=here.project, env=here.environ, capture_output=True, text=True, timeout=110)
-    assert ended.returncode == 0, ended.stderr
+    ended = ran(words, folder=here.project, environ=here.environ, timeout_s=110, code=0)
     return json.loads(ended.stdout)
 
 
@@ -61,6 +60,6 @@ def test_a_run_is_cancelled_and_resumed(here: Here) -> None:
 
 def test_importing_it_loads_nothing(here: Here) -> None:
     words = [PYTHON, "-c", "import sys; before = set(sys.modules); import trainjob; print(*set(sys.modules) - before)"]
-    loaded = subprocess.run(words, env=here.environ, capture_output=True, text=True, check=True).stdout.split()
+    loaded = ran(words, environ=here.environ, code=0).stdout.split()
     assert [name for name in loaded if name.partition(".")[0] not in ("trainjob", "types")] == []
     assert [name for name in loaded if name.startswith("trainjob")] == ["trainjob"]

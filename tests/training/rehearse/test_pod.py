@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_runs import TRAINJOB, Here, command_of, marked, what_follows
+from tests.support.local_runs import Here, command_of, marked, what_follows
+from tests.support.programs import TRAINJOB
 from tests.support.waiting import until
 
 HELLO = """\

@@ -8,6 +8,7 @@ import pytest
 
 from bench import planted_bugs
 from simulation import protocol
+from tests.support.programs import ran
 
 _ROOT = Path(__file__).parents[3]
 # What a script does last: it looks for a follow-up job whose answer was lost, drops one while the controller is away or
@@ -23,7 +24,7 @@ MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286, 21242, 21303, 30204, 40232
 def simulated(*words: str) -> subprocess.CompletedProcess[str]:
     # A process of its own: the histories put their own time, processes and files in the place of Python's.
     command = [sys.executable, "-m", "simulation", *words]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    return ran(command, folder=_ROOT)
 
 
 def test_sixty_histories_keep_every_invariant() -> None:
@@ -96,12 +97,8 @@ def test_without_a_safeguard_an_invariant_breaks(safeguard: str) -> None:
 
 
 def test_commands_that_stay_keep_their_budget_of_calls() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-m", "simulation.looks", "--runs", "4", "--minutes", "10"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+    printed = ran(
+        [sys.executable, "-m", "simulation.looks", "--runs", "4", "--minutes", "10"], folder=_ROOT, code=0
     ).stdout
     calls = [float(line.rpartition(":")[2]) for line in printed.splitlines() if line.startswith("  ")]
     # Of watch, wait, notify and one list: where nothing changes, and where the controller does not answer.

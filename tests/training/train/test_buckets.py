@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.local_runs import TRAINJOB
+from tests.support.programs import TRAINJOB, ran
 from tests.support.runs_at_work import log, make_run, train
 from trainjob.records import profile
 
@@ -89,6 +88,6 @@ def test_two_ranks_profile_their_updates_and_how_much_of_their_communication_is_
         assert 0 <= one.exposed_s <= one.communication_s <= one.seconds
         assert any(operator.name.startswith("aten::") for operator in one.operators)
         assert profile.trace_of(run, one.rank).exists()
-    report = subprocess.run([TRAINJOB, "report", str(run.folder)], capture_output=True, text=True, check=True).stdout
+    report = ran([TRAINJOB, "report", str(run.folder)], code=0).stdout
     assert "profile of rank 1" in report
     assert "not hidden" in report

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.programs import ran
 from trainjob.data.manifest import FileFacts, Manifest, SplitFacts
 
 SAMPLES = 10 * 10**9 // 3072
@@ -62,8 +62,7 @@ def test_own_memory_stays_bounded_with_ten_gigabytes_of_images(tmp_path: Path) -
         attribution="",
     )
     (folder / "manifest.json").write_text(known.to_json())
-    ended = subprocess.run([sys.executable, "-c", LOAD, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = ran([sys.executable, "-c", LOAD, str(tmp_path)], code=0)
     samples, seen, grown_mb = json.loads(ended.stdout)
     assert (samples, seen) == (SAMPLES, 3 * 256)
     assert grown_mb < LIMIT_MB

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_runs import TRAINJOB, Here, marked
+from tests.support.local_runs import Here, marked
+from tests.support.programs import TRAINJOB
 from tests.support.verdicts import runs_left, verify
 from tests.support.waiting import until
 

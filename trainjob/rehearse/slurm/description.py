@@ -12,6 +12,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 
 _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB
+_GRACE_S = 60  # that a preempted job has
 _SPARE_NODES = 1  # for a job that starts again after a node has failed
 _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
@@ -101,7 +102,7 @@ class Description:
 
 
 def twin_of(
-    cluster: SlurmCluster, nodes_needed: int, grace_s: int = 60, *, release: str | None = None, accounting: bool = False
+    cluster: SlurmCluster, nodes_needed: int, *, release: str | None = None, accounting: bool = False
 ) -> Description:
     """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits.
 
@@ -113,7 +114,7 @@ def twin_of(
     has_cpus = max(group.cpus for group in groups) <= (os.cpu_count() or 1)
     texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
     partitions = [
-        SlurmPartition(name, limits.min_nodes, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=grace_s)
+        SlurmPartition(name, limits.min_nodes, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=_GRACE_S)
         for name in dict.fromkeys(name for text in texts for name in text.split(","))
     ]
     return Description(
