@@ -10,7 +10,7 @@ from pathlib import Path
 from simulation.commands import Clients, Command
 from simulation.ranks import UPDATES, Step
 from simulation.scripts import Script
-from simulation.slurm import Job, Slurm
+from simulation.slurm import MIN_JOB_AGE_S, Job, Slurm
 from simulation.world import World
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -281,6 +281,8 @@ class Checker:
                 self.world.violate(
                     "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
                 )
+            if one.state == states.LOST and not one.is_stale and self._is_known(Path(one.folder), command):
+                self.world.violate("the state that is told is true", f"{command.name} told LOST of what Slurm knows")
             if one.state == states.LOST and self._was_ended_by_cancel(truth.resumed_at):
                 self.world.violate("the state that is told is true", f"{command.name} told LOST of what a cancel ended")
         is_resumed = self._was_resumed_since(command.began_at)
@@ -303,6 +305,14 @@ class Checker:
             job.state == "COMPLETING" or (job.state == "RUNNING" and job.script is not None and job.script.is_over)
             for job in jobs
         )
+
+    def _is_known(self, folder: Path, command: Command) -> bool:
+        """Return whether Slurm could say how the newest job of a run has ended, as long as the command ran."""
+        jobs = self.slurm.of_run(folder)
+        if not jobs or self._was_ever_troubled(command.name):
+            return False
+        ended_at = jobs[-1].ended_at
+        return ended_at is not None and ended_at < command.began_at and self.world.now - ended_at < MIN_JOB_AGE_S
 
     def _was_ended_by_cancel(self, since: float) -> bool:
         """Return whether a `cancel`, which may have been killed then, has had a job ended, and no full disk kept it."""

@@ -1,4 +1,4 @@
-"""Replays ordinary histories on a real Slurm: `python -m simulation.replay --first 700000 --seeds 600`, one in a hundred.
+"""Replays one in a hundred histories on a real Slurm: `python -m simulation.replay --first 700000 --seeds 2000`.
 
 A seed's history runs in the simulated world first. What befalls its run there becomes a list: which attempt it meets,
 and how far that has come. Then the list is played twice, to a run of the simulated world and to one of a private Slurm,
@@ -52,8 +52,8 @@ _COMMANDS = ("status", "cancel", "stop", "resume")
 # Where an attempt is. Attempt n is at 3 n - 2 once it trains, at 3 n - 1 once it has written a checkpoint, and at 3 n
 # when nothing of it is left; it is half a step before these while it begins and while it ends.
 _TRAINS, _HAS_CHECKPOINT, _HALF = -2.0, -1.0, 0.5
-# An update takes as long as the run directory's file `pace` says: what befalls the ranks finds them at work. It fails as
-# the file `fails` says.
+# An update takes as long as the run directory's file `pace` says: what befalls the ranks finds them at work. One fails
+# as the file `fails` says.
 _TASK = """\
 import os, signal, time
 import torch
@@ -283,14 +283,14 @@ class SimulatedStage:
         if not until():
             raise TimeoutError(f"in the simulated world {what} takes too long")
 
-    def reaches(self, place: float) -> bool:  # noqa: D102
+    def reaches(self, place: float) -> bool:
         one = self._one
         one.slurm.is_held = _place(one, self._paths) == place
         self._run(lambda: _place(one, self._paths) >= place or self._is_over(), str(Happening(place, "it")))
         one.slurm.is_held = True
         return _place(one, self._paths) == place
 
-    def befalls(self, what: str) -> str:  # noqa: D102
+    def befalls(self, what: str) -> str:
         one, paths, told = self._one, self._paths, ""
         place = _place(one, paths)
         job = next((job for job in one.slurm.of_run(paths.folder) if job.state == "RUNNING"), None)
@@ -328,13 +328,13 @@ class SimulatedStage:
             self._run(lambda: _place(one, paths) >= settled, f"the end of an attempt after {what}")
         return told
 
-    def ends(self) -> str:  # noqa: D102
+    def ends(self) -> str:
         self._one.slurm.is_held = False
         self._run(self._is_over, "the end of the run")
         self._one.slurm.is_held = True
         return self.befalls("status")
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:  # noqa: D102
+    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         one, paths = self._one, self._paths
         last, jobs = attempts.current(paths), len(one.slurm.of_run(paths.folder))
         one.world.run(limit_s=60.0)
@@ -437,7 +437,7 @@ class RealStage:
     def _is_over(self) -> bool:
         return not self._see()
 
-    def reaches(self, place: float) -> bool:  # noqa: D102
+    def reaches(self, place: float) -> bool:
         if self._place() != place:
             # An attempt before that is to end by itself, if it is not to begin first.
             self._release(_PACES.get(place % 3 - 3, "0") if place - self._place() < 3 else "0")
@@ -454,7 +454,7 @@ class RealStage:
             return "refused"
         return "done"
 
-    def befalls(self, what: str) -> str:  # noqa: D102
+    def befalls(self, what: str) -> str:
         slurm, place, told = self._slurm, self._place(), ""
         job = next((job for job in self._see() if job.state == "RUNNING"), None)
         if what in _COMMANDS:
@@ -499,13 +499,13 @@ class RealStage:
         self._slurm.run_as_root(["sh", "-c", program])
         self._until(lambda: self._slurm.run(["scontrol", "ping"], check=False).code == 0, "the controller")
 
-    def ends(self) -> str:  # noqa: D102
+    def ends(self) -> str:
         self._release("0")
         self._until(self._is_over, "the end of the run")
         self._hold()
         return self.befalls("status")
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:  # noqa: D102
+    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         last = attempts.current(self._paths)
         self._trainjob("prune", "--older-than-days", "0", "--yes")
         never_decreases = self._durable == sorted(self._durable)

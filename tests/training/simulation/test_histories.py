@@ -42,6 +42,7 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
     [
         # One empty list of squeue beside two lost answers is no proof that no follow-up job waits.
         (11, "resumed while its job waits again"),
+        (38, "cancelled with its node"),  # What a cancel has confirmed needs no answer of the controller any more.
         (605, "removing"),  # A command that was killed while it removed a stale lock is in nobody's way.
     ],
 )
