@@ -33,6 +33,7 @@ from trainjob.lifecycle import prune as pruning
 from trainjob.machines.process import CommandError
 from trainjob.observe.status import status
 from trainjob.records import attempts, checkpoints, progress
+from trainjob.records.files import write_atomically
 from trainjob.rehearse.slurm import configuration, faults
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
@@ -92,7 +93,8 @@ class Paced:
 """
 _JOB: tuple[str, ...] = ("--task", "paced:Paced", "--hosts", "2", "--instances", "2", "--micro-batch", "4")
 _JOB += ("--updates", "300", "--checkpoint-every", "2", "--env", "OMP_NUM_THREADS=1", "--max-attempts", "9")
-_PACES = {_TRAINS: "8", _HAS_CHECKPOINT: "1"}
+_STANDS, _WALKS, _RUNS = "3600", "1", "0"
+_PACES = {_TRAINS: _STANDS, _HAS_CHECKPOINT: _WALKS}
 # Of a site where jobs may not be requeued.
 _SCONTROL = """\
 #!/bin/sh
@@ -392,8 +394,11 @@ class RealStage:
     def _hold(self, state: str = "DOWN") -> None:
         self._slurm.run_as_root(["scontrol", "update", "PartitionName=main", f"State={state}"])
 
+    def _set_pace(self, pace: str) -> None:
+        write_atomically(self._paths.folder / "pace", pace)
+
     def _release(self, pace: str) -> None:
-        (self._paths.folder / "pace").write_text(pace)
+        self._set_pace(pace)
         for job in self._see():
             if job.reason == "BeginTime":
                 faults.start_soon(self._slurm, job.id)
@@ -440,7 +445,7 @@ class RealStage:
     def reaches(self, place: float) -> bool:
         if self._place() != place:
             # An attempt before that is to end by itself, if it is not to begin first.
-            self._release(_PACES.get(place % 3 - 3, "0") if place - self._place() < 3 else "0")
+            self._release(_PACES.get(place % 3 - 3, _RUNS) if place - self._place() < 3 else _RUNS)
             self._until(lambda: self._place() >= place or self._is_over(), str(Happening(place, "it")))
             self._hold()
         return self._place() == place
@@ -455,15 +460,30 @@ class RealStage:
         return "done"
 
     def befalls(self, what: str) -> str:
-        slurm, place, told = self._slurm, self._place(), ""
+        place, told = self._place(), ""
         job = next((job for job in self._see() if job.state == "RUNNING"), None)
+        if what in ("cancel", "stop"):
+            self._set_pace(_WALKS)  # ranks hear of it once they go on, and it waits for them
         if what in _COMMANDS:
             told = self._works(what)
         elif what == "down":
             self._restart_controller(f"sleep {_DOWN_S}", "TERM")
         elif job is None:
             return "no job runs"
-        elif what in _NODE_FAULTS:
+        else:
+            self._befalls_job(what, job)
+        if what in _ENDS_ATTEMPT and place % 3:
+            self._set_pace(_WALKS)
+            settled = 3.0 * -(-place // 3)
+            self._until(lambda: self._place() >= settled, f"the end of an attempt after {what}")
+            if what == "time limit" and job is not None:
+                # The limit of a job that was requeued is the one that it had last.
+                faults.set_limit(self._slurm, job.id, _TIME_LIMIT)
+        return told
+
+    def _befalls_job(self, what: str, job: queue.Job) -> None:
+        slurm = self._slurm
+        if what in _NODE_FAULTS:
             index, is_cut = _NODE_FAULTS[what]
             node = slurm.run(["scontrol", "show", "hostnames", job.nodes]).text.split()[index]
             faults.kill_daemon(slurm, node)
@@ -481,15 +501,8 @@ class RealStage:
             slurm.run_as_root(["sbatch", f"--partition={PREEMPTING_PARTITION}", *urgent, "--wrap=sleep 5"])
         elif what == "forget":
             self._restart_controller(f"cd {self._private}; rm -rf state; cp -a kept state", "KILL")
-        elif what == "time limit":
+        else:
             faults.let_time_run_out(slurm, job.id)
-        if what in _ENDS_ATTEMPT and place % 3:
-            settled = 3.0 * -(-place // 3)
-            self._until(lambda: self._place() >= settled, f"the end of an attempt after {what}")
-            if what == "time limit" and job is not None:
-                # The limit of a job that was requeued is the one that it had last.
-                faults.set_limit(slurm, job.id, _TIME_LIMIT)
-        return told
 
     def _restart_controller(self, meanwhile: str, how: str) -> None:
         pid_file = self._private / "slurmctld.pid"
@@ -500,7 +513,7 @@ class RealStage:
         self._until(lambda: self._slurm.run(["scontrol", "ping"], check=False).code == 0, "the controller")
 
     def ends(self) -> str:
-        self._release("0")
+        self._release(_RUNS)
         self._until(self._is_over, "the end of the run")
         self._hold()
         return self.befalls("status")
