@@ -54,7 +54,7 @@ _COMMANDS = ("status", "cancel", "stop", "resume")
 # when nothing of it is left; it is half a step before these while it begins and while it ends.
 _TRAINS, _HAS_CHECKPOINT, _HALF = -2.0, -1.0, 0.5
 # An update takes as long as the run directory's file `pace` says: what befalls the ranks finds them at work. One fails
-# as the file `fails` says.
+# as the file `fails` says. A rank that trains says in which attempt.
 _TASK = """\
 import os, signal, time
 import torch
@@ -80,6 +80,8 @@ class Paced:
 
     def loss(self, outputs, targets):
         began = time.monotonic()
+        with open(place("trains." + os.environ["RANK"]), "w") as file:
+            file.write(os.environ["TRAINJOB_ATTEMPT"])
         while time.monotonic() - began < float(read("pace") or 0):
             time.sleep(0.1)
         words = read("fails") if os.environ["RANK"] == "1" else ""
@@ -423,13 +425,18 @@ class RealStage:
             self._attempt, self._durable_before = begun, max(self._durable, default=0)
         if not at_work:
             return 3.0 * begun
-        found = progress.load(self._paths)
-        if at_work[0].state != "RUNNING" or attempts.load_state(self._paths) != states.RUNNING:
-            return 3.0 * begun - _HALF
-        if found is None or found.attempt != begun:
+        word = attempts.load_state(self._paths)
+        if word in (None, states.RUNNING) and any(self._read(f"trains.{rank}") != str(begun) for rank in range(2)):
             return 3.0 * begun + _TRAINS - _HALF
-        has_checkpoint = (found.durable_update or 0) > self._durable_before
-        return 3.0 * begun + (_HAS_CHECKPOINT if has_checkpoint else _TRAINS)
+        if at_work[0].state != "RUNNING" or word != states.RUNNING:
+            return 3.0 * begun - _HALF
+        found = progress.load(self._paths)
+        durable = (found.durable_update or 0) if found is not None and found.attempt == begun else 0
+        return 3.0 * begun + (_HAS_CHECKPOINT if durable > self._durable_before else _TRAINS)
+
+    def _read(self, name: str) -> str:
+        file = self._paths.folder / name
+        return file.read_text() if file.exists() else ""
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _LIMIT_S
