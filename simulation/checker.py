@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulation.commands import Clients, Command
+from simulation.programs import MIN_JOB_AGE_S
 from simulation.ranks import UPDATES, Step
 from simulation.scripts import Script
 from simulation.slurm import Job, Slurm
@@ -60,6 +61,7 @@ class Checker:
 
     def __init__(self, world: World, slurm: Slurm, clients: Clients) -> None:
         self.world, self.slurm, self.clients = world, slurm, clients
+        self.calls, self.troubles = slurm.programs.calls, slurm.programs.troubles
         self.runs: dict[Path, Truth] = {}
         self.attempt_of: dict[str, int] = {}
         self._training: dict[str, list[float]] = {}  # when each step trained
@@ -117,7 +119,7 @@ class Checker:
         return any(event.who == name and event.what == "ends" for event in self.world.history)
 
     def _was_ever_troubled(self, name: str) -> bool:
-        return any(who == name for _, who, _ in self.slurm.troubles)
+        return any(who == name for _, who, _ in self.troubles)
 
     def _job_of(self, script: Script) -> Job | None:
         name = script.name.removeprefix("script ").partition(".")[0]
@@ -146,7 +148,7 @@ class Checker:
         """Return whether an answer to `who`, of `program` where it is given, was lately not as it should be."""
         return any(
             caller == who and self.world.now - at < TROUBLED_S and program in asked
-            for at, caller, asked in self.slurm.troubles
+            for at, caller, asked in self.troubles
         )
 
     def _allowed_words(self, job: Job, step: Step) -> frozenset[str]:
@@ -224,9 +226,7 @@ class Checker:
         first = None if job.after is None or job.starts else self.slurm.jobs[job.after[1]]
         if first is not None and first.has_requeued_itself and not first.has_ended:
             name = f"script {first.id}.{first.starts}"
-            if not any(
-                at > first.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.slurm.troubles
-            ):
+            if not any(at > first.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.troubles):
                 self.world.violate("one job continues a run", f"{job.id}, and {first.id}, which {name} has requeued")
 
     def _job_ended(self, job: Job, code: int) -> None:
@@ -234,7 +234,7 @@ class Checker:
         name = f"script {job.id}.{job.starts}"
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
         # Whoever asks after the cancel is told of it.
-        has_asked = any(at > job.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.slurm.calls)
+        has_asked = any(at > job.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.calls)
         is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S or has_asked
         if not self._was_ever_troubled(name):
             self.world.after(GOES_ON_WITHIN_S, lambda: self._goes_on(job, name))
@@ -281,6 +281,8 @@ class Checker:
                 self.world.violate(
                     "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
                 )
+            if one.state == states.LOST and not one.is_stale and self._is_known(Path(one.folder), command):
+                self.world.violate("the state that is told is true", f"{command.name} told LOST of what Slurm knows")
             if one.state == states.LOST and self._was_ended_by_cancel(truth.resumed_at):
                 self.world.violate("the state that is told is true", f"{command.name} told LOST of what a cancel ended")
         is_resumed = self._was_resumed_since(command.began_at)
@@ -304,13 +306,19 @@ class Checker:
             for job in jobs
         )
 
+    def _is_known(self, folder: Path, command: Command) -> bool:
+        """Return whether Slurm could say how the newest job of a run has ended, as long as the command ran."""
+        jobs = self.slurm.of_run(folder)
+        if not jobs or self._was_ever_troubled(command.name):
+            return False
+        ended_at = jobs[-1].ended_at
+        return ended_at is not None and ended_at < command.began_at and self.world.now - ended_at < MIN_JOB_AGE_S
+
     def _was_ended_by_cancel(self, since: float) -> bool:
         """Return whether a `cancel`, which may have been killed then, has had a job ended, and no full disk kept it."""
         by_name = {command.name: command for command in self.clients.commands}
         asked = [
-            by_name[who]
-            for at, who, program in self.slurm.calls
-            if program == "scancel" and at > since and who in by_name
+            by_name[who] for at, who, program in self.calls if program == "scancel" and at > since and who in by_name
         ]
         return any(one.name.startswith("cancel") and not one.full_at for one in asked)
 
@@ -349,9 +357,9 @@ class Checker:
         """Judge what needs the whole history."""
         for command, told in self._told:
             self._judge(command, told)
-        troubled = {who for _, who, _ in self.slurm.troubles}
+        troubled = {who for _, who, _ in self.troubles}
         by_script: dict[str, list[float]] = {}
-        for at, who, _ in self.slurm.calls:
+        for at, who, _ in self.calls:
             if who.startswith("script"):
                 by_script.setdefault(who, []).append(at)
         for who, times in by_script.items():

@@ -130,7 +130,7 @@ class History:
         self.job = where.job(site.preemption, limit, follow_up=self.queues_follow_up)
         self.scripts = Scripts(world)
         self.slurm = Slurm(world, self.scripts, site)
-        self.clients = Clients(world, self.slurm.answer)
+        self.clients = Clients(world, self.slurm.programs.answer)
         self.clients.clocks = {host: plan.choice([0.0, 0.0, 120.0, -300.0]) for host in HOSTS}
         self.checker = Checker(world, self.slurm, self.clients)
         self.slurm.plan_start, self.slurm.plan_step = self._plan_start, self._plan_step

@@ -1,4 +1,4 @@
-"""Replays ordinary histories on a real Slurm: `python -m simulation.replay --first 700000 --seeds 600`, one in a hundred.
+"""Replays one in a hundred histories on a real Slurm: `python -m simulation.replay --first 700000 --seeds 2000`.
 
 A seed's history runs in the simulated world first. What befalls its run there becomes a list: which attempt it meets,
 and how far that has come. Then the list is played twice, to a run of the simulated world and to one of a private Slurm,
@@ -33,6 +33,7 @@ from trainjob.lifecycle import prune as pruning
 from trainjob.machines.process import CommandError
 from trainjob.observe.status import status
 from trainjob.records import attempts, checkpoints, progress
+from trainjob.records.files import write_atomically
 from trainjob.rehearse.slurm import configuration, faults
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
@@ -52,8 +53,8 @@ _COMMANDS = ("status", "cancel", "stop", "resume")
 # Where an attempt is. Attempt n is at 3 n - 2 once it trains, at 3 n - 1 once it has written a checkpoint, and at 3 n
 # when nothing of it is left; it is half a step before these while it begins and while it ends.
 _TRAINS, _HAS_CHECKPOINT, _HALF = -2.0, -1.0, 0.5
-# An update takes as long as the run directory's file `pace` says: what befalls the ranks finds them at work. It fails as
-# the file `fails` says.
+# An update takes as long as the run directory's file `pace` says: what befalls the ranks finds them at work. One fails
+# as the file `fails` says. A rank that trains says in which attempt.
 _TASK = """\
 import os, signal, time
 import torch
@@ -79,6 +80,8 @@ class Paced:
 
     def loss(self, outputs, targets):
         began = time.monotonic()
+        with open(place("trains." + os.environ["RANK"]), "w") as file:
+            file.write(os.environ["TRAINJOB_ATTEMPT"])
         while time.monotonic() - began < float(read("pace") or 0):
             time.sleep(0.1)
         words = read("fails") if os.environ["RANK"] == "1" else ""
@@ -92,7 +95,8 @@ class Paced:
 """
 _JOB: tuple[str, ...] = ("--task", "paced:Paced", "--hosts", "2", "--instances", "2", "--micro-batch", "4")
 _JOB += ("--updates", "300", "--checkpoint-every", "2", "--env", "OMP_NUM_THREADS=1", "--max-attempts", "9")
-_PACES = {_TRAINS: "8", _HAS_CHECKPOINT: "1"}
+_STANDS, _WALKS, _RUNS = "3600", "1", "0"
+_PACES = {_TRAINS: _STANDS, _HAS_CHECKPOINT: _WALKS}
 # Of a site where jobs may not be requeued.
 _SCONTROL = """\
 #!/bin/sh
@@ -283,14 +287,14 @@ class SimulatedStage:
         if not until():
             raise TimeoutError(f"in the simulated world {what} takes too long")
 
-    def reaches(self, place: float) -> bool:  # noqa: D102
+    def reaches(self, place: float) -> bool:
         one = self._one
         one.slurm.is_held = _place(one, self._paths) == place
         self._run(lambda: _place(one, self._paths) >= place or self._is_over(), str(Happening(place, "it")))
         one.slurm.is_held = True
         return _place(one, self._paths) == place
 
-    def befalls(self, what: str) -> str:  # noqa: D102
+    def befalls(self, what: str) -> str:
         one, paths, told = self._one, self._paths, ""
         place = _place(one, paths)
         job = next((job for job in one.slurm.of_run(paths.folder) if job.state == "RUNNING"), None)
@@ -328,13 +332,13 @@ class SimulatedStage:
             self._run(lambda: _place(one, paths) >= settled, f"the end of an attempt after {what}")
         return told
 
-    def ends(self) -> str:  # noqa: D102
+    def ends(self) -> str:
         self._one.slurm.is_held = False
         self._run(self._is_over, "the end of the run")
         self._one.slurm.is_held = True
         return self.befalls("status")
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:  # noqa: D102
+    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         one, paths = self._one, self._paths
         last, jobs = attempts.current(paths), len(one.slurm.of_run(paths.folder))
         one.world.run(limit_s=60.0)
@@ -392,8 +396,11 @@ class RealStage:
     def _hold(self, state: str = "DOWN") -> None:
         self._slurm.run_as_root(["scontrol", "update", "PartitionName=main", f"State={state}"])
 
+    def _set_pace(self, pace: str) -> None:
+        write_atomically(self._paths.folder / "pace", pace)
+
     def _release(self, pace: str) -> None:
-        (self._paths.folder / "pace").write_text(pace)
+        self._set_pace(pace)
         for job in self._see():
             if job.reason == "BeginTime":
                 faults.start_soon(self._slurm, job.id)
@@ -418,13 +425,18 @@ class RealStage:
             self._attempt, self._durable_before = begun, max(self._durable, default=0)
         if not at_work:
             return 3.0 * begun
-        found = progress.load(self._paths)
-        if at_work[0].state != "RUNNING" or attempts.load_state(self._paths) != states.RUNNING:
-            return 3.0 * begun - _HALF
-        if found is None or found.attempt != begun:
+        word = attempts.load_state(self._paths)
+        if word in (None, states.RUNNING) and any(self._read(f"trains.{rank}") != str(begun) for rank in range(2)):
             return 3.0 * begun + _TRAINS - _HALF
-        has_checkpoint = (found.durable_update or 0) > self._durable_before
-        return 3.0 * begun + (_HAS_CHECKPOINT if has_checkpoint else _TRAINS)
+        if at_work[0].state != "RUNNING" or word != states.RUNNING:
+            return 3.0 * begun - _HALF
+        found = progress.load(self._paths)
+        durable = (found.durable_update or 0) if found is not None and found.attempt == begun else 0
+        return 3.0 * begun + (_HAS_CHECKPOINT if durable > self._durable_before else _TRAINS)
+
+    def _read(self, name: str) -> str:
+        file = self._paths.folder / name
+        return file.read_text() if file.exists() else ""
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _LIMIT_S
@@ -437,10 +449,10 @@ class RealStage:
     def _is_over(self) -> bool:
         return not self._see()
 
-    def reaches(self, place: float) -> bool:  # noqa: D102
+    def reaches(self, place: float) -> bool:
         if self._place() != place:
             # An attempt before that is to end by itself, if it is not to begin first.
-            self._release(_PACES.get(place % 3 - 3, "0") if place - self._place() < 3 else "0")
+            self._release(_PACES.get(place % 3 - 3, _RUNS) if place - self._place() < 3 else _RUNS)
             self._until(lambda: self._place() >= place or self._is_over(), str(Happening(place, "it")))
             self._hold()
         return self._place() == place
@@ -454,16 +466,31 @@ class RealStage:
             return "refused"
         return "done"
 
-    def befalls(self, what: str) -> str:  # noqa: D102
-        slurm, place, told = self._slurm, self._place(), ""
+    def befalls(self, what: str) -> str:
+        place, told = self._place(), ""
         job = next((job for job in self._see() if job.state == "RUNNING"), None)
+        if what in ("cancel", "stop"):
+            self._set_pace(_WALKS)  # ranks hear of it once they go on, and it waits for them
         if what in _COMMANDS:
             told = self._works(what)
         elif what == "down":
             self._restart_controller(f"sleep {_DOWN_S}", "TERM")
         elif job is None:
             return "no job runs"
-        elif what in _NODE_FAULTS:
+        else:
+            self._befalls_job(what, job)
+        if what in _ENDS_ATTEMPT and place % 3:
+            self._set_pace(_WALKS)
+            settled = 3.0 * -(-place // 3)
+            self._until(lambda: self._place() >= settled, f"the end of an attempt after {what}")
+            if what == "time limit" and job is not None:
+                # The limit of a job that was requeued is the one that it had last.
+                faults.set_limit(self._slurm, job.id, _TIME_LIMIT)
+        return told
+
+    def _befalls_job(self, what: str, job: queue.Job) -> None:
+        slurm = self._slurm
+        if what in _NODE_FAULTS:
             index, is_cut = _NODE_FAULTS[what]
             node = slurm.run(["scontrol", "show", "hostnames", job.nodes]).text.split()[index]
             faults.kill_daemon(slurm, node)
@@ -481,15 +508,8 @@ class RealStage:
             slurm.run_as_root(["sbatch", f"--partition={PREEMPTING_PARTITION}", *urgent, "--wrap=sleep 5"])
         elif what == "forget":
             self._restart_controller(f"cd {self._private}; rm -rf state; cp -a kept state", "KILL")
-        elif what == "time limit":
+        else:
             faults.let_time_run_out(slurm, job.id)
-        if what in _ENDS_ATTEMPT and place % 3:
-            settled = 3.0 * -(-place // 3)
-            self._until(lambda: self._place() >= settled, f"the end of an attempt after {what}")
-            if what == "time limit" and job is not None:
-                # The limit of a job that was requeued is the one that it had last.
-                faults.set_limit(slurm, job.id, _TIME_LIMIT)
-        return told
 
     def _restart_controller(self, meanwhile: str, how: str) -> None:
         pid_file = self._private / "slurmctld.pid"
@@ -499,13 +519,13 @@ class RealStage:
         self._slurm.run_as_root(["sh", "-c", program])
         self._until(lambda: self._slurm.run(["scontrol", "ping"], check=False).code == 0, "the controller")
 
-    def ends(self) -> str:  # noqa: D102
-        self._release("0")
+    def ends(self) -> str:
+        self._release(_RUNS)
         self._until(self._is_over, "the end of the run")
         self._hold()
         return self.befalls("status")
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:  # noqa: D102
+    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         last = attempts.current(self._paths)
         self._trainjob("prune", "--older-than-days", "0", "--yes")
         never_decreases = self._durable == sorted(self._durable)

@@ -1,6 +1,6 @@
 """Slurm in a simulated world: one controller, a few nodes, jobs of one user, and what can go wrong with them.
 
-It answers what the documentation of sbatch, squeue, scontrol, scancel, sacct and sinfo says, for what trainjob asks.
+What its programs say of it is in `programs.py`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simulation.commands import Answer, Command
+from simulation.programs import Programs
 from simulation.ranks import Step
 from simulation.scripts import Script, Scripts
 from simulation.world import World
-from trainjob.machines.process import Completed
 
 KILL_WAIT_S = 30.0
 REQUEUE_HOLD_S = 120.0
-MIN_JOB_AGE_S = 300.0
 NODE_TIMEOUT_S = 60.0
-ASKED_AGAIN_S = 60.0
 NODES = ("n1", "n2", "n3", "n4")
-_DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-_LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
-_NOT_SENT = "slurm_load_jobs error: Socket timed out on send/recv operation"
-_RATE = "slurm_load_jobs error: Zero Bytes were transmitted or received"
-_GARBAGE = ("<html>502 Bad Gateway</html>\n", "Welcome to the cluster! Maintenance on Friday.\n", "\x00\x01\xff\n")
 
 
 @dataclass
@@ -96,14 +88,11 @@ class Slurm:
         self.down_until = 0.0
         self.is_held = False  # its partition is down: jobs run and wait, and none starts
         self.states = dict.fromkeys(NODES, "idle")
+        self.programs = Programs(self)
         self.steps: list[Step] = []
         self.cut_off: list[tuple[Script, Step | None]] = []
         # Starts of jobs that Slurm takes for over, or never begun, while something of them runs: 568.1.
         self.out_of_reach: set[str] = set()
-        self.calls: list[tuple[float, str, str]] = []  # when, who, what
-        self.troubles: list[tuple[float, str, str]] = []  # answers that were not as they should be: when, who, what
-        self._told_wrong: dict[str, float] = {}  # when a caller last got what is no answer, and looks like one
-        self._answers = world.random("answers")
         self._times = world.random("times")
         self._next_id = 100 + world.random("ids").randrange(900)
         self.plan_start: Callable[[Job], tuple[list[int], int | None]] = lambda _job: ([], None)
@@ -118,7 +107,8 @@ class Slurm:
         """Return the jobs that were submitted in `folder`."""
         return [job for job in self.jobs.values() if job.folder == folder]
 
-    def _submit(self, words: Sequence[str], folder: Path) -> Job | str:
+    def submit(self, words: Sequence[str], folder: Path) -> Job | str:
+        """Do what sbatch does; return the job, or why there is none."""
         options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
         script, *arguments = (word for word in words if not word.startswith("--"))
         if not (folder / script).is_file():
@@ -287,6 +277,33 @@ class Slurm:
         job.restarts += 1
         self._end(job, "REQUEUE")
 
+    def requeue(self, job: Job | None) -> str:
+        """Do what `scontrol requeue` does for the job's user; return why it is refused, if it is."""
+        if job is None or not self.site.requeues or not job.can_requeue:
+            return "Requested operation is presently disabled"
+        if job.state == "PENDING":
+            return "Job is pending execution"
+        if job.state == "COMPLETING":
+            return "Job/step already completing or completed"
+        self.world.note("slurm", "requeue", job.id)
+        job.has_requeued_itself = True
+        if job.has_ended:
+            job.restarts += 1
+            job.state, job.ended_at = "PENDING", None
+            job.begin_at = self.world.now + REQUEUE_HOLD_S
+            self.world.after(REQUEUE_HOLD_S, self._schedule)
+        else:
+            self._requeue(job)
+        return ""
+
+    def update(self, job: Job | None, name: str, value: str) -> None:
+        """Do what `scontrol update` does."""
+        if job is not None and name == "ExcNodeList":
+            job.excluded = [one for one in value.split(",") if one]
+        if job is not None and name == "StartTime" and job.state == "PENDING":
+            job.begin_at = self.world.now + 5
+            self.world.after(5.0, self._schedule)
+
     def cancel(self, job: Job) -> None:
         """Do what scancel does."""
         if job.state == "PENDING":
@@ -417,8 +434,7 @@ class Slurm:
         if words[0] == "srun":
             self._srun(script, self._job_of(script), pid, words)
             return
-        self.calls.append((self.world.now, script.name, words[0]))
-        delay_s, code, printed = self._reply(script.name, words, script.folder)
+        delay_s, code, printed = self.programs.reply(script.name, words, script.folder)
         if limit_s is not None and delay_s > limit_s:
             delay_s, code, printed = limit_s, 124, ""
         self.world.note(script.name, shlex.join(words[:3]), f"→ {code} {printed.strip()}")
@@ -426,7 +442,7 @@ class Slurm:
 
     def nodes(self) -> str:
         """Return what sinfo prints."""
-        return "".join(f"{name} {self.states[name]} (null)\n" for name in NODES)
+        return self.programs.nodes()
 
     def _srun(self, script: Script, job: Job | None, pid: int, words: Sequence[str]) -> None:
         def refuse(message: str) -> None:
@@ -506,211 +522,3 @@ class Slurm:
                 self.world.after(self.site.epilogue_s, completed)
                 return
             self.world.after(self._times.uniform(0.0, self._times.choice([3.0, 3.0, 40.0])), completed)
-
-    # What commands ask.
-
-    def answer(self, command: Command, arguments: Sequence[str], timeout_s: float, folder: Path | None) -> Answer:
-        """Answer a program that a command calls in `folder`."""
-        words = _slurm_words(arguments)
-        if words is None:
-            return 0.05, Completed(tuple(arguments), 0, b"", "")
-        command.calls += 1
-        self.calls.append((self.world.now, command.name, words[0]))
-        delay_s, code, printed = self._reply(command.name, words, folder or self.world.folder)
-        limit_s = timeout_s - 5.0
-        if delay_s > limit_s:
-            delay_s, code, printed = limit_s, 124, ""
-        self.world.note(command.name, shlex.join(words[:4])[:60], f"→ {code} {printed.strip()}")
-        out, err = (printed, "") if code == 0 else ("", printed)
-        return delay_s, Completed(tuple(arguments), code, out.encode(), err)
-
-    def _reply(self, who: str, words: Sequence[str], folder: Path) -> tuple[float, int, str]:
-        """Return after how long a command of `who` answers, its exit code, and what it prints."""
-        delay_s = self._answers.uniform(0.02, 0.4)
-        program = words[0]
-        if self.is_down:
-            self.troubles.append((self.world.now, who, program))
-            return delay_s, 1, f"{program}: error: Unable to contact slurm controller (connect failure)\n"
-        trouble = self._trouble(who, program)
-        if trouble in ("rate", "lost before"):
-            return delay_s, 1, f"{_RATE if trouble == 'rate' else _NOT_SENT}\n"
-        if trouble == "arrives late":  # the controller was busy, and nobody waits for its answer any more
-
-            def arrive() -> None:
-                self._do(words, folder)
-
-            self.world.after(self._answers.uniform(0.5, 3.0), arrive)
-            return delay_s, 1, f"{_LOST}\n"
-        if trouble == "garbage" and program != "scancel":
-            return delay_s, 0, self._answers.choice(_GARBAGE)
-        code, printed = self._do(words, folder)
-        if trouble == "late":
-            return self._answers.uniform(2.0, 30.0), code, printed
-        if trouble == "lost":
-            return min(60.0, delay_s * 20), 1, f"{_LOST}\n"
-        if trouble == "empty":  # of a controller that has just started; of sbatch, that of a wrapper
-            return delay_s, 0, ""
-        if trouble == "twice" and code == 0:
-            return (
-                delay_s,
-                code,
-                f"sbatch: welcome, job 7\n{printed}sbatch: 3 of your jobs wait\n"
-                if program == "sbatch"
-                else printed + printed,
-            )
-        return delay_s, code, printed
-
-    def _trouble(self, who: str, program: str) -> str:
-        if self.site.troubled and program not in self.site.troubled:
-            return ""
-        if self.world.is_calm or program == "sinfo" or self._answers.random() >= self.site.trouble:
-            return ""
-        kinds = [
-            "late",
-            "lost",
-            "lost before",
-            "rate",
-            "twice",
-            *(["lost", "twice", "arrives late"] if program == "sbatch" else []),
-        ]
-        # What says nothing wrong but is not true comes once: who asks again learns better.
-        if (
-            program in ("squeue", "sbatch", "sacct")
-            and self.world.now - self._told_wrong.get(who, -1e9) > ASKED_AGAIN_S
-        ):
-            kinds += ["empty", "garbage"] * 2
-        if self.site.answers:
-            kinds = [kind for kind in kinds if kind in self.site.answers]
-        if not kinds:
-            return ""
-        self.troubles.append((self.world.now, who, program))
-        kind = self._answers.choice(kinds)
-        if kind in ("empty", "garbage"):
-            self._told_wrong[who] = self.world.now
-        return kind
-
-    def _do(self, words: Sequence[str], folder: Path) -> tuple[int, str]:
-        program, *rest = words
-        if program == "sbatch":
-            job = self._submit(rest, folder)
-            return (0, f"{job.id}\n") if isinstance(job, Job) else (1, job)
-        if program == "squeue":
-            if len(rest) > 0:
-                return 0, self._waiting_of_script(rest)
-            return 0, "".join(self._line(job) for job in self._known())
-        if program == "sacct":
-            return self._sacct(rest)
-        if program == "sinfo":
-            return 0, self.nodes()
-        if program == "scancel":
-            return self._scancel(rest)
-        return self._scontrol(rest)
-
-    def _known(self) -> list[Job]:
-        return [
-            job for job in self.jobs.values() if job.ended_at is None or self.world.now - job.ended_at < MIN_JOB_AGE_S
-        ]
-
-    def _find(self, word: str) -> Job | None:
-        return next((job for job in self._known() if str(job.id) == word), None)
-
-    def _line(self, job: Job) -> str:
-        elapsed = _clock(self.world.now - job.started_at) if job.state != "PENDING" else "0:00"
-        left = _clock(max(0.0, job.time_limit_s - (self.world.now - job.started_at)))
-        return (
-            f"{job.id}|{job.id}|N/A|{job.state}|{job.reason}|N/A|{elapsed}|{_clock(job.time_limit_s)}|"
-            f"{left}|{','.join(job.nodes)}|{job.folder}\n"
-        )
-
-    def _waiting_of_script(self, words: Sequence[str]) -> str:
-        """Return what requeue.sh asks: jobs of a name that wait, as number|element|folder."""
-        name = next(word.partition("=")[2] for word in words if word.startswith("--name="))
-        jobs = [job for job in self._known() if job.name == name and job.state == "PENDING"]
-        return "".join(f"{job.id}|N/A|{job.folder}\n" for job in jobs)
-
-    def _sacct(self, words: Sequence[str]) -> tuple[int, str]:
-        if not self.site.has_accounting:
-            return 1, "Slurm accounting storage is disabled\n"
-        wanted = next(word for word in words if word.startswith("--jobs=")).partition("=")[2].split(",")
-        known = [job for job in self.jobs.values() if str(job.id) in wanted]
-        return 0, "".join(f"{job.id}|{job.state}\n" for job in known)
-
-    def _scancel(self, words: Sequence[str]) -> tuple[int, str]:
-        options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
-        name, state = options.get("name"), options.get("state")
-        for word in [word for word in words if not word.startswith("--")]:
-            job = self._find(word)
-            if job is None or (name is not None and job.name != name):
-                return 1, f"scancel: error: Kill job error on job id {word}: Invalid job id specified\n"
-            if state is not None and job.state != state:
-                return 1, "scancel: error: No active jobs match ALL job filters\n"
-            if job.has_ended:
-                return 1, f"scancel: error: Kill job error on job id {word}: Job/step already completing or completed\n"
-            self.world.note("slurm", "scancel", word)
-            self.cancel(job)
-        return 0, ""
-
-    def _scontrol(self, words: Sequence[str]) -> tuple[int, str]:
-        if words[:2] == ["show", "job"]:
-            named = words[3:]
-            jobs = self._known() if not named else [job for job in [self._find(named[0])] if job]
-            if not jobs:
-                return (
-                    (1, "slurm_load_jobs error: Invalid job id specified\n")
-                    if named
-                    else (0, "No jobs in the system\n")
-                )
-            return 0, "".join(map(self._shown, jobs))
-        if words[0] == "requeue":
-            job = self._find(words[1])
-            if job is None or not self.site.requeues or not job.can_requeue:
-                return 1, "slurm_requeue error: Requested operation is presently disabled\n"
-            if job.state == "PENDING":
-                return 1, "slurm_requeue error: Job is pending execution\n"
-            if job.state == "COMPLETING":
-                return 1, "slurm_requeue error: Job/step already completing or completed\n"
-            self.world.note("slurm", "requeue", job.id)
-            job.has_requeued_itself = True
-            if job.has_ended:
-                job.restarts += 1
-                job.state, job.ended_at = "PENDING", None
-                job.begin_at = self.world.now + REQUEUE_HOLD_S
-                self.world.after(REQUEUE_HOLD_S, self._schedule)
-            else:
-                self._requeue(job)
-            return 0, ""
-        if words[:2] == ["show", "hostnames"]:
-            return 0, words[2].replace(",", "\n") + "\n"
-        if words[0] == "update":
-            job = self._find(words[1].partition("=")[2])
-            name, _, value = words[2].partition("=")
-            if job is not None and name == "ExcNodeList":
-                job.excluded = [one for one in value.split(",") if one]
-            if job is not None and name == "StartTime" and job.state == "PENDING":
-                job.begin_at = self.world.now + 5
-                self.world.after(5.0, self._schedule)
-            return 0, ""
-        return 0, f"NodeName={words[-1]} NodeAddr={words[-1]}\n"
-
-    def _shown(self, job: Job) -> str:
-        preempted = "2026-11-23T10:00:00" if job.was_preempted else "None"
-        return (
-            f"JobId={job.id} JobName={job.name} JobState={job.state} Reason={job.reason} Dependency=(null) "
-            f"Requeue={int(job.can_requeue)} Restarts={job.restarts} BatchFlag=1 ExitCode=0:0 RunTime=00:01:00 "
-            f"TimeLimit={_clock(job.time_limit_s)} StartTime=Unknown PreemptTime={preempted} Partition=main "
-            f"ReqNodeList=(null) ExcNodeList={','.join(job.excluded) or '(null)'} "
-            f"NodeList={','.join(job.nodes) or '(null)'} "
-            f"Features=(null) WorkDir={job.folder} StdErr={job.folder}/logs/scheduler.out\n"
-        )
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
-
-
-def _slurm_words(arguments: Sequence[str]) -> list[str] | None:
-    """Return the words of the Slurm command in what `commands.call` runs; None for another program."""
-    if len(arguments) < 6 or arguments[3] != "call.sh":
-        return None
-    program, words = arguments[5], list(arguments[6:])
-    return ["squeue"] if program == "squeue" else [program, *words[1:]]

@@ -64,7 +64,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
     # Nothing is left: from now on its back end need not be asked. A script that was killed has left no word.
     recorded += [_is_recorded(one, is_cancelled=True) for one in cancelled]
     for seen in map(look, cancelled):
-        if seen.state == states.RUNNING:
+        if seen.state == states.RUNNING and all(recorded):
             submissions.settle(seen.paths, Settled(seen.newest_attempt, states.CANCELLED, CANCELLED_RUNNING))
     after = status(paths)
     if not all(recorded) and after.state in (*states.ACTIVE, states.LOST):

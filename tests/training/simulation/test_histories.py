@@ -18,7 +18,9 @@ AT_THE_END = (
     *(200099, 200783, 202191, 202790, 210423, 500107),
 )
 # Histories that break an invariant once the mending of a fault is taken back: bench/planted_bugs.yaml says of which.
-MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286, 21242, 21303, 30204, 40232, 40334, 400245, 600721, *AT_THE_END)
+MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286, 21242, 21303, 30204, 40232, 40334, 600721, *AT_THE_END)
+# What the checker took for a fault: a cancel that a dead script could not record, and a stop that a full disk held up.
+EXCUSED = (400245, 600345)
 
 
 def simulated(*words: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +34,7 @@ def test_sixty_histories_keep_every_invariant() -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("seed", MENDED)
+@pytest.mark.parametrize("seed", MENDED + EXCUSED)
 def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
     ended = simulated("--seed", str(seed))
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
@@ -43,6 +45,7 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
     [
         # One empty list of squeue beside two lost answers is no proof that no follow-up job waits.
         (11, "resumed while its job waits again"),
+        (38, "cancelled with its node"),  # What a cancel has confirmed needs no answer of the controller any more.
         (605, "removing"),  # A command that was killed while it removed a stale lock is in nobody's way.
     ],
 )
