@@ -124,6 +124,11 @@ SHAPES = {
         "torchrun --nnodes 2 --nproc-per-node 4 --node-rank $i --master-addr ${nodes[0]} train.py &\ndone\nwait\n",
         {"command": ["torchrun", "train.py"], "instances": 8},
     ),
+    "a variable that was an array": Shape(
+        ONE_GPU + "LR=(1 2)\nLR=${LR[$SLURM_ARRAY_TASK_ID]}\npython train.py --lr $LR\n",
+        {"command": ["bash", "-c", "exec python train.py --lr $LR"], "instances": 1},
+        {"prologue": ["LR=(1 2)", "v=${LR[$SLURM_ARRAY_TASK_ID]}; unset LR; export LR=$v"]},
+    ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),

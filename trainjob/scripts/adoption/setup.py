@@ -386,6 +386,12 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     own = dict.fromkeys(one.name for one in part.assignments if one.name in sorting.in_command and not one.exported)
     if own and part.kind in _COMPOUND:
         after = f"export {' '.join(own)}"
+    elif own and part.assignments[0].array is not None:
+        pass  # bash exports no array
+    elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
+        # Nor an element of one, which a variable stays that was an array.
+        name = part.assignments[0].name
+        text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
     elif own and not text.startswith(("export", "declare -x")):
         text = f"export {text.removeprefix('readonly ')}"
     # Paths below the folder of the submission are in a job's copy of it.
