@@ -272,6 +272,12 @@ def test_a_resubmission_is_a_requeue(tmp_path: Path) -> None:
     assert (where[5], where[6]) == (Where.TRAINJOB, Where.LOST)
 
 
+def test_how_to_call_a_file_is_no_resubmission(tmp_path: Path) -> None:
+    text = 'if [ -z "$1" ]; then\n  echo "usage: sbatch train.sbatch CONFIG"\n  exit 1\nfi\npython train.py $1\n'
+    adoption = adopted(ONE_GPU + text, tmp_path, "a.yaml")
+    assert {one.line: one.where for one in adoption.account.entries}[4] is Where.NOWHERE
+
+
 def test_what_slurm_tells_some_jobs_alone_is_written_out(tmp_path: Path) -> None:
     adoption = adopted(
         ONE_GPU + '#SBATCH -A abc\nexport CACHE="/scratch/${SLURM_JOB_ACCOUNT}/$USER"\npython train.py\n', tmp_path

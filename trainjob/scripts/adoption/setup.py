@@ -305,6 +305,8 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]
 
 def _runs_again(sorting: _Sorting, part: Part) -> bool:
     """Return whether a statement submits or requeues the file itself."""
+    if part.commands and all(_prints(one) or one.name == "exit" for one in part.commands):
+        return False  # how to call it
     own = re.compile(rf"\bsbatch\b.*\b{re.escape(sorting.script.path.name)}")
     return bool(_RUNS_AGAIN.search(part.text) or own.search(part.text))
 
