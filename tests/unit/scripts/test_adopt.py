@@ -129,6 +129,11 @@ SHAPES = {
         {"command": ["bash", "-c", "exec python train.py --lr $LR"], "instances": 1},
         {"prologue": ["LR=(1 2)", "v=${LR[$SLURM_ARRAY_TASK_ID]}; unset LR; export LR=$v"]},
     ),
+    "GPUs as the file asks for them": Shape(
+        ONE_GPU.replace("gres=gpu:1", "gpus-per-node=2") + "torchrun --nproc-per-node $SLURM_GPUS_PER_NODE train.py --gpus $SLURM_GPUS_PER_NODE\n",
+        {"command": ["torchrun", "train.py", "--gpus", "2"], "instances": 2},
+        {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "cpus": 8}, "request": "gpus-per-node"},
+    ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
