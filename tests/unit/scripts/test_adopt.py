@@ -460,6 +460,13 @@ def test_a_function_of_a_sourced_file_may_start_the_training(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.parametrize(("hostfile", "is_wrong"), [("--hostfile hosts", False), ("", True)])
+def test_deepspeed_reaches_the_nodes_of_its_hostfile(hostfile: str, is_wrong: bool, tmp_path: Path) -> None:
+    adoption = adopted(TWO_NODES + f"deepspeed {hostfile} --num_gpus 4 train.py\n", tmp_path)
+    assert any("everything runs on the first" in line for line in adoption.account.changes) == is_wrong
+    assert adoption.start.instances == 8
+
+
 def test_options_of_a_mount_are_named(tmp_path: Path) -> None:
     mounts = "-B images.sqsh:/software:image-src=/ -B /scratch:/scratch:rw"
     adoption = adopted(ONE_GPU + f"srun apptainer exec {mounts} /images/torch.sif python train.py\n", tmp_path)
