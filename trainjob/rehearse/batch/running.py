@@ -28,7 +28,7 @@ _STANDINS = package.companion("standins") / "batch"
 _PROGRAMS = (
     *ENVIRONMENTS,
     *CONTAINERS,
-    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun"),
+    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname"),
     *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
 )
 _POLL_S = 0.5
