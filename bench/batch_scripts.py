@@ -55,7 +55,7 @@ def main(folder: Path, verdicts: Path, *, proves: bool) -> int:
     adoptable = [
         Adoptable(
             path,
-            found if (found := folder / row["repo"]).is_dir() else path.parent,
+            own if (own := folder / row["repo"]).is_dir() else path.parent,
             tuple((row.get("arguments") or "").split()),
         )
         for row, path in rows

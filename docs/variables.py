@@ -26,6 +26,7 @@ RANKS = {
 REHEARSALS = {
     "TRAINJOB_STANDIN_GPUS": "the GPUs of a node",
     "TRAINJOB_STANDIN_GPUS_SUMMARY": "the folder to which ranks write what they did with them",
+    "TRAINJOB_STANDIN_CACHE": "the folder of caches in which the compiled stand-in GPUs are, whatever a job sets",
     "TRAINJOB_STANDIN_IPUS": "the IPUs of a pod",
     "TRAINJOB_STANDIN_VIPU": "the folder of the miniature V-IPU controller",
     "TRAINJOB_STANDIN_USER": "the user of that controller",

@@ -79,6 +79,10 @@ case $name in
     shift # the image
     exec "$@"
     ;;
+  hostname) # -I leaves out loopback, which is all that a node has here
+    case ${1-} in -I | --all-ip-addresses) become hostname -i ;; esac
+    become hostname "$@"
+    ;;
   shifter) behind_options '--image|-i|--module|-m|--volume|-V|--workdir|-w|--env|-e|--env-file' "$@" ;;
   python* )
     if [ "${1-}" = -m ] && [ "${2-}" = pip ] && [ "${3-}" = install ]; then exit 0; fi

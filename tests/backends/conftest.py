@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.register_assert_rewrite("tests.support.backend_suite")
+pytest.register_assert_rewrite("tests.support.backend_suite", "tests.support.launcher_suite")
 
 if TYPE_CHECKING:
     from tests.support.backend_places import Place

@@ -1,5 +1,6 @@
 """The suite on this machine."""
 
 from tests.support.backend_suite import *  # noqa: F403
+from tests.support.launcher_suite import *  # noqa: F403
 
 PLACES = ("local here",)

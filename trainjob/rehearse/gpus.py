@@ -27,6 +27,7 @@ from trainjob.records.files import read_json
 FOLDER = package.companion("standins") / "gpu"
 _SPECIFICATION = "TRAINJOB_STANDIN_GPUS"
 _SUMMARY = "TRAINJOB_STANDIN_GPUS_SUMMARY"
+_CACHE = "TRAINJOB_STANDIN_CACHE"
 _TORCH = "TRAINJOB_STANDIN_TORCH"  # names a folder with a CPU build of torch, for users of a CUDA build
 _INSTALLING_S = 1800.0
 _Key = TypeVar("_Key")
@@ -130,6 +131,7 @@ def environment(
     return {
         _SPECIFICATION: json.dumps(specification),
         _SUMMARY: str(place / "summary"),
+        _CACHE: str(platformdirs.user_cache_path()),
         "PATH": os.pathsep.join([str(place / "bin"), process.search_path(python)]),
         "PYTHONPATH": _python_path(torch or (Path(os.environ[_TORCH]) if os.environ.get(_TORCH) else None)),
     }

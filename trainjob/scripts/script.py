@@ -143,6 +143,9 @@ def script_of(path: Path, raw: bytes, site: Site, arguments: Sequence[str] | Non
     variables = Variables()
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known, frozenset({name})))
+    for name, option_name in (("SLURM_GPUS_PER_NODE", "gpus-per-node"), ("SLURM_GPUS", "gpus")):
+        if (stated := header.value(option_name)) is not None and re.fullmatch(r"[\w:.-]+", stated):
+            variables.set(name, Value(stated, frozenset({name})))  # as it is written
     if arguments is not None:
         variables.set_arguments([Word(Value(one), "$@", quoted=True) for one in arguments])
     shell = Shell(Bash(READERS, obey), variables, _beside(path))

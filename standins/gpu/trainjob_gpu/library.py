@@ -94,7 +94,9 @@ def build(torch: Torch, say: Say = lambda _line: None) -> Dict[str, Path]:
     They name no folder of torch's, so that every virtualenv with this torch can load them. `say` is told of each step.
     """
     build_name = "%s-%s" % (torch.version, _digest(torch))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainjob" / "gpu-standin" / build_name
+    # A job may set HOME and XDG_CACHE_HOME, and would compile for itself then.
+    given = os.environ.get("TRAINJOB_STANDIN_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    folder = Path(given or Path.home() / ".cache") / "trainjob" / "gpu-standin" / build_name
     # Only what is bound to Python depends on its version.
     python = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
     targets = {"core": folder / "core.so", "group": folder / ("group.%s.so" % python)}

@@ -133,3 +133,15 @@ def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> No
 )
 def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, start: str) -> None:
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
+
+
+def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None:
+    programs(seen, "hostname")
+    real = seen.parent / "real"
+    real.mkdir()
+    (real / "hostname").write_text('#!/bin/sh\necho "real ${*:-name}"\n')
+    (real / "hostname").chmod(0o755)
+    path = f"{seen.parent / 'programs'}:{real}:{os.environ['PATH']}"
+    words = ["sh", "-c", "hostname -I; hostname --all-ip-addresses; hostname -s; hostname"]
+    ended = subprocess.run(words, env=environ(seen, PATH=path), capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == ["real -i", "real -i", "real -s", "real name"]

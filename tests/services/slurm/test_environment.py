@@ -86,10 +86,12 @@ def comparable(rank: dict[str, Any]) -> dict[str, Any]:
 def test_a_job_is_the_same_from_a_login_shell_and_from_inside_another_job(login: Login) -> None:
     _, plain = ranks_of(login)
     hostile = {f"SLURM_{name}": value for name, value in HOSTILE.items()}
-    _, by_hostile = ranks_of(login, **hostile)
+    _, by_hostile = ranks_of(login, **hostile, TMPDIR="/var/tmp")
     _, from_a_job = ranks_of(login, "salloc", "--quiet", "--nodes=1", "--ntasks=1", "srun", "--cpu-bind=cores")
     for others in (by_hostile, from_a_job):
         assert [comparable(rank) for rank in others] == [comparable(rank) for rank in plain]
+    # Slurm's own, which it gives the first task of a node and no other.
+    assert {rank["environment"].get("TMPDIR") for rank in plain} == {"/tmp"}
     # Two ranks of a node share no CPU, and each has a thread for the one that is its own.
     assert [rank["cpus"] for rank in plain] == [[0], [1]] * 2
     assert {rank["environment"]["OMP_NUM_THREADS"] for rank in plain} == {"1"}

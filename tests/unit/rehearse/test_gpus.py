@@ -22,6 +22,22 @@ def test_a_cpu_build_of_torch_comes_before_the_users_own_packages(
     assert path == [str(gpus.FOLDER), "/cache/torch-cpu", "/home/me/packages"]
 
 
+def test_ranks_find_the_compiled_library_wherever_a_job_has_its_caches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    given = gpus.environment(tmp_path, 1, None)
+    monkeypatch.syspath_prepend(str(gpus.FOLDER))
+    from trainjob_gpu import library
+
+    monkeypatch.setattr(library, "_digest", lambda _torch: "digest")
+    monkeypatch.setattr(library, "_compile", lambda _torch, targets, _say: None)
+    monkeypatch.setenv("TRAINJOB_STANDIN_CACHE", given["TRAINJOB_STANDIN_CACHE"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "the-jobs"))
+    found = library.build(library.Torch(tmp_path, "2.13.0", None))
+    assert {path.parent for path in found.values()} == {tmp_path / "mine/trainjob/gpu-standin/2.13.0-digest"}
+
+
 def test_the_reference_page_of_gpus_is_up_to_date(write_golden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(gpus.FOLDER))
     from trainjob_gpu import reference

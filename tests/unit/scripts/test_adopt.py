@@ -124,6 +124,16 @@ SHAPES = {
         "torchrun --nnodes 2 --nproc-per-node 4 --node-rank $i --master-addr ${nodes[0]} train.py &\ndone\nwait\n",
         {"command": ["torchrun", "train.py"], "instances": 8},
     ),
+    "a variable that was an array": Shape(
+        ONE_GPU + "LR=(1 2)\nLR=${LR[$SLURM_ARRAY_TASK_ID]}\npython train.py --lr $LR\n",
+        {"command": ["bash", "-c", "exec python train.py --lr $LR"], "instances": 1},
+        {"prologue": ["LR=(1 2)", "v=${LR[$SLURM_ARRAY_TASK_ID]}; unset LR; export LR=$v"]},
+    ),
+    "GPUs as the file asks for them": Shape(
+        ONE_GPU.replace("gres=gpu:1", "gpus-per-node=2") + "torchrun --nproc-per-node $SLURM_GPUS_PER_NODE train.py --gpus $SLURM_GPUS_PER_NODE\n",
+        {"command": ["torchrun", "train.py", "--gpus", "2"], "instances": 2},
+        {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "cpus": 8}, "request": "gpus-per-node"},
+    ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
@@ -265,6 +275,12 @@ def test_a_resubmission_is_a_requeue(tmp_path: Path) -> None:
     )
     where = {one.line: one.where for one in adoption.account.entries}
     assert (where[5], where[6]) == (Where.TRAINJOB, Where.LOST)
+
+
+def test_how_to_call_a_file_is_no_resubmission(tmp_path: Path) -> None:
+    text = 'if [ -z "$1" ]; then\n  echo "usage: sbatch train.sbatch CONFIG"\n  exit 1\nfi\npython train.py $1\n'
+    adoption = adopted(ONE_GPU + text, tmp_path, "a.yaml")
+    assert {one.line: one.where for one in adoption.account.entries}[4] is Where.NOWHERE
 
 
 def test_what_slurm_tells_some_jobs_alone_is_written_out(tmp_path: Path) -> None:
@@ -442,6 +458,13 @@ def test_a_function_of_a_sourced_file_may_start_the_training(tmp_path: Path) -> 
         'cd "$TRAINJOB_RUN_DIR/code/project"',
         ". ./lib.sh",
     ]
+
+
+@pytest.mark.parametrize(("hostfile", "is_wrong"), [("--hostfile hosts", False), ("", True)])
+def test_deepspeed_reaches_the_nodes_of_its_hostfile(hostfile: str, is_wrong: bool, tmp_path: Path) -> None:
+    adoption = adopted(TWO_NODES + f"deepspeed {hostfile} --num_gpus 4 train.py\n", tmp_path)
+    assert any("everything runs on the first" in line for line in adoption.account.changes) == is_wrong
+    assert adoption.start.instances == 8
 
 
 def test_options_of_a_mount_are_named(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "nccl-slow-path": [(job("export NCCL_P2P_DISABLE=1\n" + RIGHT), job("export NCCL_P2P_DISABLE=0\n" + RIGHT))],
     "world-size-fixed": [(job("export WORLD_SIZE=8\n" + RIGHT), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + RIGHT))],
     "temp-dir-on-first-node-only": [(job("mkdir -p /tmp/cache\n" + RIGHT), job("srun --ntasks-per-node=1 mkdir -p /tmp/cache\n" + RIGHT))],
-    "workdir-on-first-node-only": [(job("tar xf data.tar -C $SLURM_TMPDIR\n" + RIGHT), job("tar xf data.tar -C $SLURM_TMPDIR\n" + ALONE, nodes=1))],
+    "workdir-on-first-node-only": [(job("tar xf data.tar -C $SLURM_TMPDIR\n" + RIGHT), job("tar xf data.tar -C $SLURM_TMPDIR\n" + ALONE, nodes=1)), (job("virtualenv $SLURM_TMPDIR/env\n" + RIGHT), job("virtualenv $HOME/env\n" + RIGHT)), (job("python3 -m venv /tmp/env\n" + RIGHT), job("srun python3 -m venv /tmp/env\n" + RIGHT))],
     "gpus-per-task-hides-peers": [(job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=4), job("srun -K1 --gpus-per-task=1 --gpu-bind=none python train.py\n", tasks=4))],
     "cancels-itself": [(job(RIGHT + "scancel $SLURM_JOB_ID\n"), job(RIGHT + "scancel 17\n"))],
     "hostfile-name-shared": [

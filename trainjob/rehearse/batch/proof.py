@@ -219,12 +219,9 @@ def saw(
 ) -> list[Saw]:
     """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them.
 
-    `folders` are as good as a rank's own: paths below them are the same. What does not run `program` only prepares the
-    training, or looks at its results.
+    `folders` are as good as a rank's own: paths below them are the same. `program` is the training.
     """
-    ranks = recording.ranks(recording.jobs[0].id)
-    name = program.rpartition("/")[2]
-    ranks = [one for one in ranks if name in (word.rpartition("/")[2] for word in one.words)] or ranks
+    ranks = recording.ranks(recording.jobs[0].id, program=program)
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 

@@ -200,10 +200,17 @@ class Recording:
     refused: str | None = None  # what sbatch said instead of taking the file
     notes: Sequence[str] = ()  # of the stand-in GPUs: mistakes that raised no error
 
-    def ranks(self, job: str, attempt: int = 1) -> list[Process]:
-        """Return the processes that trained in one attempt of a job, by node and rank."""
+    def ranks(self, job: str, attempt: int = 1, program: str = "") -> list[Process]:
+        """Return the processes that trained in one attempt of a job, by node and rank.
+
+        What does not run `program` only prepares the training, or looks at its results.
+        """
         own = [one for one in self.processes if one.job == job and one.attempt == attempt]
-        return sorted(_ranks(own), key=lambda one: (one.rank is None, one.rank or 0, one.node, one.began_at))
+        name = program.rpartition("/")[2]
+        training = [one for one in own if name in (word.rpartition("/")[2] for word in one.words)]
+        return sorted(
+            _ranks(training) or _ranks(own), key=lambda one: (one.rank is None, one.rank or 0, one.node, one.began_at)
+        )
 
 
 def _ranks(processes: Sequence[Process]) -> list[Process]:

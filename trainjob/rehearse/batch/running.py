@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ _STANDINS = package.companion("standins") / "batch"
 _PROGRAMS = (
     *ENVIRONMENTS,
     *CONTAINERS,
-    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun"),
+    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname"),
     *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
 )
 _POLL_S = 0.5
@@ -259,7 +260,10 @@ class _Watch:
 
     def is_stalled(self) -> bool:
         """Return whether the processes do nothing; many share few cores."""
-        patience = _IMPORTING if self.is_importing else max(1.0, len(self.job.processes) / 8)
+        processes = self.job.processes
+        patience = _IMPORTING if self.is_importing else max(1.0, len(processes) / 8)
+        if any(re.search(r"--nnodes[ =]\d+:\d+", one.command) for one in processes):
+            patience = max(patience, 2.0)  # torchrun waits 30 s for the other nodes of a range
         return time.monotonic() - self.lived >= _STALLED_S * patience
 
     def in_words(self) -> str:

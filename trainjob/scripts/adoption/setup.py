@@ -305,6 +305,8 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]
 
 def _runs_again(sorting: _Sorting, part: Part) -> bool:
     """Return whether a statement submits or requeues the file itself."""
+    if part.commands and all(_prints(one) or one.name == "exit" for one in part.commands):
+        return False  # how to call it
     own = re.compile(rf"\bsbatch\b.*\b{re.escape(sorting.script.path.name)}")
     return bool(_RUNS_AGAIN.search(part.text) or own.search(part.text))
 
@@ -386,6 +388,12 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     own = dict.fromkeys(one.name for one in part.assignments if one.name in sorting.in_command and not one.exported)
     if own and part.kind in _COMPOUND:
         after = f"export {' '.join(own)}"
+    elif own and part.assignments[0].array is not None:
+        pass  # bash exports no array
+    elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
+        # Nor an element of one, which a variable stays that was an array.
+        name = part.assignments[0].name
+        text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
     elif own and not text.startswith(("export", "declare -x")):
         text = f"export {text.removeprefix('readonly ')}"
     # Paths below the folder of the submission are in a job's copy of it.

@@ -147,7 +147,8 @@ def _nodes(script: Script, launch: Launch, account: Account) -> int:
             f"line {script.header.line('nodes')}: --nodes={stated} is no number to sbatch; the job takes 1 node, "
             "or what --hosts says"
         )
-    if asked and started == 1 and launch.srun is None and asked > 1:
+    over_ssh = launch.launcher is not None and "hostfile" in launch.launcher.options  # deepspeed's own way
+    if asked and started == 1 and launch.srun is None and asked > 1 and not over_ssh:
         account.changes.append(
             f"line {launch.line}: everything runs on the first of {asked} nodes; the job starts on all of them"
         )

@@ -159,7 +159,7 @@ _LOCAL_VARIABLES = (
     "BB_JOB_DIR",
     "SLURM_SCRATCH",
 )
-_FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv")
+_FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv", "virtualenv")
 
 
 def local_disks(script: Script) -> Iterator[Finding]:
@@ -169,7 +169,9 @@ def local_disks(script: Script) -> Iterator[Finding]:
     told: set[str] = set()
     for command in script.commands:
         code = "temp-dir-on-first-node-only" if command.name == "mkdir" else "workdir-on-first-node-only"
-        if command.name not in ("mkdir", "mktemp", "cd", *_FILLS) or "called" in command.within or code in told:
+        makes_venv = re.match(r"python[\d.]* -m venv |uv venv ", command.text) is not None
+        fills = makes_venv or command.name in ("mkdir", "mktemp", "cd", *_FILLS)
+        if not fills or "called" in command.within or code in told:
             continue
         words = command.words[1:] if command.name in ("mkdir", "tar", "unzip", "git") else command.words[-1:]
         target = next((word for word in words if _is_local(word)), None)

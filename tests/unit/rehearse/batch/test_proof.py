@@ -85,6 +85,10 @@ def test_what_prepares_the_training_is_no_rank() -> None:
     both = replace(seen, processes=[*other.processes, *seen.processes])
     assert [one.command for one in saw(both, frozenset(), program="src/train.py")] == ["python train.py --lr 1"]
     assert len(saw(both, frozenset(), program="train.sh")) == 2
+    told = replace(other.processes[0], environment={"SLURM_JOB_ID": "7"}, torch="2.13.0")
+    quiet = replace(seen.processes[0], environment={"SLURM_JOB_ID": "7"})
+    both = replace(seen, processes=[told, quiet])
+    assert [one.command for one in saw(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
 
 
 def test_threads_are_those_of_a_node() -> None:
