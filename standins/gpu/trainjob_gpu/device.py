@@ -20,6 +20,11 @@ class Device(NamedTuple):
         """Return how many GPUs this process sees."""
         return len(self.numbers)
 
+    def look(self) -> None:
+        """See what CUDA_VISIBLE_DEVICES names now."""
+        self.numbers[:] = specification.visible(self.gpus)
+        self.core.trainjob_gpu_set_up(len(self.numbers), self.gpus.memory_bytes)
+
 
 class _Loaded:
     device: Optional[Device] = None
@@ -28,15 +33,14 @@ class _Loaded:
 def load() -> Device:
     """Load the core; before torch, which asks for CUDA once."""
     gpus = specification.read()
-    numbers = specification.visible(gpus)
     core = library.load_core()
     core.trainjob_gpu_set_up.argtypes = [ctypes.c_int, ctypes.c_int64]
     core.trainjob_gpu_stream.restype = ctypes.c_int64
     core.trainjob_gpu_use_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
     core.trainjob_gpu_limit.argtypes = [ctypes.c_int, ctypes.c_double]
     core.trainjob_gpu_share.restype = ctypes.c_double
-    core.trainjob_gpu_set_up(len(numbers), gpus.memory_bytes)
-    _Loaded.device = Device(core, gpus, numbers)
+    _Loaded.device = Device(core, gpus, [])
+    _Loaded.device.look()
     return _Loaded.device
 
 

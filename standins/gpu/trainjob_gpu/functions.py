@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from typing import Any, Dict, List, NamedTuple, Tuple
+from uuid import UUID
 
 from trainjob_gpu import specification
 from trainjob_gpu.device import Device
 
 CUDA = 1  # c10::DeviceType
 _VERSION = 12040
+_ERRORS = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    3: "initialization error",
+    100: "no CUDA-capable device is detected",
+    101: "invalid device ordinal",
+    700: "an illegal memory access was encountered",
+    710: "device-side assert triggered",
+}
+# Switches of CUDA's libraries, which are not here: scripts read back what they have set.
+_SWITCHES = {
+    "cudnn_benchmark_limit": 10,
+    "conv_benchmark_empty_cache": True,
+}
 
 
 class Properties(NamedTuple):
@@ -21,7 +38,7 @@ class Properties(NamedTuple):
     minor: int
     total_memory: int
     multi_processor_count: int
-    uuid: str
+    uuid: UUID
     warp_size: int = 32
     max_threads_per_multi_processor: int = 2048
     max_threads_per_block: int = 1024
@@ -56,6 +73,14 @@ class Functions:
         self._device = device
         self._core = device.core
         self._sync_debug_mode = 0
+        self._is_settled = False
+        self._has_forked = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        if self._is_settled:
+            self._has_forked = True
+            self._core.trainjob_gpu_forked()
 
     def _checked(self, index: int) -> int:
         if not 0 <= index < self._device.visible:
@@ -65,12 +90,22 @@ class Functions:
     # ---- devices
 
     def init(self) -> None:
-        """Refuse where this process sees no GPU, in CUDA's words."""
+        """Take the GPUs that are visible now, for good. Refuse where there is none, in CUDA's words."""
+        self.getDeviceCount()
+        self._is_settled = True
         if not self._device.visible:
             raise RuntimeError("No CUDA GPUs are available")
+        self._core.trainjob_gpu_init()
+        import torch
+
+        torch.cuda.default_generators = tuple(
+            torch.ops.trainjob_gpu.generator(index) for index in range(self._device.visible)
+        )
 
     def getDeviceCount(self) -> int:
-        """Return how many GPUs this process sees."""
+        """Return how many GPUs this process sees; scripts may still set CUDA_VISIBLE_DEVICES before the first use."""
+        if not self._is_settled:
+            self._device.look()
         return self._device.visible
 
     def getDevice(self) -> int:
@@ -107,10 +142,8 @@ class Functions:
         number = self._device.numbers[self._checked(index)]
         gpus = self._device.gpus
         major, minor = gpus.capability
-        bus = number + 1
-        return Properties(
-            gpus.name, major, minor, gpus.memory_bytes, gpus.processors, specification.uuid(number)[4:], pci_bus_id=bus
-        )
+        name = UUID(specification.uuid(number)[len("GPU-") :])
+        return Properties(gpus.name, major, minor, gpus.memory_bytes, gpus.processors, name, pci_bus_id=number + 1)
 
     def hasPrimaryContext(self, index: int) -> bool:
         """Return whether the GPU is in use: every one that is seen is."""
@@ -129,8 +162,8 @@ class Functions:
         """Do nothing: no memory is shared between processes."""
 
     def isInBadFork(self) -> bool:
-        """Return False: memory of the host survives a fork."""
-        return False
+        """Return whether this process was forked from one that used its GPUs: CUDA can't be used in it."""
+        return self._has_forked
 
     def set_sync_debug_mode(self, mode: int) -> None:
         """Keep the mode; nothing synchronises here."""
@@ -166,6 +199,20 @@ class Functions:
 
     def emptyCache(self) -> None:
         """Do nothing: memory goes back at once."""
+
+    def hostMemoryStats(self) -> Dict[str, Any]:
+        """Return no figures: pinned memory is not counted."""
+        return {}
+
+    def resetPeakHostMemoryStats(self) -> None:
+        """Do nothing."""
+
+    def resetAccumulatedHostMemoryStats(self) -> None:
+        """Do nothing."""
+
+    def isHistoryEnabled(self) -> bool:
+        """Return False: there is no history of the memory."""
+        return False
 
     def clearCublasWorkspaces(self) -> None:
         """Do nothing: there are none."""
@@ -219,6 +266,10 @@ class Functions:
         """Refuse: raw memory of a GPU is of no use to the CPU's kernels."""
         raise NotImplementedError("stand-in GPUs have no raw memory: torch.cuda.caching_allocator_alloc is refused")
 
+    def pin(self, pointer: int, size: int) -> None:
+        """Count memory of the host as pinned; size 0: no longer."""
+        self._core.trainjob_gpu_pin(ctypes.c_void_p(pointer), ctypes.c_size_t(size))
+
     def memory_of(self, index: int) -> Tuple[int, int]:
         """Return the free and the total bytes of one GPU."""
         total = self._device.gpus.memory_bytes
@@ -242,7 +293,7 @@ class Runtime:
 
     def cudaGetErrorString(self, code: int) -> str:
         """Return the words for a code."""
-        return "no error" if not code else "error %d" % code
+        return _ERRORS.get(code, "error %d" % code)
 
     def cudaMemGetInfo(self, index: int) -> Tuple[int, int]:
         """Return the free and the total bytes of one GPU."""
@@ -257,11 +308,13 @@ class Runtime:
         return 0
 
     def cudaHostRegister(self, pointer: int, size: int, flags: int) -> int:  # noqa: ARG002
-        """Do nothing: no memory needs pinning."""
+        """Count this memory of the host as pinned."""
+        self._functions.pin(pointer, size)
         return 0
 
-    def cudaHostUnregister(self, pointer: int) -> int:  # noqa: ARG002
-        """Do nothing."""
+    def cudaHostUnregister(self, pointer: int) -> int:
+        """Count it as pinned no longer."""
+        self._functions.pin(pointer, 0)
         return 0
 
     def cudaDeviceGetDefaultMemPool(self, *_: Any) -> Any:
@@ -279,6 +332,31 @@ class Refused:
         )
 
 
+_REFUSED = [
+    "_CUDAGraph",
+    "_MemPool",
+    "_graph_pool_handle",
+    *(
+        "_cuda_" + name
+        for name in (
+            "CUDAAllocator",
+            "CUDAAllocator_AllocatorState",
+            "beginAllocateToPool",
+            "beginAllocateCurrentThreadToPool",
+            "beginAllocateCurrentStreamToPool",
+            "endAllocateToPool",
+            "releasePool",
+            "getCheckpointState",
+            "setCheckpointPoolState",
+            "checkPoolLiveAllocations",
+            "getAllocator",
+            "customAllocator",
+            "changeCurrentAllocator",
+        )
+    ),
+]
+
+
 def put_into_torch(device: Device) -> None:
     """Give torch._C what `torch.cuda` asks of it."""
     import torch
@@ -286,15 +364,22 @@ def put_into_torch(device: Device) -> None:
     functions = Functions(device)
     native: Any = torch._C
     for name in dir(functions):
-        if not name.startswith("_") and name not in ("get_device_properties", "memory_of", "highest"):
+        if not name.startswith("_") and name not in ("get_device_properties", "memory_of", "highest", "pin"):
             setattr(native, "_cuda_" + name, getattr(functions, name))
     native._cuda_getCompiledVersion = lambda: _VERSION
     native._cuda_getDriverVersion = lambda: _VERSION
     native._cuda_isCurrentStreamCapturing = lambda: False
     native._cuda_get_device_properties = functions.get_device_properties
     native._CudaDeviceProperties = Properties
-    native._CUDAGraph = native._MemPool = native._cuda_CUDAAllocator = Refused
-    native._graph_pool_handle = Refused
-    for name in ("beginAllocateToPool", "beginAllocateCurrentThreadToPool", "endAllocateToPool", "releasePool"):
-        setattr(native, "_cuda_" + name, Refused)
+    for name, value in _SWITCHES.items():
+        _keep(native, name, value)
+    native._host_emptyCache = lambda: None
+    for name in _REFUSED:
+        setattr(native, name, Refused)
     native._cudart = Runtime(functions)
+
+
+def _keep(native: Any, name: str, value: Any) -> None:
+    kept = [value]
+    setattr(native, "_cuda_get_" + name, lambda: kept[0])
+    setattr(native, "_cuda_set_" + name, lambda chosen: kept.__setitem__(0, chosen))

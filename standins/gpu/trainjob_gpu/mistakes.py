@@ -57,6 +57,10 @@ CURES = [
         r"No CUDA GPUs are available|CUDA device but torch.cuda.is_available",
         "ask for a GPU for each rank (--gres, --gpus)",
     ),
+    (
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "start processes that use GPUs with torch.multiprocessing.spawn, and let DataLoader's workers make tensors of the CPU",
+    ),
     (r"CUDA out of memory", "take a smaller batch, activation checkpointing, or FSDP"),
     (r"can't convert cuda:\d+ device type tensor to numpy", "call .cpu() first"),
 ]

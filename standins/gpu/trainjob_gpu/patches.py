@@ -37,6 +37,10 @@ def _versions(torch: Any) -> None:
     torch.backends.cudnn.version = lambda: 90100
     torch.backends.cudnn.is_available = lambda: True
     torch.backends.cudnn.is_acceptable = lambda _tensor: False
+    native = torch._C
+    type(torch.backends.cudnn).benchmark_limit = torch.backends.ContextProp(
+        native._cuda_get_cudnn_benchmark_limit, native._cuda_set_cudnn_benchmark_limit
+    )
 
 
 def _properties(torch: Any) -> None:
@@ -53,9 +57,6 @@ def _properties(torch: Any) -> None:
     cuda.memory._record_memory_history = cuda.memory._dump_snapshot = _no_history
     cuda.__getattr__ = _unknown("torch.cuda", "")
     functions.__getattr__ = _unknown("torch._C", "_cuda")
-    cuda.default_generators = tuple(
-        torch.ops.trainjob_gpu.generator(index) for index in range(functions._cuda_getDeviceCount())
-    )
 
 
 def _sensors(torch: Any) -> None:

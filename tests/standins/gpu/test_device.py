@@ -156,6 +156,78 @@ def test_a_rank_sees_the_gpus_that_it_was_given(tmp_path: Path) -> None:
     assert seen == [[[1, True]], [[2, True]], [[0, False]], [[0, False]]]
 
 
+def test_gpus_are_looked_for_when_a_script_first_uses_one(tmp_path: Path) -> None:
+    script = """
+import json, os, torch
+show = lambda *answers: print(json.dumps(answers))
+show(torch.cuda.device_count(), len(torch.cuda.default_generators))
+os.environ["CUDA_VISIBLE_DEVICES"] = "3"
+show(torch.cuda.device_count(), torch.ones(1, device="cuda").tolist(), len(torch.cuda.default_generators))
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+show(torch.cuda.device_count(), str(torch.cuda.get_device_properties(0).uuid)[-1])
+"""
+    assert values(alone(tmp_path, script)) == [[4, 0], [1, [1.0], 1], [1, "3"]]
+
+
+def test_a_process_forked_after_the_first_use_has_no_gpus(tmp_path: Path) -> None:
+    script = """
+import json, os, torch
+def forked(function):
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try: said = str(function())
+        except RuntimeError as error: said = str(error)[:49]
+        os.write(write, said.encode()); os._exit(0)
+    os.wait()
+    print(json.dumps(os.read(read, 100).decode()))
+forked(lambda: torch.ones(1, device="cuda").item())
+x = torch.ones(1).cuda()
+forked(lambda: torch.ones(1, device="cuda"))
+forked(lambda: x + 1)
+forked(lambda: torch.manual_seed(1) and torch.ones(1).item())
+"""
+    refused = "Cannot re-initialize CUDA in forked subprocess. T"
+    assert values(alone(tmp_path, script)) == ["1.0", refused, refused, "1.0"]
+
+
+def test_what_scripts_set_and_read_back(tmp_path: Path) -> None:
+    script = """
+import json, torch
+show = lambda *answers: print(json.dumps(answers))
+with torch.backends.cudnn.flags(enabled=False, benchmark=True):
+    show(torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark_limit)
+torch.backends.cudnn.benchmark_limit = 3
+show(torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark_limit)
+for share in (0.0, 0.3):
+    torch.cuda.set_per_process_memory_fraction(share)
+    show(torch.cuda.get_per_process_memory_fraction())
+    try: torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
+    except torch.cuda.OutOfMemoryError as error: show(str(error)[:40])
+try: torch.empty(1 << 60, dtype=torch.uint8, device="cuda")
+except torch.cuda.OutOfMemoryError as error: show(str(error)[20:])
+host, runtime = torch.ones(20), torch.cuda.cudart()
+show(runtime.cudaHostRegister(host.data_ptr(), 80, 0), host.is_pinned())
+show(runtime.cudaHostUnregister(host.data_ptr()), host.is_pinned())
+try: torch.cuda.check_error(2)
+except torch.cuda.CudaError as error: show(str(error))
+show(len(torch.cuda.get_device_properties(0).uuid.bytes))
+from torch._C import _cuda_CUDAAllocator_AllocatorState  # what torch._dynamo.reset() imports
+"""
+    assert values(alone(tmp_path, script)) == [
+        [False, 10],
+        [True, 3],
+        [0.0],
+        ["CUDA out of memory. Tried to allocate 30"],
+        [0.3],
+        ["CUDA out of memory. Tried to allocate 30"],
+        ["Tried to allocate more than 1EB memory."],
+        [0, True],
+        [0, False],
+        ["out of memory (2)"],
+        [16],
+    ]
+
+
 def test_a_checkpoint_of_a_gpu_loads_where_it_was_and_elsewhere(tmp_path: Path) -> None:
     script = """
 import json, torch

@@ -1,5 +1,6 @@
 // A pretend CUDA device for a CPU build of torch: tensors bear a GPU's label, and the CPU computes. It is loaded before
 // torch, which asks for CUDA's hooks once. Only for rehearsals.
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 #include "differences.h"
@@ -86,15 +87,21 @@ void trainjob_gpu_set_up(int count, int64_t bytes) {
   standin::device_count = std::min(count, standin::kMostDevices);
   standin::bytes_per_device = bytes;
 }
+void trainjob_gpu_init() {
+#if TORCH_AT_LEAST(2, 6)
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+#else
+  at::globalContext().lazyInitCUDA();
+#endif
+}
+void trainjob_gpu_forked() { standin::is_forked = true; }
 int trainjob_gpu_current() { return standin::current; }
 void trainjob_gpu_use(int index) { standin::current = static_cast<c10::DeviceIndex>(index); }
 int64_t trainjob_gpu_stream(int index) { return standin::current_stream[index]; }
 void trainjob_gpu_use_stream(int index, int64_t stream) { standin::current_stream[index] = stream; }
-void trainjob_gpu_limit(int index, double share) { standin::share_of_memory[index] = share; }
-double trainjob_gpu_share(int index) {
-  const auto share = standin::share_of_memory[index].load();
-  return share > 0 ? share : 1.0;
-}
+void trainjob_gpu_limit(int index, double share) { standin::memory[index].share = share; }
+double trainjob_gpu_share(int index) { return standin::memory[index].share; }
+void trainjob_gpu_pin(const void* data, size_t bytes) { standin::PinnedAllocator::note(data, bytes); }
 void trainjob_gpu_memory(int index, int64_t* figures) {
   const auto& memory = standin::memory[index];
   figures[0] = memory.allocated;

@@ -32,12 +32,13 @@ struct Memory {
   std::atomic<int64_t> highest{0};  // never reset: what the report at the end shows
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> total_allocated{0};
+  std::atomic<double> share{1};  // set_per_process_memory_fraction
 };
 
 inline std::array<Memory, kMostDevices> memory;
 inline int device_count = 0;
+inline bool is_forked = false;  // from a process that used its GPUs
 inline int64_t bytes_per_device = 0;
-inline std::array<std::atomic<double>, kMostDevices> share_of_memory;  // set_per_process_memory_fraction; 0: all of it
 inline thread_local c10::DeviceIndex current = 0;
 inline thread_local std::array<c10::StreamId, kMostDevices> current_stream{};
 
@@ -54,6 +55,8 @@ inline std::string no_such_device(c10::DeviceIndex index) {
 }
 
 inline void check_index(c10::DeviceIndex index) {
+  TORCH_CHECK(!is_forked, "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+              "the 'spawn' start method");
   if (index >= 0 && index < device_count) return;
 #if TORCH_AT_LEAST(2, 8)
   throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, 101, no_such_device(index));
@@ -64,8 +67,7 @@ inline void check_index(c10::DeviceIndex index) {
 
 // The bytes that this process may take on one GPU.
 inline int64_t limit_of(c10::DeviceIndex device) {
-  const auto share = share_of_memory[device].load();
-  return share > 0 ? static_cast<int64_t>(bytes_per_device * share) : bytes_per_device;
+  return static_cast<int64_t>(bytes_per_device * memory[device].share.load());
 }
 
 inline c10::DeviceIndex index_of(const c10::Device& device) { return device.has_index() ? device.index() : current; }
@@ -80,6 +82,8 @@ class Account {
  public:
   Account(c10::DeviceIndex device, int64_t bytes) : device_(device), bytes_(bytes) {
     check_index(device);
+    if (bytes >= int64_t{1} << 60)
+      C10_THROW_ERROR(OutOfMemoryError, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     auto& mine = memory[device];
     const auto before = mine.allocated.fetch_add(bytes);
     const auto limit = limit_of(device);
@@ -140,6 +144,12 @@ struct PinnedAllocator final : public c10::Allocator {
     std::lock_guard<std::mutex> lock(guard);
     blocks.erase(static_cast<const char*>(data));
     free(data);
+  }
+  // Memory that was allocated elsewhere, until bytes is 0.
+  static void note(const void* data, size_t bytes) {
+    std::lock_guard<std::mutex> lock(guard);
+    if (bytes) blocks[static_cast<const char*>(data)] = bytes;
+    else blocks.erase(static_cast<const char*>(data));
   }
   static bool holds(const void* pointer) {
     std::lock_guard<std::mutex> lock(guard);
