@@ -52,7 +52,19 @@ test-all: .venv/installed-dev ## Run all tests but the longest; tests whose serv
 	$(MAKE) --no-print-directory test-newest
 	$(PYTEST) -m "not full"
 
-test-full: .venv/installed-dev ## Run all tests, also those that take longer than CI allows
+# Launchers and frameworks have a virtualenv of their own, so that other tests don't find them installed. It is made once, in minutes.
+LAUNCHERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainjob/launchers-$(shell $(PYTHON) -c 'import sys; print("py%d.%d" % sys.version_info[:2])')-$(subst ==,,$(lastword $(TORCH)))
+$(LAUNCHERS)/complete:
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check setuptools wheel transformers accelerate lightning
+	DS_BUILD_OPS=0 $(@D)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation deepspeed
+	@touch $@
+
+test-full: export TRAINJOB_LAUNCHERS_VENV ?= $(LAUNCHERS)
+test-full: export TRAINJOB_FRAMEWORKS_VENV ?= $(LAUNCHERS)
+test-full: .venv/installed-dev $(LAUNCHERS)/complete ## Run all tests, also those that take longer than CI allows
 	$(MAKE) --no-print-directory test-newest
 	$(PYTEST)
 
@@ -61,7 +73,7 @@ test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips
 
 SEEDS ?= 1000
 simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
-	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
+	$(BIN)/trainjob-simulate --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
 	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix
@@ -107,8 +119,8 @@ bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within
 	$(BIN)/python -m bench.many_ranks
 	$(BIN)/python bench/environments.py
 
-bench-scripts: .venv/installed-dev ## Measure doctor: FOLDER=… has batch files, VERDICTS=… a table of what is wrong with them
-	$(BIN)/python bench/batch_scripts.py "$(FOLDER)" "$(VERDICTS)"
+bench-scripts: .venv/installed-dev ## Measure doctor: FOLDER=… has batch files, VERDICTS=… a table of what is wrong with them; PROVE=1 runs their jobs, too
+	$(BIN)/python bench/batch_scripts.py "$(FOLDER)" "$(VERDICTS)" $(if $(PROVE),--prove)
 
 clean: ## Remove .venv, build results and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

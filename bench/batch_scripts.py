@@ -3,13 +3,14 @@
 python bench/batch_scripts.py FOLDER VERDICTS [--prove]
 
 VERDICTS is a table with tabs and the columns repo, path, errors, warnings, notes, whose codes are separated by commas
-(CODE@LINE states the line too), and adopt, which is yes for a file that can be a job.
-FOLDER has the files as REPO/PATH, or with __ for each slash. Nothing is fetched.
+(CODE@LINE states the line too), adopt, which is yes for a file that can be a job, and arguments, if a file needs some.
+FOLDER has the files as REPO/PATH, or with __ for each slash. Nothing is fetched. A file is submitted in FOLDER/REPO.
 With --prove each file that can be a job and its job run on a private Slurm, which takes about a minute each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from trainjob.cluster.base import with_directives
 from trainjob.cluster.reading import job_from_text
@@ -50,10 +52,18 @@ def main(folder: Path, verdicts: Path, *, proves: bool) -> int:
         found, expected, both = counts["found"], counts["expected"], counts["both"]
         shares = f"recall {_share(both, expected)}, precision {_share(both, found)}"
         print(f"{kind + 's':9} {expected:4} expected, {found:4} found: {shares}")
-    adoptable = [path for row, path in rows if row.get("adopt") == "yes"]
+    adoptable = [
+        Adoptable(
+            path,
+            found if (found := folder / row["repo"]).is_dir() else path.parent,
+            tuple((row.get("arguments") or "").split()),
+        )
+        for row, path in rows
+        if row.get("adopt") == "yes"
+    ]
     kept_promises = _counted("adopted, planned and rendered", adoptable, _refusal)
     if proves:
-        adopted = [path for path in adoptable if _refusal(path) is None]
+        adopted = [one for one in adoptable if _refusal(one) is None]
         kept_promises &= _counted("proved by running both", adopted, _unproved)
     errors, warnings = figures["error"], figures["warning"]
     kept = (
@@ -64,18 +74,26 @@ def main(folder: Path, verdicts: Path, *, proves: bool) -> int:
     return 0 if kept else 1
 
 
-def _counted(what: str, paths: list[Path], fails: Callable[[Path], str | None]) -> bool:
-    """Print how many of `paths` succeed, and why the others don't; returns whether nine in ten do."""
-    failed = [f"  {path.name}: {why}" for path in paths if (why := fails(path)) is not None]
-    succeeded = len(paths) - len(failed)
-    print(f"{what}: {succeeded} of {len(paths)}: {_share(succeeded, len(paths))}", *failed, sep="\n")
-    return succeeded >= 0.9 * len(paths)
+class Adoptable(NamedTuple):
+    """A file that can be a job, the folder in which it is submitted, and its arguments."""
+
+    path: Path
+    folder: Path
+    arguments: tuple[str, ...]
 
 
-def _refusal(path: Path) -> str | None:
+def _counted(what: str, files: list[Adoptable], fails: Callable[[Adoptable], str | None]) -> bool:
+    """Print how many of `files` succeed, and why the others don't; returns whether nine in ten do."""
+    failed = [f"  {one.path}: {why}" for one in files if (why := fails(one)) is not None]
+    succeeded = len(files) - len(failed)
+    print(f"{what}: {succeeded} of {len(files)}: {_share(succeeded, len(files))}", *failed, sep="\n")
+    return succeeded >= 0.9 * len(files)
+
+
+def _refusal(file: Adoptable) -> str | None:
     """Return why a file is no job that can be planned and rendered; None if it is."""
     try:
-        adoption = adopt(path, path.parent)
+        adoption = adopt(*file)
         job = job_from_text(adoption.job, "job.yaml")
         cluster = with_directives("cluster", cluster_from_text(str(adoption.cluster), "cluster.yaml"), job)
         rendered(Request(cluster, "cluster.yaml", job, {}, plan("cluster", cluster, job)))
@@ -84,14 +102,16 @@ def _refusal(path: Path) -> str | None:
     return None
 
 
-def _unproved(path: Path) -> str | None:
+def _unproved(file: Adoptable) -> str | None:
     """Return why a file is not proved to be the same as its job; None if it is, or differs because it is wrong."""
-    with tempfile.TemporaryDirectory() as name:
-        adoption, place = adopt(path, path.parent), Path(name)
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(file.folder):
+        adoption, place = adopt(*file), Path(name)
         (place / "job.yaml").write_text(adoption.job)
         (place / "cluster.yaml").write_text(str(adoption.cluster))
         try:
-            proof = prove(path, (), place / "job.yaml", str(place / "cluster.yaml"), lambda _line: None)
+            proof = prove(
+                file.path, file.arguments, place / "job.yaml", str(place / "cluster.yaml"), lambda _line: None
+            )
         except UserError as error:
             return str(error)
     return None if proof.is_equal or adoption.is_wrong else proof.differences()[0]

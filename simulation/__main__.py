@@ -1,10 +1,14 @@
-"""Run histories: `python -m simulation --seeds 1000`, or one, event by event: `python -m simulation --seed 48213`."""
+"""Runs the real commands and job scripts in a simulated cluster, where clients, nodes and Slurm fail as a seed says.
+
+The command is `trainjob-simulate`; in a checkout that is not installed, `python -m simulation`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -16,16 +20,24 @@ sys.dont_write_bytecode = True  # a file that Python writes would count as a com
 
 def main() -> int:
     """Return 1 if a history breaks an invariant."""
-    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, help="replay this history, event by event")
-    parser.add_argument("--seeds", type=int, default=100, help="number of histories")
-    parser.add_argument("--first", type=int, default=1, help="the first of their seeds")
-    parser.add_argument("--about", default="", help="only histories that are about this: simulation/plan.py")
-    parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
-    parser.add_argument(
-        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run them side by side"
+    parser = argparse.ArgumentParser(
+        prog="trainjob-simulate",
+        description=__doc__.partition("\n")[0],
+        epilog="Exit code 1: a history breaks an invariant. A version gives the same history of a seed on any machine.",
     )
+    about = [theme.name for theme in (*plan.THEMES, *plan.AIMED)]
+    parser.add_argument("--seed", type=int, help="print the history of this seed, event by event")
+    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run N histories (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of their seeds (default: 1)")
+    parser.add_argument(
+        "--about", default="", choices=about, metavar="THEME", help=f"only histories about this: {', '.join(about)}"
+    )
+    parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
+    parser.add_argument("--processes", type=int, metavar="N", help="how many run side by side (default: one a core)")
     asked = parser.parse_args()
+    if sys.platform != "linux" or shutil.which("bash") is None:
+        missing = "bash" if sys.platform == "linux" else "Linux"
+        parser.error(f"histories run real job scripts, which needs Linux and bash, and here is no {missing}")
     if asked.seed is not None:
         world, _ = _history(asked.seed, asked.about)
         print("\n".join(map(str, world.history)))
@@ -34,7 +46,7 @@ def main() -> int:
     every = itertools.count(asked.first)
     seeds = (seed for seed in every if asked.about in ("", plan.theme_of(seed, asked.about).name))
     chosen = list(itertools.islice(seeds, asked.seeds))
-    return _many(chosen, asked.about, asked.processes, until_found=asked.until_found)
+    return _many(chosen, asked.about, asked.processes or len(os.sched_getaffinity(0)), until_found=asked.until_found)
 
 
 def _history(seed: int, about: str):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
@@ -92,7 +104,7 @@ def _many(seeds: list[int], about: str, processes: int, *, until_found: bool) ->
     print(
         f"{count} histories in {time.monotonic() - began:.0f} s ({each:.2f} s each, at most {longest:.2f} s): "
         + (
-            f"{len(failed)} break an invariant: python -m simulation --seed {failed[0]}"
+            f"{len(failed)} break an invariant: trainjob-simulate --seed {failed[0]}"
             + (f" --about '{about}'" if about else "")
             if failed
             else "every invariant holds"

@@ -48,6 +48,7 @@ class Truth:
     completed_at: float | None = None
     told_cancelled_at: float | None = None  # when a cancel told so
     cancelled_at: float | None = None  # when a cancel returned, unless a resume began later
+    resumed_at: float = -1.0  # when a resume began last
     stopped_at: float | None = None  # when a `cancel --stop` returned, unless a resume began later
     claims: dict[int, float] = field(default_factory=dict)  # when each attempt was claimed
     word: str = ""  # the last state in which a script said that its attempt ended, unless a resume began later
@@ -60,7 +61,7 @@ class Checker:
     def __init__(self, world: World, slurm: Slurm, clients: Clients) -> None:
         self.world, self.slurm, self.clients = world, slurm, clients
         self.runs: dict[Path, Truth] = {}
-        self._attempt_of: dict[str, int] = {}
+        self.attempt_of: dict[str, int] = {}
         self._training: dict[str, list[float]] = {}  # when each step trained
         self._told: list[tuple[Command, Snapshot]] = []
         self._ended_at: dict[int, float] = {}
@@ -85,11 +86,11 @@ class Checker:
             number = int(text)
             if number in truth.claims:
                 self.world.violate("one attempt has one number", f"{script.name} claims {number} once more")
-            self._attempt_of[script.name] = number
+            self.attempt_of[script.name] = number
             truth.claims[number] = self.world.now
             self._judge_claim(script, truth)
             return
-        mine = self._attempt_of.get(script.name)
+        mine = self.attempt_of.get(script.name)
         newer = [at for number, at in truth.claims.items() if mine is not None and number > mine]
         if newer and path.name in ("state", "exit_code", "job_id") and self.world.now - min(newer) > FENCE_S:
             late_s = self.world.now - min(newer)
@@ -182,8 +183,8 @@ class Checker:
         if self._is_out_of_reach(step):
             return
         stopped_at = truth.stopped_at
-        has_space = self.world.now >= step.disk_is_full_until
-        if stopped_at is not None and self.world.now - max(stopped_at, step.began_at) > STOPS_WITHIN_S and has_space:
+        could_stop_at = max(stopped_at or 0.0, step.began_at, step.disk_is_full_until)
+        if stopped_at is not None and self.world.now - could_stop_at > STOPS_WITHIN_S:
             self.world.violate("a stop is obeyed", f"{step.name} trains on, stopped at {stopped_at:.0f}")
         completed_at = truth.completed_at
         if completed_at is not None and any(at > completed_at for at in truth.claims.values()):
@@ -280,6 +281,8 @@ class Checker:
                 self.world.violate(
                     "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
                 )
+            if one.state == states.LOST and self._was_ended_by_cancel(truth.resumed_at):
+                self.world.violate("the state that is told is true", f"{command.name} told LOST of what a cancel ended")
         is_resumed = self._was_resumed_since(command.began_at)
         for one in shown if kind == "cancel" and error is None and not is_resumed else ():
             if one.state in states.ACTIVE and not one.is_stale:
@@ -300,6 +303,16 @@ class Checker:
             job.state == "COMPLETING" or (job.state == "RUNNING" and job.script is not None and job.script.is_over)
             for job in jobs
         )
+
+    def _was_ended_by_cancel(self, since: float) -> bool:
+        """Return whether a `cancel`, which may have been killed then, has had a job ended, and no full disk kept it."""
+        by_name = {command.name: command for command in self.clients.commands}
+        asked = [
+            by_name[who]
+            for at, who, program in self.slurm.calls
+            if program == "scancel" and at > since and who in by_name
+        ]
+        return any(one.name.startswith("cancel") and not one.full_at for one in asked)
 
     def _is_being_resumed(self) -> bool:
         return any(one.name.startswith("resume") and not one.is_over for one in self.clients.commands)
@@ -330,7 +343,7 @@ class Checker:
         """Note that a resume begins, after which the run may train again."""
         truth = self.truth(folder)
         truth.cancelled_at = truth.told_cancelled_at = None
-        truth.word, truth.stopped_at = "", None
+        truth.word, truth.stopped_at, truth.resumed_at = "", None, self.world.now
 
     def end(self) -> None:
         """Judge what needs the whole history."""

@@ -126,7 +126,8 @@ class History:
             epilogue_s=theme.epilogue_s,
         )
         limit = plan.choice(["01:00:00", "00:03:30"])
-        self.job = where.job(site.preemption, limit, follow_up=not site.requeues and plan.random() < 0.8)
+        self.queues_follow_up = not site.requeues and plan.random() < 0.8
+        self.job = where.job(site.preemption, limit, follow_up=self.queues_follow_up)
         self.scripts = Scripts(world)
         self.slurm = Slurm(world, self.scripts, site)
         self.clients = Clients(world, self.slurm.answer)

@@ -58,7 +58,7 @@ class Step:
         self.began, self.began_at = False, 0.0
         self.has_lost_a_node = False
         self.update = 0
-        self.durable = 0
+        self.durable = self.began_from = 0
         self._asked_to_stop = False
         self._was_told_to_end = False
         self._tries = 0
@@ -93,7 +93,7 @@ class Step:
         (self.paths.folder / ".began").write_text(self.token + "\n")
         self.began, self.began_at = True, self.world.now
         newest = checkpoints.newest_sound(self.paths.checkpoints, lambda line: self.world.note(self.name, line[:120]))
-        self.update = self.durable = newest.update if newest else 0
+        self.update = self.durable = self.began_from = newest.update if newest else 0
         if attempts.is_stale(self.paths, self.attempt):
             self._rank_fails(76, "attempt is over")
             return

@@ -112,7 +112,7 @@ class Scripts:
             "SIM_STOPS": " ".join(map(str, stops)),
             "SIM_NOW": self._clock(),
         }
-        script.pid = os.posix_spawn("/bin/bash", ["bash", str(copy), *arguments], {**environment, **ours}, setsid=True)
+        script.pid = os.posix_spawnp("bash", ["bash", str(copy), *arguments], {**environment, **ours}, setsid=True)
         self._watch(script, script.pid)
         self._settle()
         return script

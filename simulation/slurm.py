@@ -94,6 +94,7 @@ class Slurm:
         scripts.around = self
         self.jobs: dict[int, Job] = {}
         self.down_until = 0.0
+        self.is_held = False  # its partition is down: jobs run and wait, and none starts
         self.states = dict.fromkeys(NODES, "idle")
         self.steps: list[Step] = []
         self.cut_off: list[tuple[Script, Step | None]] = []
@@ -160,6 +161,9 @@ class Slurm:
     def _schedule(self) -> None:
         if self.is_down:
             self.world.after(max(0.1, self.down_until - self.world.now), self._schedule)
+            return
+        if self.is_held:
+            self.world.after(1.0, self._schedule)
             return
         for job in list(self.jobs.values()):
             if job.state != "PENDING" or job.begin_at > self.world.now or not self._may_start(job):

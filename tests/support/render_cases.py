@@ -16,7 +16,8 @@ from trainjob.kinds.lookup import find
 from trainjob.kinds.table import KINDS, cluster_of
 from trainjob.planning.build import plan
 from trainjob.render.elements import Elements, Variation
-from trainjob.render.rendered import Rendered, explained, render
+from trainjob.render.rendered import Rendered, render
+from trainjob.render.rendered import script as rendered_script
 from trainjob.render.request import Request
 
 OURS = ROOT / "templates"
@@ -115,7 +116,7 @@ def script(asked: Request, *site: Path) -> str:
 
 
 def explained_script(asked: Request, *site: Path) -> str:
-    return explained(asked, KINDS[asked.cluster.kind], OURS, site)
+    return rendered_script(asked, KINDS[asked.cluster.kind], OURS, site, explain=True)
 
 
 def site_template(folder: Path, text: str, name: str = "jobs/local.sh.j2") -> Path:

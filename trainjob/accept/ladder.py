@@ -21,7 +21,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
-from trainjob.observe.status import between_looks_s
+from trainjob.observe.status import Snapshot, between_looks_s, poll
 from trainjob.records.files import write_atomically, write_json
 from trainjob.requests import interface
 from trainjob.requests.interface import PlannedJob, Run
@@ -217,10 +217,11 @@ def _judged(step: Step, rung: Rung, say: Callable[[str], None]) -> Outcome:
 
 def _cancelled_at_work(run: Run) -> float:
     """Cancel a run once its ranks are at work, and return how long that took, in seconds."""
-    while (now := run.status()).state in states.ACTIVE:
-        if now.state == states.RUNNING and _printed(run.logs()):
-            break
-        time.sleep(between_looks_s(run.paths))
+
+    def is_at_work_or_over(now: Snapshot) -> bool:
+        return now.state not in states.ACTIVE or (now.state == states.RUNNING and bool(_printed(run.logs())))
+
+    poll(run.paths, is_at_work_or_over, lambda: time.sleep(between_looks_s(run.paths)))
     began = time.monotonic()
     run.cancel(grace_s=_GRACE_S)
     return time.monotonic() - began

@@ -18,7 +18,6 @@ from trainjob.records import job as jobs
 from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
-    from trainjob.cluster.common import Container
     from trainjob.render.request import Request
 
 # As templates/parts/container.sh.j2 marks them.

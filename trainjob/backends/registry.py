@@ -12,18 +12,12 @@ from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
     from trainjob.backends.base import BackEnd
-    from trainjob.cluster.base import Cluster
     from trainjob.contract.paths import RunPaths
     from trainjob.records.submission import Native, Submission
 
 # The type checker proves that every module fits the Protocol. Run directories of earlier versions name the detached
 # back end "local" or "poprun".
 BACK_ENDS: dict[str, BackEnd] = {"detached": detached, "slurm": slurm, "local": detached, "poprun": detached}
-
-
-def of_cluster(cluster: Cluster) -> BackEnd:
-    """Return the back end that takes runs for `cluster`."""
-    return BACK_ENDS[cluster.back_end]
 
 
 def get(name: str) -> BackEnd:

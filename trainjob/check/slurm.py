@@ -10,7 +10,7 @@ from trainjob.check.context import Context
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.slurm_text import seconds
 from trainjob.contract.errors import Problem, UserError, nearest, of_error
-from trainjob.kinds.slurm.directives import cpus_per_task, of_each_group
+from trainjob.kinds.slurm.directives import cpus_per_task, memory_options, of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, drafted, partitions
@@ -52,13 +52,7 @@ def limits(context: Context) -> Iterator[Problem]:
 
 def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None:
     """Return the directive that requests memory, and its size for one node in MB; None if there is none."""
-    ranks = request.plan.topology.instances_per_host
-    factors = {
-        "mem": 1,
-        "mem-per-cpu": ranks * cpus_per_task(request, cluster),
-        "mem-per-gpu": max(1, request.plan.topology.devices // request.plan.topology.host_count),
-    }
-    for option, factor in factors.items():
+    for option, factor in memory_options(request, cluster).items():
         size = _MEMORY.fullmatch(str(cluster.directives.get(option, "")))
         if size:
             return option, int(size[1]) * _UNITS_MB[size[2].upper()] * factor

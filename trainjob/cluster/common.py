@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
@@ -36,6 +37,17 @@ def refuse_name(name: str) -> None:
         )
     if name in _BASH_NAMES or name.startswith(_BASH_PREFIXES):
         raise RuleError(f"{name} is one of bash's own names, which a job script can't pass on", "choose another name")
+
+
+MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
+
+
+def refuse_two_memories(directives: Mapping[str, object]) -> None:
+    """Raise BreachError for more than one of the options that ask for memory."""
+    both = [name for name in directives if name in MEMORY_OPTIONS and directives[name] is not False]
+    if len(both) > 1:
+        given = " and ".join(f"{name} is {directives[name]}" for name in both)
+        raise BreachError("directives", f"asks for memory twice: {given}, and sbatch takes one of them", "take one out")
 
 
 def _check_cidrs(text: str) -> None:

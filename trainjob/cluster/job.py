@@ -16,6 +16,7 @@ from trainjob.cluster.common import (
     PlainText,
     SlurmTime,
     WrittenText,
+    refuse_two_memories,
 )
 from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
@@ -82,6 +83,7 @@ class Job(Strict, JobSettings):
         for first, second in EXCLUSIVE:
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise BreachError(second, f"excludes {first}, and both are given", "give one of them")
+        refuse_two_memories(self.directives)
 
     def given(self) -> dict[str, Any]:
         """Return the settings that the job states, by name, without those left at their defaults."""

@@ -5,17 +5,16 @@ Sizes are cheap and always checked; checksums read every byte.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
 from trainjob.data.manifest import FileFacts, Manifest, find, how_to_prepare, names, read_manifest
+from trainjob.records.checkpoints import sha256_of
 
 # Below this a run reads every byte before it starts: 64 MiB take about 0.2 s.
 SMALL = 64 * 1024 * 1024
-_CHUNK = 1 << 20
 SAY_EVERY_S = 5.0
 
 Say = Callable[[str], None]
@@ -67,15 +66,6 @@ def check_size(folder: Path, name: str, facts: FileFacts) -> None:
     size = str(path.stat().st_size) if path.is_file() else "no file"
     if size != str(facts.bytes):
         raise _damaged(folder, name, facts, "bytes", str(facts.bytes), size)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of the file as hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open(str(path), "rb") as stream:
-        for chunk in iter(lambda: stream.read(_CHUNK), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _damaged(folder: Path, name: str, facts: FileFacts, what: str, expected: str, actual: str) -> DamagedDataError:

@@ -12,7 +12,8 @@ from typing import BinaryIO, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import Progress, Say, sha256_of
+from trainjob.data.checking import Progress, Say
+from trainjob.records.checkpoints import sha256_of
 from trainjob.records.files import remove_if_there, sync_folder
 
 _CHUNK = 1 << 18

@@ -15,10 +15,10 @@ import numpy as np
 
 from trainjob.contract.errors import UserError
 from trainjob.data import pictures
-from trainjob.data.checking import sha256_of
 from trainjob.data.manifest import FileFacts
 from trainjob.data.pictures import Box, DamagedImageError
 from trainjob.data.writing import write_array, write_file
+from trainjob.records.checkpoints import sha256_of
 
 SAMPLES = np.dtype(
     [("file", "<u4"), ("label", "<u4"), ("offset", "<u8"), ("bytes", "<u8"), ("height", "<u4"), ("width", "<u4")]

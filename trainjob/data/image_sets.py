@@ -16,7 +16,7 @@ import numpy as np
 
 from trainjob.contract.errors import UserError
 from trainjob.data import pictures
-from trainjob.data.checking import Progress, Say, sha256_of
+from trainjob.data.checking import Progress, Say
 from trainjob.data.encoded import SAMPLES, IndexedFile, write_index
 from trainjob.data.listing import Listed, Listing, Place, image_folder, web_dataset
 from trainjob.data.manifest import ENCODED, IMAGES, Manifest, SplitFacts
@@ -24,6 +24,7 @@ from trainjob.data.pictures import DamagedImageError
 from trainjob.data.sizes import MOST_CLASSES
 from trainjob.data.tables import parquet
 from trainjob.data.writing import write_array, write_file
+from trainjob.records.checkpoints import sha256_of
 
 LISTERS: Dict[str, Callable[[Path], Listed]] = {
     "imagefolder": image_folder,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Protocol,
 import numpy as np
 
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import check_size, sha256_of
+from trainjob.data.checking import check_size
 from trainjob.data.manifest import (
     ENCODED,
     FILE_NAME,
@@ -20,6 +20,7 @@ from trainjob.data.manifest import (
     not_prepared,
     read_manifest,
 )
+from trainjob.records.checkpoints import sha256_of
 
 if TYPE_CHECKING:
     from trainjob.data.encoded import IndexedFile

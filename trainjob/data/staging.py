@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import Progress, Say, files_of, sha256_of
+from trainjob.data.checking import Progress, Say, files_of
 from trainjob.data.manifest import FILE_NAME, SOURCE, find, not_prepared
 from trainjob.data.shards import Shards, open_data_set
+from trainjob.records.checkpoints import sha256_of
 from trainjob.records.files import remove_if_there
 
 _CHUNK = 1 << 22

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import shutil
 import socket
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterable
 
 from trainjob.data.manifest import FILE_NAME, FileFacts, Manifest, SplitFacts
+from trainjob.records.checkpoints import write_durably
 from trainjob.records.files import sync_folder
 
 if TYPE_CHECKING:
@@ -56,14 +56,7 @@ def _beside(folder: Path, what: str) -> Path:
 
 def write_file(path: Path, chunks: Iterable[bytes]) -> FileFacts:
     """Write `chunks` to `path`, durably, and return its size and checksum."""
-    digest, size = hashlib.sha256(), 0
-    with open(str(path), "wb") as stream:
-        for chunk in chunks:
-            digest.update(chunk)
-            size += stream.write(chunk)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return FileFacts(file=path.name, bytes=size, sha256=digest.hexdigest())
+    return FileFacts(path.name, *write_durably(path, chunks))
 
 
 def write_array(path: Path, array: np.ndarray) -> FileFacts:

@@ -6,7 +6,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.strict import REQUIRED, Key, Rule, Strict, keys_of
+from trainjob.cluster.strict import REQUIRED, Key, Strict, keys_of
 from trainjob.kinds.table import KINDS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -58,7 +58,16 @@ def _schema(annotation: Any, parts: dict[str, object]) -> dict[str, Any]:
     if origin is Annotated:
         schema = _schema(arguments[0], parts)
         for rule in arguments[1:]:
-            schema = {"type": list(rule.json_type)} if rule.json_type else schema | _bounds(rule)
+            bounds = {
+                "pattern": rule.pattern or None,
+                "minimum": rule.at_least,
+                "exclusiveMinimum": rule.above,
+                "maximum": rule.at_most,
+                "exclusiveMaximum": rule.below,
+                "minItems": rule.fewest or None,
+            }
+            given = {name: bound for name, bound in bounds.items() if bound is not None}
+            schema = {"type": list(rule.json_type)} if rule.json_type else schema | given
         return schema
     if origin in (Union, UnionType):
         branches = [_schema(each, parts) for each in arguments]
@@ -75,15 +84,3 @@ def _schema(annotation: Any, parts: dict[str, object]) -> dict[str, Any]:
             parts[annotation.__name__] = _object(annotation, parts)
         return {"$ref": f"#/$defs/{annotation.__name__}"}
     return {"type": _PLAIN[annotation]}
-
-
-def _bounds(rule: Rule) -> dict[str, Any]:
-    bounds = {
-        "pattern": rule.pattern or None,
-        "minimum": rule.at_least,
-        "exclusiveMinimum": rule.above,
-        "maximum": rule.at_most,
-        "exclusiveMaximum": rule.below,
-        "minItems": rule.fewest or None,
-    }
-    return {name: bound for name, bound in bounds.items() if bound is not None}

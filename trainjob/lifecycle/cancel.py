@@ -12,8 +12,10 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.lock import locked
+from trainjob.observe.seen import CANCELLED_RUNNING, look
 from trainjob.observe.status import Snapshot, status
 from trainjob.records import submission as submissions
+from trainjob.records.submission import Settled
 
 # What a resume takes, or what another cancel takes beyond its grace time.
 _LOCK_S = 30.0
@@ -59,8 +61,11 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
     registry.get(submission.backend).cancel(paths, submission.native, grace_s)
     if not all(recorded):
         recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
-    # Nothing is left: from now on its back end need not be asked.
+    # Nothing is left: from now on its back end need not be asked. A script that was killed has left no word.
     recorded += [_is_recorded(one, is_cancelled=True) for one in cancelled]
+    for seen in map(look, cancelled):
+        if seen.state == states.RUNNING:
+            submissions.settle(seen.paths, Settled(seen.newest_attempt, states.CANCELLED, CANCELLED_RUNNING))
     after = status(paths)
     if not all(recorded) and after.state in (*states.ACTIVE, states.LOST):
         return replace(after, state=states.CANCELLED, note=_NOT_RECORDED)

@@ -137,8 +137,8 @@ def forget_missing() -> list[str]:
 
     A run stays as long as a hidden folder of it does, because `leftovers` looks only where runs of the index are.
     """
-    folders = {run_id: index.folder_of(run_id) for run_id in index.missing()}
-    gone = [name for name, folder in folders.items() if not (folder and any(folder.parent.glob(f".{folder.name}.*")))]
+    missing = index.missing().items()
+    gone = [name for name, folder in missing if not (folder and any(folder.parent.glob(f".{folder.name}.*")))]
     for run_id in gone:
         index.forget(run_id)
     return gone

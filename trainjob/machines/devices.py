@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster, IpuCluster
@@ -46,10 +46,6 @@ class Device:
     detail: str  # clock and temperature, or memory and load
     user: str
     process: str  # process id and command
-
-    def as_json(self) -> dict[str, str]:
-        """Return the device for `--json`."""
-        return asdict(self)
 
 
 def devices(name: str, cluster: Cluster) -> list[Device]:

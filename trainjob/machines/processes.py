@@ -54,15 +54,10 @@ def running(machine: Machine, started: Sequence[Script], signal: str = "") -> li
     return [answer == "alive" if script.host == host else None for script, answer in zip(started, answers, strict=True)]
 
 
-def of_run(machine: Machine, folder: str) -> list[int]:
-    """Return the processes on `machine` that belong to the run in `folder`."""
-    return kill(machine, folder, signal="0")
-
-
 def kill(
     machine: Machine, folder: str, *, signal: str = "KILL", spared: Script | None = None, host: str | None = None
 ) -> list[int]:
-    """Send `signal` to every process of the run in `folder` but `spared`; return those that were there.
+    """Send `signal` (0: none) to every process of the run in `folder` but `spared`; return those that were there.
 
     They are looked for on `machine`, or on `host`, which is reached from there. Raises UserError when that fails.
     """
@@ -86,7 +81,7 @@ def entering(engine: str, folder: str, rank: int, words: Sequence[str]) -> list[
 def ranks_of(folder: str) -> dict[int, int]:
     """Return the rank of every process on this machine that belongs to a rank of the run in `folder`, by process id."""
     ranks: dict[int, int] = {}
-    for pid in of_run(HERE, folder):
+    for pid in kill(HERE, folder, signal="0"):
         try:
             with open(f"/proc/{pid}/environ", "rb") as stream:
                 pairs = stream.read().split(b"\0")

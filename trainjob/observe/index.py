@@ -145,16 +145,14 @@ def folders_of_runs() -> set[Path]:
     return {home() / "runs", *(paths.folder.parent for paths in targets if paths is not None)}
 
 
-def missing() -> list[str]:
-    """Return the runs of the index whose folders are gone, or can't be read; but none that may be being submitted."""
+def missing() -> dict[str, Path | None]:
+    """Return the runs of the index whose folders are gone, or can't be read; but none that may be being submitted.
+
+    The value is the folder that the index has for the run; None if its entry can't be read.
+    """
     present, latest = {paths.id for paths in _existing_runs()}, time.time() - _FILLED_WITHIN_S
-    return [run_id for run_id in ids() if run_id not in present and _indexed_at(run_id) < latest]
-
-
-def folder_of(run_id: str) -> Path | None:
-    """Return the folder that the index has for a run, whether or not it is there; None if its entry can't be read."""
-    paths = _target(run_id)
-    return None if paths is None else paths.folder
+    gone = {run_id: _target(run_id) for run_id in ids() if run_id not in present and _indexed_at(run_id) < latest}
+    return {run_id: None if paths is None else paths.folder for run_id, paths in gone.items()}
 
 
 def find(run: str) -> RunPaths:

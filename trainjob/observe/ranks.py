@@ -59,8 +59,7 @@ def usage_of(paths: RunPaths) -> list[RankUsage]:
     Raises UserError where nothing was recorded.
     """
     mirror.refresh_usage(paths)
-    ranks = range(jobs.read(paths.job).plan.topology.ranks)
-    listed = [_summed_up(samples) for rank in ranks if (samples := list(usage.lines(paths, rank).new()))]
+    listed = [_summed_up(samples) for rank in _ranks(paths) if (samples := list(usage.lines(paths, rank).new()))]
     if not listed:
         raise UserError(
             f"run {paths.id} has recorded nothing of what its ranks use",

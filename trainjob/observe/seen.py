@@ -21,7 +21,7 @@ from trainjob.records.submission import Submission
 Value = TypeVar("Value")
 
 _CANCELLED_WAITING = "cancelled while it waited to run"
-_CANCELLED_RUNNING = "its processes were killed when it was cancelled"
+CANCELLED_RUNNING = "its processes were killed when it was cancelled"
 _KILLED = "its job was told to end, and was killed before it could record its end"
 _LOST = "its processes are gone and recorded no end: they were killed, or the machine went down"
 
@@ -143,7 +143,7 @@ class Seen:
         if state is not None:
             return state, note
         if self.submission and self.submission.cancelled_at:
-            return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else _CANCELLED_RUNNING
+            return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else CANCELLED_RUNNING
         if events.was_told_to_end(self.paths, self.newest_attempt):
             return states.CANCELLED, _KILLED
         if self.has_waited and self.submission and registry.has_scheduler(self.submission.backend):

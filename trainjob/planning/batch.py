@@ -45,14 +45,10 @@ def batch(job: Job, task: TaskFacts, counts: Topology) -> Batch:
     return result
 
 
-def least_accumulation(stages: int) -> int:
-    """Return the fewest micro batches that fill the pipeline of a model split over `stages` IPUs (PopTorch)."""
-    return 2 * stages - 1
-
-
 def _accumulation(job: Job, counts: Topology, micro_batch: int) -> int:
     stages, unit = max(1, counts.devices_per_replica), micro_batch * counts.replicas
-    least, asked = least_accumulation(stages), job.global_batch
+    # The fewest micro batches that fill the pipeline of a model split over so many IPUs (PopTorch).
+    least, asked = 2 * stages - 1, job.global_batch
     if asked is not None and asked % unit:
         product = f"{micro_batch} × {quantity(counts.replicas, 'replica')} = {number(unit)}"
         multiples = (asked // unit * unit, -(-asked // unit) * unit, least * unit)

@@ -19,13 +19,9 @@ MOST_REPLICAS = 4  # of more replicas, one line describes all
 Item = TypeVar("Item")
 
 
-def picture(plan: Plan) -> list[str]:
-    """Return the lines of the picture. A big plan shows the first few hosts, the number left out, and the last."""
-    return list(_picture(plan, plan.topology))
-
-
-def _picture(plan: Plan, topology: Topology) -> Iterator[str]:
-    size = plan.batch.global_batch if plan.batch else 0
+def picture(plan: Plan) -> Iterator[str]:
+    """Yield the lines of the picture. A big plan shows the first few hosts, the number left out, and the last."""
+    topology, size = plan.topology, plan.batch.global_batch if plan.batch else 0
     if plan.batch is None:
         yield "the command runs in every instance"
     else:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainjob.cluster import slurm_text
 from trainjob.contract import package
-from trainjob.contract.errors import UserError, nearest
+from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.machines import process
 from trainjob.provision.events import CALLBACK, Event, HostDone, parse
 from trainjob.provision.inventory import Inventory
@@ -153,9 +153,6 @@ def hosts_of(inventory: Inventory, limit: str | None) -> tuple[str, ...]:
     limited = slurm_text.expand(limit)
     for host in limited:
         if host not in known:
-            near = nearest(host, known)
-            hint = f"did you mean {near}? " if near else ""
-            raise UserError(
-                f"--limit {limit}: the cluster has no host {host}", f"{hint}It has {slurm_text.compress(known)}"
-            )
+            cure = f"{did_you_mean(host, known)}It has {slurm_text.compress(known)}"
+            raise UserError(f"--limit {limit}: the cluster has no host {host}", cure)
     return limited

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, BinaryIO, Callable, Dict, Iterable, List, NamedTuple, Optional, Union
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import CONTRACT, RunPaths
@@ -257,6 +257,19 @@ def set_aside(checkpoints: Path) -> None:
         elif os.path.lexists(str(target)):
             target.unlink()
         folder.rename(target)
+
+
+def write_durably(path: Path, chunks: Iterable[Union[bytes, memoryview]]) -> StoredFile:
+    """Write `chunks` to `path` and fsync the file, but not its folder. Return what an index says of it."""
+    # Hashed while writing: reading it again would take CPU time from the training.
+    digest = hashlib.sha256()
+    with open(str(path), "wb") as stream:
+        for chunk in chunks:
+            digest.update(chunk)
+            stream.write(chunk)
+        stream.flush()
+        os.fsync(stream.fileno())
+        return StoredFile(stream.tell(), digest.hexdigest())
 
 
 def sha256_of(path: Path) -> str:

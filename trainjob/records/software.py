@@ -7,7 +7,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional
+from typing import Iterable, List, Mapping, NamedTuple, Optional
 
 from trainjob.contract.errors import Problem
 from trainjob.contract.paths import RunPaths
@@ -32,10 +32,6 @@ class HostSoftware(NamedTuple):
     host: str
     packages: Mapping[str, str]
 
-    def as_json(self) -> Dict[str, Any]:
-        """Return it as its file has it."""
-        return self._asdict()
-
 
 def file_of(paths: RunPaths, rank: int) -> Path:
     """Return the file of the host whose first rank is `rank`; its folder exists after this."""
@@ -52,7 +48,7 @@ def record(paths: RunPaths, mine: HostSoftware) -> int:
     """
     # Every host writes before it looks, so that of two that differ at least one notices.
     # What nobody needs after a power cut is not written through to the disk: thousands of hosts share it.
-    write_json(file_of(paths, mine.rank), mine.as_json(), durable=False)
+    write_json(file_of(paths, mine.rank), mine._asdict(), durable=False)
     folder = paths.folder / "hosts" / "kinds"
     folder.mkdir(exist_ok=True)
     # hashlib would load OpenSSL, on every host, to tell a handful of kinds apart.

@@ -57,24 +57,20 @@ def render(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) 
 
     Raises TemplateError if a template is faulty, and QuotingError if a script can't hold a value.
     """
-    script = _script(request, page, ours, site)
+    text = script(request, page, ours, site)
     elements = {f"{ELEMENTS}/{number}/job.json": element for number, element in request.elements.items()}
     records = {"job.json": request, **elements}
     return Rendered(
         files={
-            page.SCRIPT: File(script.encode(), 0o755),
+            page.SCRIPT: File(text.encode(), 0o755),
             **{name: File(job_record(each).to_json().encode(), 0o644) for name, each in records.items()},
         },
         script=page.SCRIPT,
     )
 
 
-def explained(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) -> str:
-    """Return the job script with the notes that `sourced.beside` splits off."""
-    return _script(request, page, ours, site, explain=True)
-
-
-def _script(request: Request, page: Page, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
+def script(request: Request, page: Page, ours: Path, site: Sequence[Path], *, explain: bool = False) -> str:
+    """Return the job script; with `explain` it has the notes that `sourced.beside` splits off."""
     values, template = page.context(request), page.TEMPLATE
     try:
         made = environment.make(ours, site, explain=explain)

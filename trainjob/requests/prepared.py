@@ -86,7 +86,7 @@ class Prepared:
         from trainjob.render import rendered as rendering
 
         page = KINDS[self.request.cluster.kind]
-        return rendering.explained(self.request, page, package.companion("templates"), site_templates())
+        return rendering.script(self.request, page, package.companion("templates"), site_templates(), explain=True)
 
     def changed(self, **settings: Any) -> Prepared:
         """Return the same request with these settings of the job changed, planned again. Raises Refusal."""

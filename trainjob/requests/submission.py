@@ -192,21 +192,12 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
         )
         return request
     try:
-        changed = _with_margin(request or resuming.request_of(record), needed_s, durable_s)
+        before = request or resuming.request_of(record)
+        longer = before.cluster.with_margin(needed_s)
+        planned = plan(before.plan.cluster, longer, before.job)
     except Refusal as refused:
         say(f"{observation}. It stays so, because {needed_s} s do not fit: {refused}")
         return request
     say(f"{observation}: from now on {needed_s} s, also in its job script")
-    return changed
-
-
-def _with_margin(request: Request, margin_s: int, durable_s: float) -> Request:
-    """Return the request with this margin, planned again. Raises Refusal if the time limit has no room for it."""
-    longer = request.cluster.with_margin(margin_s)
-    origin = f"measured: a checkpoint of this run took up to {durable_s:.0f} s"
-    return dataclasses.replace(
-        request,
-        cluster=longer,
-        origins={**request.origins, MARGIN: origin},
-        plan=plan(request.plan.cluster, longer, request.job),
-    )
+    origins = {**before.origins, MARGIN: f"measured: a checkpoint of this run took up to {durable_s:.0f} s"}
+    return dataclasses.replace(before, cluster=longer, origins=origins, plan=planned)

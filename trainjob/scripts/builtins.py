@@ -27,7 +27,8 @@ def obey(shell: Shell, command: Command) -> None:
     """Do what a builtin does to `shell`, and read what a shell is given to run."""
     if not command.words:
         return
-    if shell.call(command.words[0].text, command.words[1:]):
+    if shell.call(command.words[0].text, command.words[1:], command.line):
+        command.is_call = True
         return
     builtin = _BUILTINS.get(command.name)
     if builtin is not None:
@@ -52,6 +53,9 @@ def _read(shell: Shell, command: Command) -> None:
     from_text = command.reads
     value = unknown(*(from_text.origins if from_text is not None else ()))
     words = command.words[1:]
+    texts = [word.text for word in words]
+    if from_text is not None and any(texts[at : at + 2] in (["-d", ""], ["-rd", ""]) for at in range(len(texts))):
+        value = from_text.with_text(from_text.text.strip())  # the whole text
     skips_value = False
     for word in words:
         if skips_value:
@@ -113,7 +117,7 @@ def _bash(shell: Shell, command: Command) -> None:
         if options.startswith("-") and not options.startswith("--") and "c" in options:
             if at < len(command.words):
                 word = command.words[at]
-                _as_rank(shell, command, word.text, max(word.line, command.line))
+                _as_rank(shell, command, word, max(word.line, command.line))
             return
         if options in ("-o", "-O"):
             at += 1
@@ -121,12 +125,13 @@ def _bash(shell: Shell, command: Command) -> None:
         _run_file(shell, command, command.words[at])
 
 
-def _as_rank(shell: Shell, command: Command, text: str, line: int) -> None:
+def _as_rank(shell: Shell, command: Command, word: Word, line: int) -> None:
     outer = shell.variables
     shell.variables = outer.copy()
     shell.variables.values |= command.settings
     shell.variables.exported |= set(command.settings)
-    shell.run_text(text, line, shell_of_its_own=True)
+    is_variable = re.fullmatch(r'"?\$\{?\w+\}?"?', word.source) is not None
+    shell.run_text(word.text, line, shell_of_its_own=True, written_there=not is_variable)
     shell.variables = outer
 
 

@@ -31,7 +31,9 @@ class Command:
     ] = ()  # from the outermost: if, loop, function, substitution, subshell, and, or, not, called, handler
     conditions: tuple[Condition, ...] = ()  # the ifs around it
     source: str = ""  # the file, where it is not the batch file itself
+    place: int = 0  # the line of the batch file that leads there; 0 in the batch file itself
     piped_into: str | None = None  # the last command of its pipeline
+    is_call: bool = False  # of a function
     background: bool = False
     dead: bool = False  # in a branch that this job never takes
     writes_to: list[tuple[str, Value]] = field(default_factory=list)  # operator, file

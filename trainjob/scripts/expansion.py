@@ -156,6 +156,10 @@ class Expander:
         if array and (array[1] or "@") in self.variables.arrays:
             yield from self.variables.arrays[array[1] or "@"]
             return
+        rest = re.fullmatch(r'"?\$\{([@*]|\w+(?=\[[@*]\]))(?:\[[@*]\])?:(\d{1,4})\}"?', source)
+        if rest and (words := self._from(rest[1], int(rest[2]))) is not None:
+            yield from words
+            return
         value = self.value(node)
         if not self._is_split(node):
             yield Word(value, source, quoted=node.type in ("string", "raw_string"), line=line)
@@ -166,13 +170,28 @@ class Expander:
         if not pieces:
             yield Word(value.with_text(""), source, line=line)
 
+    def _from(self, name: str, first: int) -> list[Word] | None:
+        """Return the words of ${NAME[@]:FIRST}, or of ${@:FIRST}, which counts from 1; None if they are not known."""
+        listed = self.variables.arrays.get("@" if name == "*" else name)
+        return None if listed is None else listed[max(0, first - 1) if name in "@*" else first :]
+
     def _is_split(self, node: Node) -> bool:
         parts = node.children if node.type == "concatenation" else [node]
         return any(part.type in ("simple_expansion", "expansion", "command_substitution") for part in parts)
 
-    def _pieces(self, node: Node, depth: int) -> Iterator[Value]:
+    def here_document(self, node: Node) -> Value:
+        """Return what a command reads from a here-document."""
+        parts = {child.type: child for child in node.children}
+        body = parts.get("heredoc_body")
+        if body is None:
+            return unknown()
+        is_literal = re.search(r"['\"\\]", text_of(parts["heredoc_start"])) is not None
+        value = Value(text_of(body)) if is_literal else joined(self._pieces(body, 0, quote=0))
+        return value.with_text(re.sub(r"(?m)^\t+", "", value.text)) if "<<-" in parts else value
+
+    def _pieces(self, node: Node, depth: int, quote: int = 1) -> Iterator[Value]:
         """Yield the parts of a quoted string; space before an expansion may be part of its node, or of none."""
-        at = node.start_byte + 1
+        at = node.start_byte + quote
         whole = node.text or b""
         for child in node.named_children:
             text = child.text or b""
@@ -180,7 +199,7 @@ class Expander:
             yield Value(_plain(whole[at - node.start_byte : child.start_byte - node.start_byte + space]))
             yield self.value(child, depth + 1)
             at = child.end_byte
-        yield Value(_plain(whole[at - node.start_byte : -1]))
+        yield Value(_plain(whole[at - node.start_byte : len(whole) - quote]))
 
     def _output(self, node: Node) -> Value:
         self._run(node)
@@ -190,8 +209,14 @@ class Expander:
             origins |= self.variables.look_up(name).origins
         if re.search(r"scontrol\s+show\s+hostnames?\b.*\|\s*wc\b", text) and "SLURM_NNODES" in self.variables.values:
             return Value(self.variables.values["SLURM_NNODES"].text, frozenset({*origins, "SLURM_NNODES"}))
+        printed = node.named_children[0] if len(node.named_children) == 1 else None
+        if printed is not None and printed.type == "redirected_statement" and len(printed.named_children) == 2:
+            command, document = printed.named_children
+            if text_of(command) == "cat" and document.type == "heredoc_redirect":
+                value = self.here_document(document)
+                return value.with_text(value.text.rstrip("\n"))
         # What a hostname was made from is no secret; what is printed is.
-        return Value(HOLE, frozenset(origins))
+        return Value(HOLE, frozenset(origins), ("$PWD" if text == "pwd" else "",))
 
     def _substitutions_below(self, node: Node) -> None:
         for child in node.named_children:
@@ -215,6 +240,10 @@ class Expander:
             return unknown()
         value = self._element(match[1], match[2])
         rest = source[match.end() :]
+        if match[1] in "@*" or match[2] in ("[@]", "[*]"):
+            first = re.fullmatch(r":(\d{1,4})", rest)
+            if first and (words := self._from(match[1], int(first[1]))) is not None:
+                return joined((word.value for word in words), " ")
         if not rest and not source.startswith(("#", "!")):
             return value
         default = re.match(r":?([-=+?])", rest)

@@ -31,6 +31,9 @@ _HELPERS = re.compile(
     r"install|tput|truncate|mktemp|yes|dmesg"
 )
 
+# Programs of their own that train: nnUNetv2_train, fairseq-train, llamafactory-cli train.
+_TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
+
 
 @dataclass
 class Launch:
@@ -68,6 +71,11 @@ class Launch:
         return self.command.line
 
     @property
+    def place(self) -> int:
+        """The line of the batch file that leads to it."""
+        return self.command.place or self.line
+
+    @property
     def source(self) -> str:
         """The file, where it is not the batch file itself."""
         return self.command.source
@@ -87,7 +95,10 @@ class Launch:
         name = self.program[0].text.rpartition("/")[2] if self.program else ""
         if self.is_python:
             return bool(name) and not _asks_python(self)
-        return self.srun is not None and bool(name) and not _HELPERS.fullmatch(name)
+        if not name or _HELPERS.fullmatch(name) or self.command.is_call:
+            return False
+        words = (name, *(word.text for word in self.program[1:2]))
+        return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
 
 
 def _asks_python(launch: Launch) -> bool:

@@ -48,25 +48,27 @@ class Shell:
         self.commands: list[Command] = []
         self.assignments: list[Assignment] = []
         self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
-        self.functions: dict[str, Node] = {}
+        self.functions: dict[str, tuple[Node, str, int]] = {}  # the body, its source and first_line
         self._called: set[str] = set()
         self.options: set[str] = set()
         self.within: tuple[str, ...] = ()
         self.conditions: tuple[Condition, ...] = ()
         self.dead = False
+        self.input: Value | None = None  # the here-document of the next command
         self.source = ""
+        self.place = 0  # the line of the batch file that leads to `source`
+        self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
         self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
         self.expander = Expander(variables, self._substitution)
 
     def run(self, root: Node) -> None:
         """Read a whole script, then the functions that it never calls by name: handlers of traps are among them."""
         self.block(root.children)
-        for name, body in list(self.functions.items()):
-            if name not in self._called:
-                self.inside("handler", body)
+        for name in [name for name in self.functions if name not in self._called]:
+            self._run_function(name, "handler", self.place)
 
     def _line(self, node: Node) -> int:
-        return node.start_point.row + 1 + self.first_line
+        return self.only_line or node.start_point.row + 1 + self.first_line
 
     def block(self, nodes: list[Node]) -> None:
         """Read statements in order."""
@@ -135,7 +137,7 @@ class Shell:
             self.variables.values[alternative[0]] = alternative[1]
         words: list[Word] = []
         settings: dict[str, Value] = {}
-        reads: Value | None = None
+        reads, self.input = self.input, None
         writes: list[tuple[str, Value]] = []
         for child in node.children:
             if child.type == "variable_assignment":
@@ -165,7 +167,7 @@ class Shell:
         # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
         command = Command(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
-            self.source, dead=self.dead, reads=reads, writes_to=writes,
+            self.source, self.place, dead=self.dead, reads=reads, writes_to=writes,
         )  # fmt: skip
         self.commands.append(command)
         if words and self.first_line:
@@ -173,16 +175,23 @@ class Shell:
                 word.line = line
         self.bash.obey(self, command)
 
-    def call(self, name: str, arguments: list[Word]) -> bool:
-        """Run a function; returns whether there is one of this name."""
-        body = self.functions.get(name)
-        if body is None or self.within.count("function") >= _MOST_CALLS:
+    def _run_function(self, name: str, what: str, place: int) -> None:
+        body, source, first_line = self.functions[name]
+        kept = self.source, self.place, self.first_line
+        if source != self.source:
+            self.source, self.place, self.first_line = source, self.place or place, first_line
+        self.inside(what, body)
+        self.source, self.place, self.first_line = kept
+
+    def call(self, name: str, arguments: list[Word], line: int) -> bool:
+        """Run a function that `line` calls; returns whether there is one of this name."""
+        if name not in self.functions or self.within.count("function") >= _MOST_CALLS:
             return False
         self._called.add(name)
         own = {key: value for key, value in self.variables.values.items() if key.isdigit() or key in ("#", "@", "*")}
         words = self.variables.arrays.get("@")
         self.variables.set_arguments(arguments)
-        self.inside("function", body)
+        self._run_function(name, "function", line)
         self.variables.set_arguments(words or [])
         if words is None:
             del self.variables.arrays["@"], self.variables.values["#"]
@@ -190,19 +199,29 @@ class Shell:
         self.variables.values |= own
         return True
 
-    def run_text(self, text: str, line: int, *, shell_of_its_own: bool, source: str = "") -> None:
-        """Read another script: in this shell, as `source` and `eval` do, or as a child."""
+    def run_text(
+        self, text: str, line: int, *, shell_of_its_own: bool, source: str = "", written_there: bool = True
+    ) -> None:
+        """Read another script: in this shell, as `source` and `eval` do, or as a child.
+
+        `written_there`: its lines are those of the file from `line` on, and not of a variable's value.
+        """
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
         inner = Shell(self.bash, variables, self.find_script, self.depth + 1)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
-        inner.functions = {} if shell_of_its_own else self.functions
+        inner.only_line = 0 if written_there else line
+        inner.place = self.place or (line if source else 0)
         inner.options = set() if shell_of_its_own else self.options
         inner.within = (*self.within, "called") if shell_of_its_own else self.within
         inner.conditions, inner.dead = self.conditions, self.dead
         inner.source, inner.first_line = source or self.source, 0 if source else line - 1
-        inner.run(parse(text))
+        if shell_of_its_own:
+            inner.run(parse(text))
+        else:
+            inner.functions, inner._called = self.functions, self._called
+            inner.block(parse(text).children)
 
     def redirect(self, node: Node) -> tuple[str, Value]:
         """Return the operator and the file of a redirection."""

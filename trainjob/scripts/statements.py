@@ -50,7 +50,10 @@ def _redirected(shell: Shell, node: Node) -> None:
             for command in shell.commands[before:]:
                 command.reads = value
         else:
+            document = next((one for one in node.children if one.type == "heredoc_redirect"), None)
+            shell.input = shell.expander.here_document(document) if document is not None else None
             shell.statement(child)
+            shell.input = None
     for command in shell.commands[before:]:
         command.writes_to.extend(redirects)
 
@@ -211,7 +214,7 @@ def _case(shell: Shell, node: Node) -> None:
 def _function(shell: Shell, node: Node) -> None:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
-        shell.functions[text_of(name)] = body
+        shell.functions[text_of(name)] = (body, shell.source, shell.first_line)
 
 
 def _declaration(shell: Shell, node: Node) -> None:

@@ -51,7 +51,7 @@ def liveness(native: Native) -> Liveness:
 
 
 def processes_of(paths: RunPaths) -> list[int]:
-    return processes.of_run(HERE, str(paths.folder))
+    return processes.kill(HERE, str(paths.folder), signal="0")
 
 
 def wait_until_gone(native: Native, limit_s: float = 100.0) -> None:

@@ -268,6 +268,15 @@ def test_cancel_reaches_scancel_whatever_squeue_says(slurm: StandinSlurm, fault:
     assert run.status().state == "CANCELLED"
 
 
+def test_cancel_reaches_a_follow_up_job_that_no_record_names_and_squeue_does_not_list(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    shutil.copytree(slurm.folder / "jobs/101", slurm.folder / "jobs/102")
+    slurm.set_job("102", state="PENDING")
+    slurm.break_("squeue", "empty", times=2)
+    run.cancel(grace_s=5)
+    assert slurm.alive() == []
+
+
 def test_cancel_that_can_not_see_the_end_says_so(slurm: StandinSlurm) -> None:
     run = running(slurm)
     slurm.break_("squeue", "down")

@@ -1,4 +1,4 @@
-"""The built wheel, in a virtualenv that holds nothing else, plans and renders."""
+"""The built wheel, in a virtualenv that holds nothing else, plans, renders and simulates."""
 
 from __future__ import annotations
 
@@ -62,3 +62,10 @@ def test_the_wheel_makes_the_same_image_as_the_checkout(installed: Path, tmp_pat
         digests.append(digest)
     assert len(digests[0]) > 500
     assert digests[0] == digests[1]
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_replays_the_history_that_the_checkout_replays(installed: Path, tmp_path: Path) -> None:
+    from_wheel = run(installed.with_name("trainjob-simulate"), "--seed", "82", folder=tmp_path)
+    assert from_wheel.endswith("seed 82: every invariant holds\n")
+    assert from_wheel == run(sys.executable, "-m", "simulation", "--seed", "82", folder=ROOT)

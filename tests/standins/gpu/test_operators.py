@@ -19,10 +19,13 @@ def near(a, b, within=2e-2): return bool(torch.allclose(a.float().cpu(), b.float
 """
 
 
+def shown(folder: Path, script: str) -> list[object]:
+    """Return what a script shows that goes on from BEGIN."""
+    return values(alone(folder, BEGIN + script))
+
+
 def test_attention_under_autocast_to_16_bits(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
 x = torch.randn(2, 3, 8)
 wanted, _ = attention(x, x, x)
@@ -44,8 +47,7 @@ for take in (torch.softmax, torch.log_softmax):
     single = half.detach().float().requires_grad_(); take(single, -1).square().sum().backward()
     show(str(out.dtype), str(half.grad.dtype), near(half.grad, single.grad, 2e-3))
 """
-    )
-    answers = values(alone(tmp_path, script))
+    answers = shown(tmp_path, script)
     assert answers[:2] == [
         [f"torch.{dtype}", "torch.float32", "torch.float32", True, True, True] for dtype in ("float16", "bfloat16")
     ]
@@ -64,9 +66,7 @@ IN_HALF = {
 
 
 def test_operators_that_cpus_lack_in_16_bits(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + f"""
+    script = f"""
 for name, line in {IN_HALF!r}.items():
     torch.manual_seed(1)
     x = torch.randn(64); wanted = eval(line)
@@ -76,8 +76,7 @@ for name, line in {IN_HALF!r}.items():
 try: torch.randn(2, 2).cuda().half() @ torch.randn(2, 2).cuda()
 except RuntimeError as error: show(str(error))
 """
-    )
-    *answers, refused = values(alone(tmp_path, script))
+    *answers, refused = shown(tmp_path, script)
     assert answers == [
         [name, True, "torch.float32" if name == "fft" else "torch.float16", "torch.float16"] for name in IN_HALF
     ]
@@ -87,34 +86,26 @@ except RuntimeError as error: show(str(error))
 
 def test_gradients_that_are_known_to_be_zero(tmp_path: Path) -> None:
     """torch makes them without memory, which the CPU's kernels must not read."""
-    script = (
-        BEGIN
-        + """
+    script = """
 x = torch.randn(3).cuda().requires_grad_()
 torch.sgn(x).sum().backward()
 show(x.grad.tolist(), (x.grad + 1).tolist(), str(x.grad.device))
 """
-    )
-    assert values(alone(tmp_path, script)) == [[[0.0] * 3, [1.0] * 3, "cuda:0"]]
+    assert shown(tmp_path, script) == [[[0.0] * 3, [1.0] * 3, "cuda:0"]]
 
 
 def test_exponentials_of_matrices_in_16_bits(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 x = torch.randn(4, 4)
 for dtype in (torch.float16, torch.bfloat16):
     out = torch.matrix_exp(x.cuda().to(dtype))
     show(near(out, torch.matrix_exp(x), 0.05), str(out.dtype), str(out.device))
 """
-    )
-    assert values(alone(tmp_path, script)) == [[True, f"torch.{dtype}", "cuda:0"] for dtype in ("float16", "bfloat16")]
+    assert shown(tmp_path, script) == [[True, f"torch.{dtype}", "cuda:0"] for dtype in ("float16", "bfloat16")]
 
 
 def test_results_that_are_left_conjugated(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 a, b = torch.randn(3, 3, dtype=torch.complex64), torch.randn(2, 3, dtype=torch.complex64)
 factors = torch.linalg.lu_factor(a)
 for adjoint in (False, True):
@@ -122,27 +113,19 @@ for adjoint in (False, True):
     out = torch.linalg.lu_solve(*(one.cuda() for one in factors), b.cuda(), left=False, adjoint=adjoint)
     show(bool(torch.allclose(out.cpu(), wanted)), out.is_conj() == wanted.is_conj())
 """
-    )
-    assert values(alone(tmp_path, script)) == [[True, True]] * 2
+    assert shown(tmp_path, script) == [[True, True]] * 2
 
 
 def test_what_torch_has_on_cpus_alone_is_refused(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 try: torch.sparse.mm(torch.eye(3).to_sparse_csr().cuda(), torch.ones(3, 3).cuda(), "sum")
 except NotImplementedError as error: show(str(error)[:70])
 """
-    )
-    assert values(alone(tmp_path, script)) == [
-        ["Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '"]
-    ]
+    assert shown(tmp_path, script) == [["Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '"]]
 
 
 def test_inference_mode_with_tensors_made_outside(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 model = torch.nn.Sequential(torch.nn.Conv1d(2, 4, 3), torch.nn.Flatten(), torch.nn.Linear(8, 3)).cuda()
 outside = torch.arange(12.0, device="cuda").view(3, 2, 2)
 with torch.inference_mode():
@@ -155,8 +138,7 @@ show(outside._version, outside.flatten().tolist()[:3], made.tolist(), torch.eye(
 try: (torch.ones(4, device="cuda", requires_grad=True) * made).sum().backward()
 except RuntimeError as error: show(str(error).split("computation")[0])
 """
-    )
-    assert values(alone(tmp_path, script)) == [
+    assert shown(tmp_path, script) == [
         [False, False, True, True, True],
         [2, [2.0, 4.0, 6.0], [2.0] * 4, False],
         ["Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "],
@@ -164,9 +146,7 @@ except RuntimeError as error: show(str(error).split("computation")[0])
 
 
 def test_products_with_a_wider_result(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 a, b, c = torch.randn(3, 64), torch.randn(64, 5), torch.randn(3, 5)
 x, y = a.cuda().bfloat16(), b.cuda().bfloat16()
 exact = x.float() @ y.float()
@@ -180,17 +160,14 @@ for out in (
 try: torch.mm(x, y, out_dtype=torch.float64)
 except RuntimeError as error: show(str(error))
 """
-    )
-    assert values(alone(tmp_path, script)) == [
+    assert shown(tmp_path, script) == [
         *[["torch.float32", True]] * 4,
         ["out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs"],
     ]
 
 
 def test_fused_optimizers_make_of_a_scaler_what_others_do(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 def weights(make, fused, dtype, scaled):
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(33, device="cuda").to(dtype))
@@ -210,8 +187,7 @@ for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.A
             one, other = weights(make, True, dtype, scaled), weights(make, False, dtype, scaled)
             if not near(one, other, within): show(make.__name__, str(dtype), scaled, float((one - other).abs().max()))
 """
-    )
-    assert values(alone(tmp_path, script)) == []
+    assert shown(tmp_path, script) == []
 
 
 def test_what_is_measured_of_a_gpu_is_refused_by_name(tmp_path: Path) -> None:
@@ -219,9 +195,7 @@ def test_what_is_measured_of_a_gpu_is_refused_by_name(tmp_path: Path) -> None:
         "class NVMLError_LibraryNotFound(Exception): pass\n"
         "def nvmlInit(): raise NVMLError_LibraryNotFound('NVML Shared Library Not Found')\n"
     )
-    script = (
-        BEGIN
-        + """
+    script = """
 import pynvml
 for ask in (torch.cuda.utilization, torch.cuda.temperature, torch.cuda.power_draw, torch.cuda.memory_usage):
     try: ask()
@@ -231,8 +205,7 @@ except pynvml.NVMLError_LibraryNotFound as error: show("stand-in GPUs have no NV
 try: torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")(torch.ones(2, device="cuda"))
 except NotImplementedError as error: show("stand-in GPUs" in str(error))
 """
-    )
-    assert values(alone(tmp_path, script)) == [*[[True, True]] * 4, [True], [True]]
+    assert shown(tmp_path, script) == [*[[True, True]] * 4, [True], [True]]
 
 
 def test_a_collective_outside_inference_mode_takes_what_was_made_in_it(tmp_path: Path) -> None:
@@ -249,13 +222,11 @@ named = torch.cudnn_convolution(images.cuda(), kernels.cuda(), [0, 0], [1, 1], [
 right = torch.allclose(named.cpu(), torch.conv2d(images, kernels), atol=1e-5)
 print(json.dumps([parts[0].tolist(), generator.initial_seed(), kept.size, right]))
 """
-    assert values(alone(tmp_path, script)) == [[[1.0, 1.0], 5, 0, True]]
+    assert shown(tmp_path, script) == [[[1.0, 1.0], 5, 0, True]]
 
 
 def test_losses_give_no_warning_that_a_gpu_would_not_give(tmp_path: Path) -> None:
-    script = (
-        BEGIN
-        + """
+    script = """
 import warnings
 x, y = torch.randn(4, 1).cuda(), torch.randn(4, 1).cuda()
 for loss in (functional.mse_loss, functional.smooth_l1_loss):
@@ -263,5 +234,4 @@ for loss in (functional.mse_loss, functional.smooth_l1_loss):
         value = loss(x, y)
     show(near(value, loss(x.cpu(), y.cpu()), 1e-6), [str(one.message) for one in seen])
 """
-    )
-    assert values(alone(tmp_path, script)) == [[True, []]] * 2
+    assert shown(tmp_path, script) == [[True, []]] * 2

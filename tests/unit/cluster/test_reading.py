@@ -243,6 +243,11 @@ JOB_MESSAGES = {
         "accumulation: 2\nglobal_batch: 8",
         "j.yaml:2: global_batch: excludes accumulation, and both are given: give one of them",
     ),
+    "memory": (
+        "task: digits-cnn\ndirectives: {mem: 7G, mem-per-cpu: 2G}",
+        "j.yaml:2: directives: asks for memory twice: mem is 7G and mem-per-cpu is 2G, and sbatch takes one of them: "
+        "take one out",
+    ),
     "task": ("command: [ls]\ntask: x", "j.yaml:1: command: excludes task, and both are given: give one of them"),
     "epochs": ("updates: 1\nepochs: 1", "j.yaml:1: updates: excludes epochs, and both are given: give one of them"),
     "command": ("command: ls -l", 'j.yaml:1: command: read "ls -l", expected a list'),

@@ -54,7 +54,7 @@ def test_each_node_takes_instances_in_proportion(
 def test_the_picture_and_the_rows_show_what_differs() -> None:
     found = planned(groups(), instances=4, micro_batch=4)
     assert dict(arithmetic(found))["instances"] == "4 = 1 host × 2 (big) + 2 hosts × 1 (small)"
-    assert picture(found)[1:] == [
+    assert list(picture(found))[1:] == [
         "host-1",
         "  instance 0  D[0:4]    replica 0 → GPU 0",
         "  instance 1  D[4:8]    replica 1 → GPU 1",

@@ -12,7 +12,7 @@ from trainjob.records.typed import to_json
 
 
 def test_picture_of_pod64() -> None:
-    assert picture(planned(pod(64, 4), instances=8)) == [
+    assert list(picture(planned(pod(64, 4), instances=8))) == [
         "D: the 256 samples of a global batch, new samples for every update",
         "pod-host1",
         "  instance 0  D[0:32]     replicas 0-7 → IPUs 0-7, 1 each",
@@ -30,7 +30,7 @@ def test_picture_of_pod64() -> None:
 
 
 def test_picture_of_two_replicas_on_two_ipus_each() -> None:
-    assert picture(planned(pod(8), task=OWN, ipus_per_replica=2, instances=2, micro_batch=1))[1:] == [
+    assert list(picture(planned(pod(8), task=OWN, ipus_per_replica=2, instances=2, micro_batch=1)))[1:] == [
         "pod-host1",
         "  instance 0  D[0:6]    replica 0 → IPUs 0-1, replica 1 → IPUs 2-3",
         "  instance 1  D[6:12]   replica 2 → IPUs 4-5, replica 3 → IPUs 6-7",
@@ -38,12 +38,12 @@ def test_picture_of_two_replicas_on_two_ipus_each() -> None:
 
 
 def test_picture_of_a_laptop_and_of_a_command() -> None:
-    assert picture(planned(local(), instances=2))[1:] == [
+    assert list(picture(planned(local(), instances=2)))[1:] == [
         "localhost",
         "  instance 0  D[0:4]  replica 0 → CPU",
         "  instance 1  D[4:8]  replica 1 → CPU",
     ]
-    assert picture(planned(local(), command=["./train"])) == [
+    assert list(picture(planned(local(), command=["./train"]))) == [
         "the command runs in every instance",
         "localhost",
         "  instance 0  replica 0 → CPU",
@@ -51,7 +51,7 @@ def test_picture_of_a_laptop_and_of_a_command() -> None:
 
 
 def test_big_plans_are_folded() -> None:
-    lines = picture(planned(slurm(count=4096, accelerators=16), task=OWN, hosts=4096))
+    lines = list(picture(planned(slurm(count=4096, accelerators=16), task=OWN, hosts=4096)))
     assert len(lines) < 40
     assert "… 4,092 more hosts like these" in lines
     assert lines.count("  … 11 more instances like these") == 4

@@ -113,6 +113,6 @@ def test_what_a_refusal_offers_is_no_longer_refused_for_that_reason(cluster: Any
 def test_every_plan_can_be_shown(cluster: Any, job: Any) -> None:
     found = outcome(cluster, job)
     assume(not isinstance(found, Refusal))
-    assert picture(found)
+    assert list(picture(found))
     assert arithmetic(found)
     assert typed.from_json(Plan, typed.to_json(found)) == found

@@ -128,6 +128,15 @@ def test_a_range_of_hosts() -> None:
     assert "ntasks-per-node" not in script(request(site(), instances=4, hosts=4, least_hosts=2, global_batch=48))
 
 
+def test_a_jobs_memory_is_before_the_sites_however_each_asks_for_it() -> None:
+    """sbatch takes only one of these options."""
+    own = Job(directives={"mem-per-cpu": "2G"})
+    named = with_directives("hpc", site(directives={"mem": "7G", "qos": "long"}), own)
+    lines = asked(named)
+    assert {"mem-per-cpu=2G", "qos=long"} < {*lines}
+    assert not any(line.startswith("mem=") for line in lines)
+
+
 def test_the_shortest_time_limit() -> None:
     place = site(time_limit="04:00:00")
     lines = asked(with_directives("hpc", place, Job(time_min="01:00:00")), time_min="01:00:00")

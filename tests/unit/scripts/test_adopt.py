@@ -96,7 +96,36 @@ SHAPES = {
         {"command": ["python", "train.py", "config.json"], "instances": 1},
         {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', 'cat <<EOT > config.json\n{"lr": 1}\nEOT\n']},
     ),
+    "a text that read takes from a here-document": Shape(
+        TWO_NODES + "read -r -d '' CMD <<'EOC' || true\necho hello\n" + TORCHRUN.partition("srun ")[2] + 'EOC\nsrun bash -c "$CMD"\n',
+        {"command": ["torchrun", "train.py", "--lr", "0.1"], "instances": 8},
+    ),
+    "a text that cat takes from a here-document": Shape(
+        ONE_GPU + "LR=3\nARGS=$(cat <<-EOF\n\t--lr $LR\n\t--out x\nEOF\n)\npython train.py $ARGS\n",
+        {"command": ["python", "train.py", "--lr", "3", "--out", "x"], "instances": 1},
+    ),
+    "a program of its own that trains": Shape(ONE_GPU + "llamafactory-cli train a.yaml\n", {"command": ["llamafactory-cli", "train", "a.yaml"], "instances": 1}),
+    "the other arguments": Shape(ONE_GPU + 'MORE=${@:3}\npython train.py $1 "${@:2}" $MORE\n', {"command": ["python", "train.py", "a", "b", "c d", "c", "d"], "instances": 1}, arguments=("a", "b", "c d")),
+    "words that only bash knows": Shape(
+        ONE_GPU + 'readonly OUT="$SCRATCH/x"\ntime PYTHONPATH=src:$PYTHONPATH python train.py --out $OUT\n',
+        {"command": ["bash", "-c", "export PYTHONPATH=src:$PYTHONPATH\nexec python train.py --out $OUT\n"], "instances": 1},
+        {"prologue": ['export OUT="$SCRATCH/x"'], "login_environment": True},
+    ),
+    "an awk program, and the folder of the submission": Shape(
+        ONE_GPU + "TAG=$(git log -1 | awk '{print $1}')\nsrun apptainer exec -B $PWD:/work,$SITE:/site,$HOME $(pwd)/a.sif python train.py --tag $TAG\n",
+        {"command": ["bash", "-c", "exec python train.py --tag $TAG"], "instances": 1},
+        {
+            "container": {"runtime": "apptainer", "image": "/home/me/project/a.sif", "mounts": ["/home/me/project:/work", "~/"]},
+            "prologue": ["export TAG=$(git log -1 | awk '{print $1}')", 'export APPTAINERENV_TAG="$TAG"'],
+        },
+    ),
+    "a loop over the nodes": Shape(
+        TWO_NODES + "nodes=($(scontrol show hostnames))\nfor ((i = 0; i < SLURM_NNODES; i++)); do\n  srun -N1 -n1 -w ${nodes[$i]} "
+        "torchrun --nnodes 2 --nproc-per-node 4 --node-rank $i --master-addr ${nodes[0]} train.py &\ndone\nwait\n",
+        {"command": ["torchrun", "train.py"], "instances": 8},
+    ),
     "apptainer": Shape(ONE_GPU + "srun singularity exec --nv -B /data /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
+    "apptainer, folders beside the file": Shape(ONE_GPU + "srun apptainer exec -B ../data:/data,out ../torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/home/me/torch.sif", "mounts": ["/home/me/data:/data", "/home/me/project/out"]}}),
     "apptainer, the image behind -e": Shape(ONE_GPU + "srun singularity exec --nv -B /data -e /images/torch.sif python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "apptainer", "image": "/images/torch.sif", "mounts": ["/data"]}}),
     "pyxis": Shape(ONE_GPU + "srun --container-image=/i.sqsh --container-mounts=/data:/data,/home/me:/mnt:ro python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "pyxis", "image": "/i.sqsh", "mounts": ["/data", "/home/me:/mnt"]}}),
     "shifter": Shape(ONE_GPU + "srun shifter --image=nersc/torch:2 python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "nersc/torch:2"}}),
@@ -220,6 +249,7 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
         (ONE_GPU + "#SBATCH hetjob\n#SBATCH --nodes=2\nsrun python train.py\n", "another part of a heterogeneous job"),
         (TWO_NODES + "srun --het-group=0 python a.py : --het-group=1 python b.py\n", "parts of a heterogeneous job"),
         (TWO_NODES + "for n in a b; do\n  ssh $n torchrun train.py &\ndone\nwait\n", "trains by ssh"),
+        (ONE_GPU + 'torchrun --standalone "$@"\n', "starts torchrun without a program.* -- ARGUMENT"),
         (ONE_GPU + "python train.py $1\n", "an argument of the file"),
         (ONE_GPU + 'CONFIG=$1\nsrun bash -c "python train.py $CONFIG"\n', "an argument of the file"),
     ],
@@ -399,6 +429,26 @@ def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
     cluster = cluster_from_text(adoption.cluster or "", "c.yaml")
     assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export APPTAINERENV_CACHE="$CACHE"']
     assert cluster.container.image == "/home/me/project/images/a.sif"
+
+
+def test_a_function_of_a_sourced_file_may_start_the_training(tmp_path: Path) -> None:
+    (tmp_path / "lib.sh").write_text(
+        'launch() {\n  local head=$(hostname)\n  srun torchrun --nnodes 2 --nproc-per-node 4 --master-addr $head "$@"\n}\n'
+    )
+    adoption = adopted(TWO_NODES + "LR=0.1\n. ./lib.sh\nlaunch train.py --lr $LR\n", tmp_path)
+    job = job_from_text(adoption.job, "job.yaml")
+    assert (job.command, job.instances) == (["torchrun", "train.py", "--lr", "0.1"], 8)
+    assert cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue == [
+        'cd "$TRAINJOB_RUN_DIR/code/project"',
+        ". ./lib.sh",
+    ]
+
+
+def test_options_of_a_mount_are_named(tmp_path: Path) -> None:
+    mounts = "-B images.sqsh:/software:image-src=/ -B /scratch:/scratch:rw"
+    adoption = adopted(ONE_GPU + f"srun apptainer exec {mounts} /images/torch.sif python train.py\n", tmp_path)
+    lost = [entry.what for entry in adoption.account.sorted if entry.where is Where.LOST]
+    assert lost == ["a cluster file's mounts have no options (image-src=/)"]
 
 
 def test_a_rank_that_saw_all_gpus_still_does(tmp_path: Path) -> None:

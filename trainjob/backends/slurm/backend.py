@@ -351,26 +351,23 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
 
 
 def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[Job]:
-    """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller."""
+    """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller.
+
+    It shows all jobs: a follow-up job, whose number the script may have lost, stands in no record.
+    """
     machine, folder = slurm_of(paths)
-    unanswered: UserError | None = None
+
+    def ours(jobs: Iterable[Job]) -> list[Job]:
+        return [job for job in jobs if folder in (job.folder, job.run_folder) and not job.has_ended]
+
+    with contextlib.suppress(UserError):
+        if listed := ours(queue.jobs(machine, timeout_s)):
+            return listed
     try:
-        jobs = queue.jobs(machine, timeout_s)
+        return ours(asking.shown_jobs(machine, timeout_s))
     except UserError as error:
-        jobs, unanswered = [], error
-        # A follow-up job, whose number the script may have lost, stands in no record.
-        with contextlib.suppress(UserError):
-            jobs = asking.shown_jobs(machine, timeout_s)
-    ours = [job for job in jobs if folder in (job.folder, job.run_folder) and not job.has_ended]
-    if ours or (not recorded and unanswered is None):
-        return ours
-    second = asking.second_answers(machine, sorted(recorded), timeout_s)
-    silent = [answer for answer in second.values() if isinstance(answer, UserError)]
-    if silent or not recorded:
         told = f"Slurm was told to cancel {', '.join(sorted(recorded))}" if recorded else "no job of it is recorded"
         raise UserError(
-            f"run {paths.id}: {told}, and whether it has ended can't be seen: {unanswered or silent[0]}",
+            f"run {paths.id}: {told}, and whether it has ended can't be seen: {error}",
             f"Look again later: trainjob status {paths.id}",
-        )
-    shown = [job for answer in second.values() if not isinstance(answer, UserError) for job in answer]
-    return [job for job in shown if folder in (job.folder, job.run_folder) and not job.has_ended]
+        ) from error

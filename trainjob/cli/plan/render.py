@@ -71,7 +71,7 @@ def _write(prepared: Prepared, rendered: Rendered, output: Path, *, allow_secret
     if not allow_secret_env:
         refuse_secrets(prepared)
     cluster, chosen = prepared.named_cluster.cluster, prepared.selection
-    registry.of_cluster(cluster).refuse_folder(output.absolute())
+    registry.get(cluster.back_end).refuse_folder(output.absolute())
     paths = folder.create(output, rendered, prepared.project if chosen else None, chosen, cluster.share)
     if as_json:
         show.as_json({"folder": str(paths.folder), "script": rendered.script, "files": sorted(rendered.files)})

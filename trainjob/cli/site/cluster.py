@@ -130,12 +130,11 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
     """Check a cluster file, and show what it still needs before you can submit."""
     from trainjob.kinds.lookup import find
     from trainjob.planning.rules import Refusal
-    from trainjob.requests.options import JobOptions
-    from trainjob.requests.prepared import prepare
+    from trainjob.requests.interface import plan
 
     found = find(name)
     with contextlib.suppress(Refusal):  # this job needs not be one that the cluster can run
-        prepare(JobOptions(name, None, {"command": ["true"]}, ("true",), None, untracked=False)).refuse_conflicts()
+        plan(name, command=["true"]).prepared.refuse_conflicts()
     missing = found.cluster.missing_facts
     changes: list[Change] = []
     if ask_controller:

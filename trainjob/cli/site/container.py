@@ -101,13 +101,11 @@ def run(kind: str, words: tuple[str, ...], name: str | None, engine: str | None,
 @json_option
 def verify(as_json: bool) -> None:
     """Train as an image without a command does: two ranks, compared with one. The exit code is the verdict."""
-    from trainjob.requests.options import JobOptions
-    from trainjob.requests.prepared import prepare
+    from trainjob.requests.interface import plan
     from trainjob.requests.workbench import refuse_unfit, workbench
     from trainjob.verify.image import verify_image
 
-    flags = JobOptions(cluster="local", file=None, values={}, words=(), project=None, untracked=False)
-    prepared = prepare(flags)
+    prepared = plan("local").prepared
     refuse_unfit(prepared)
     with workbench(prepared, show.progress) as bench:
         verdict = verify_image(bench)

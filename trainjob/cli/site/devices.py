@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 
 import click
 
@@ -25,7 +26,7 @@ def devices(cluster: str, watch: bool, as_json: bool) -> None:
     while True:
         listed = listing(found.name, found.cluster)
         if as_json:
-            show.as_json([device.as_json() for device in listed])
+            show.as_json([asdict(device) for device in listed])
         else:
             head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
             show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.base import OF_SETTINGS
+from trainjob.cluster.common import MEMORY_OPTIONS
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.quoting import Shell
@@ -56,7 +57,6 @@ container-entrypoint-log container-writable container-readonly container-env
 _OPTIONS = frozenset(_NAMES.split())
 
 
-_MEMORY_OPTIONS = frozenset(("mem", "mem-per-cpu", "mem-per-gpu"))
 _SIZE = re.compile(r"([0-9]+)([MGT]?)")
 
 
@@ -132,7 +132,7 @@ def cpus_per_task(request: Request, cluster: SlurmCluster) -> int:
 
 def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     """Yield the memory that the job takes of each node. Without it Slurm gives the site's default for each CPU."""
-    if not _MEMORY_OPTIONS.isdisjoint(cluster.directives):
+    if not MEMORY_OPTIONS.isdisjoint(cluster.directives):
         return
     nodes, ranks = cluster.node, request.plan.topology.instances_per_host
     if cluster.directives.get("exclusive") is True:
@@ -143,25 +143,30 @@ def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Valu
         yield "mem", f"{share_mb // 1024}G" if share_mb % 1024 == 0 else f"{share_mb}M", request.cluster_origin
 
 
+def memory_options(request: Request, cluster: SlurmCluster) -> dict[str, int]:
+    """Return the options that ask for memory, each with how many times what it states makes the memory of a node."""
+    topology = request.plan.topology
+    return {
+        "mem": 1,
+        "mem-per-cpu": cpus_per_task(request, cluster) * topology.instances_per_host,
+        "mem-per-gpu": max(1, topology.devices // topology.host_count),
+    }
+
+
 def larger_memory(request: Request, cluster: SlurmCluster, percent: int, attempts: int) -> list[str]:
     """Return the options that ask for more memory once, twice and so on, at most for all of a node.
 
     Raises DirectiveError if the job already asks for all, or nobody says for how much.
     """
     options = {**{name: value for name, value, _ in _memory(request, cluster)}, **cluster.directives}
-    name = next((name for name in options if name in _MEMORY_OPTIONS), None)
+    parts = memory_options(request, cluster)
+    name = next((name for name in options if name in parts), None)
     match = None if name is None else _SIZE.fullmatch(str(options[name]))
     if name is None or match is None:
         stated = "the job states no memory" if name is None else f"directives.{name} is {options[name]}"
         raise DirectiveError(f"retry has mem, and {stated}", "give directives.mem, or nodes.memory_gb")
-    topology, node = request.plan.topology, cluster.node
-    parts = {
-        "mem": 1,
-        "mem-per-cpu": cpus_per_task(request, cluster) * topology.instances_per_host,
-        "mem-per-gpu": max(1, topology.devices // topology.host_count),
-    }[name]
     size_mb = int(match[1]) * 1024 ** ("MGT".index(match[2] or "M"))
-    most_mb = None if node.memory_gb is None else node.memory_gb * 1024 // parts
+    most_mb = None if cluster.node.memory_gb is None else cluster.node.memory_gb * 1024 // parts[name]
     grown = growing(size_mb, percent, attempts, most_mb)
     if size_mb == 0 or not grown:
         has = "all memory of its nodes" if size_mb == 0 else f"{options[name]} of the {most_mb} MB"

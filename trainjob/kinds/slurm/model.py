@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from trainjob.cluster.base import IpuCluster
-from trainjob.cluster.common import Count, DirectiveName, Line, SlurmTime, Version
+from trainjob.cluster.common import (
+    MEMORY_OPTIONS,
+    Count,
+    DirectiveName,
+    Line,
+    SlurmTime,
+    Version,
+    refuse_two_memories,
+)
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity, Node, Nodes
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
@@ -87,6 +95,7 @@ class SlurmCluster(IpuCluster):
     def enforce_rules(self) -> None:
         """Raise BreachError for invalid groups, IPU settings without IPUs, and a path that Slurm would change."""
         _enforce_rules_of_groups(self.nodes)
+        refuse_two_memories(self.directives)
         if self.has_groups and self.queue_follow_up:
             raise BreachError("queue_follow_up", "is true, and nodes is a list of groups", "take one of them out")
         kind = self.node.accelerator
@@ -139,7 +148,7 @@ class SlurmCluster(IpuCluster):
 
     def of_group(self, group: Nodes) -> SlurmCluster:
         """Return the cluster reduced to `group`."""
-        return self.changed(nodes=group, directives={**self.directives, **group.directives})
+        return self.with_directives(group.directives).changed(nodes=group)
 
     @property
     def capacity(self) -> Capacity:
@@ -266,8 +275,10 @@ class SlurmCluster(IpuCluster):
         return self.changed(time_limit_signal=self.time_limit_signal.changed(margin_s=margin_s))
 
     def with_directives(self, options: Mapping[str, object]) -> SlurmCluster:
-        """Return the cluster with these options of sbatch over its own."""
-        return self.changed(directives={**self.directives, **options})
+        """Return the cluster with these options of sbatch over its own; one for memory replaces all of its own."""
+        replaced = MEMORY_OPTIONS if not MEMORY_OPTIONS.isdisjoint(options) else ()
+        kept = {name: value for name, value in self.directives.items() if name not in replaced}
+        return self.changed(directives={**kept, **options})
 
 
 def _enforce_rules_of_groups(nodes: Nodes | Sequence[Nodes]) -> None:

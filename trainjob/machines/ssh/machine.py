@@ -64,12 +64,41 @@ class SshMachine:
         return self.target.command(remote_text(arguments, None), terminal=terminal)
 
     def send(self, source: Path, target: str) -> None:
-        """Copy a folder to the machine by rsync, or by tar if one end lacks rsync."""
-        _send(self, source, target)
+        """Copy `source` to `target` by rsync, or by tar if one end lacks rsync. Raises UserError.
+
+        An incomplete copy has another name, and the next call continues it.
+        """
+        part = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.part")
+        rsync, *present = _sh(self, "begin_sending", part, target).text.splitlines()
+        if rsync == "none" or not _by_rsync(self, f"{source}/", f"{self.name}:{part}/"):
+            there = frozenset(line.strip() for line in present)
+            with tempfile.TemporaryFile() as stream:
+                with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
+                    # The folder itself keeps its mode, as with rsync.
+                    for name in (".", *_missing(source, there)):
+                        archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
+                stream.seek(0)
+                words = ["tar", "-xpf", "-", "-C", part]
+                _sound(self, self.run(words, stdin=stream, timeout_s=TRANSFER_S, check=False))
+        _sh(self, "finish_sending", part, target)
 
     def receive(self, source: str, target: Path) -> None:
-        """Copy a folder from the machine."""
-        _receive(self, source, target)
+        """Copy `source` of the machine to the new folder `target`. Raises UserError."""
+        if os.path.lexists(target):
+            raise UserError(f"{target} already exists", "choose another name")
+        staging = target.with_name(f".{target.name}.part")
+        staging.mkdir(parents=True, exist_ok=True)
+        if not _by_rsync(self, f"{self.name}:{source}/", f"{staging}/"):
+            with tempfile.TemporaryFile() as stream:
+                words = ["tar", "-cf", "-", "-C", source, "."]
+                _sound(self, self.run(words, stdout=stream, timeout_s=TRANSFER_S, check=False))
+                stream.seek(0)
+                try:
+                    with tarfile.open(fileobj=stream, mode="r:") as archive:
+                        archive.extractall(staging, filter="data")
+                except tarfile.ReadError:
+                    raise _greeting(self) from None
+        staging.replace(target)
 
 
 def remote_text(arguments: Sequence[str], folder: str | None, mark: str = "") -> str:
@@ -95,45 +124,6 @@ _FULL = re.compile(r"quota exceeded|no space left", re.IGNORECASE)
 _CUT = 255
 # rsync exits with 1, 2 or 4 for options or a protocol that one end does not know; the shell with 127 without rsync.
 _NO_RSYNC = (1, 2, 4, 127)
-
-
-def _send(machine: SshMachine, source: Path, target: str) -> None:
-    """Copy `source` to `target` on the machine. An incomplete copy has another name, and the next call continues it.
-
-    Raises UserError.
-    """
-    part = posixpath.join(posixpath.dirname(target), f".{posixpath.basename(target)}.part")
-    rsync, *present = _sh(machine, "begin_sending", part, target).text.splitlines()
-    if rsync == "none" or not _by_rsync(machine, f"{source}/", f"{machine.name}:{part}/"):
-        there = frozenset(line.strip() for line in present)
-        with tempfile.TemporaryFile() as stream:
-            with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
-                # The folder itself keeps its mode, as with rsync.
-                for name in (".", *_missing(source, there)):
-                    archive.add(source / name, arcname=f"./{name}", recursive=False, filter=_without_owner)
-            stream.seek(0)
-            words = ["tar", "-xpf", "-", "-C", part]
-            _sound(machine, machine.run(words, stdin=stream, timeout_s=TRANSFER_S, check=False))
-    _sh(machine, "finish_sending", part, target)
-
-
-def _receive(machine: SshMachine, source: str, target: Path) -> None:
-    """Copy `source` of the machine to the new folder `target`. Raises UserError."""
-    if os.path.lexists(target):
-        raise UserError(f"{target} already exists", "choose another name")
-    staging = target.with_name(f".{target.name}.part")
-    staging.mkdir(parents=True, exist_ok=True)
-    if not _by_rsync(machine, f"{machine.name}:{source}/", f"{staging}/"):
-        with tempfile.TemporaryFile() as stream:
-            words = ["tar", "-cf", "-", "-C", source, "."]
-            _sound(machine, machine.run(words, stdout=stream, timeout_s=TRANSFER_S, check=False))
-            stream.seek(0)
-            try:
-                with tarfile.open(fileobj=stream, mode="r:") as archive:
-                    archive.extractall(staging, filter="data")
-            except tarfile.ReadError:
-                raise _greeting(machine) from None
-    staging.replace(target)
 
 
 def _sh(machine: SshMachine, program: str, *words: str) -> Completed:

@@ -99,6 +99,8 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
     epochs = held_out or last
     noted, newest = events.read(paths), checkpoints.newest(paths)
     files = None if newest is None else checkpoints.files_of(newest)
+    container = record.request.cluster.file.get("container")
+    has_image = isinstance(container, dict) and container.get("runtime") != "none"
     made = Report(
         id=paths.id,
         folder=str(paths.folder),
@@ -120,7 +122,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         packages_differ=None if differing is None else str(differing),
         peak_memory_bytes=None if end is None else end.peak_memory_bytes,
         goodput=_goodput(paths, noted, figures, state),
-        startups=startups(noted, figures.startups, submissions.read(paths), _has_image(record)),
+        startups=startups(noted, figures.startups, submissions.read(paths), has_image),
         events=noted,
         damaged_lines=lines.damaged,
         slowest_rank=slowest(ranks(paths, record.plan.topology.instances)),
@@ -130,11 +132,6 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         checkpoint_durable_s=figures.durable_s,
     )
     return replace(made, predictions=_compared(paths, made)) if state == states.COMPLETED else made
-
-
-def _has_image(record: jobs.JobRecord) -> bool:
-    container = record.request.cluster.file.get("container")
-    return isinstance(container, dict) and container.get("runtime") != "none"
 
 
 def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str | None) -> Goodput | None:

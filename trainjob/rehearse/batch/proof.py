@@ -27,6 +27,7 @@ from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 from trainjob.scripts.adoption.setup import COMMAND_WORDS, tells_place
+from trainjob.scripts.adoption.start import main_launch
 from trainjob.scripts.options import number
 from trainjob.scripts.request import Site
 from trainjob.scripts.rules.around import holds_secret
@@ -121,6 +122,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             cluster=twin.cluster_from(script),
             arguments=tuple(arguments),
             maps={} if staged is None else staged.maps,
+            programs=None if staged is None else staged.programs,
             python=python,
             takes_whole_nodes=twin.takes_whole_nodes(script),
             stop_after_s=1.0,
@@ -147,7 +149,8 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     names, asked = requested(script), _cpus_asked(script)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
-    theirs = saw(original, names, asked, folders, least=asked or 0)
+    program = next((word.text for word in main_launch(script).program), "")
+    theirs = saw(original, names, asked, folders, least=asked or 0, program=program)
     ours = saw(adopted, names, asked, folders)
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
@@ -212,22 +215,28 @@ def saw(
     cpus_asked: int | None = None,
     folders: Collection[str] = (),
     least: int = 0,
+    program: str = "",
 ) -> list[Saw]:
     """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them.
 
-    `folders` are as good as a rank's own: paths below them are the same.
+    `folders` are as good as a rank's own: paths below them are the same. What does not run `program` only prepares the
+    training, or looks at its results.
     """
     ranks = recording.ranks(recording.jobs[0].id)
+    name = program.rpartition("/")[2]
+    ranks = [one for one in ranks if name in (word.rpartition("/")[2] for word in one.words)] or ranks
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 
     def cpus(one: Process) -> int | None:
         if not cpus_asked:
             return None
-        step = f"{one.job}.{one.environment.get('SLURM_STEP_ID')}"
-        # A short step may have begun and ended between two looks at the controller.
-        told = (number(one.environment.get(name)) for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"))
-        return per_task.get(step) or next((count for count in told if count), None)
+        step = one.environment.get("SLURM_STEP_ID")
+        # A short step may have begun and ended between two looks at the controller. What the batch shell starts is no
+        # task: it has the CPUs of all tasks.
+        names = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE") if step else ("SLURM_CPUS_ON_NODE",)
+        told = (number(one.environment.get(name)) for name in names)
+        return per_task.get(f"{one.job}.{step}") or next((count for count in told if count), None)
 
     def gpus(one: Process) -> int:
         if one.visible_gpus is not None:

@@ -63,6 +63,7 @@ class BatchRun:
     inject: str | None = None  # as of base.Rehearsal
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
+    programs: Path | None = None  # a folder of programs that PATH names last
     keep: Path | None = None  # a folder that gets what the job wrote
     say: Callable[[str], None] = lambda _line: None
 
@@ -117,6 +118,8 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         shutil.copyfile(_STANDINS / "program.sh", programs / name)
         (programs / name).chmod(0o755)
     shutil.copyfile(_STANDINS / "launcher.py", programs / ".launcher.py")
+    if run.programs is not None:
+        found["PATH"] += f":{run.programs}"
     python_path = ":".join(path for path in (str(_STANDINS), found["PYTHONPATH"]) if path)
     prefix = str(Path(run.python).parent.parent)
     return {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,14 +15,17 @@ from trainjob.scripts.script import Script
 _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
 _WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
+_LARGEST_BYTES = 1_000_000
+_OWN = re.compile(r"(?:.*\bexec\s+)?([\w.-]+)(?=\s|$)", re.DOTALL)
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
 
 class Stage(NamedTuple):
-    """The folder to submit in, and the folders of the cluster that others stand in for."""
+    """The folder to submit in, the folders of the cluster that others stand in for, and a folder for PATH."""
 
     folder: Path
     maps: dict[str, Path]
+    programs: Path
 
 
 def stage(
@@ -34,15 +39,21 @@ def stage(
     modules = [name for name in _MODULE.findall(text) if not name.startswith(("torch.", "accelerate."))]
     found = _PROGRAM.search(text)
     program = found[1] if found is not None else f"{modules[0].replace('.', '/')}.py" if modules else None
-    if program is None or (here / program).exists():
+    own = _OWN.match(text) if program is None else None
+    if (own is None or shutil.which(own[1])) if program is None else (here / program).exists():
         return None
-    made = Stage(place / "project", {})
+    made = Stage(place / "project", {}, place / "programs")
     made.folder.mkdir()
+    made.programs.mkdir()
     moved = (one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known)
     for target in moved:
         if target.startswith("/") and not Path(target).exists():
             made.maps[target.rstrip("/")] = made.folder
-    _put(made, place, program).write_text(_WAITS)
+    if program is not None:
+        _put(made, place, program).write_text(_WAITS)
+    elif own is not None:
+        (made.programs / own[1]).write_text(f"#!{python}\n{_WAITS}")
+        (made.programs / own[1]).chmod(0o755)
     wrapper = _WRAPPER.search(text)
     for path, starts in ((words[0], shlex.quote(python)), (wrapper[1] if wrapper else "", "")):
         if "/" in path and not (here / path).exists():
@@ -50,18 +61,31 @@ def stage(
             starter.write_text(f'#!/bin/sh\nexec {starts} "$@"\n')
             starter.chmod(0o755)
     for argument in arguments:
-        if re.fullmatch(r"[\w.][\w./-]*/[\w.-]+|[\w-]+\.\w{2,5}", argument) and not (here / argument).exists():
-            given = _put(made, place, argument)
-            given.touch() if given.suffix else given.mkdir()
-    for sourced in script.named("source", "."):
-        named = sourced.words[1].text if len(sourced.words) > 1 and sourced.words[1].value.known else ""
-        if re.match(r"[\w.]", named) and not named.endswith("activate") and not (here / named).exists():
-            _put(made, place, named).touch()
+        is_path = re.fullmatch(r"[\w.][\w./-]*/[\w.-]+|[\w-]+\.\w{2,5}", argument)
+        if is_path or (re.match(r"[\w.]", argument) and (here / argument).exists()):
+            _copy(here, _put(made, place, argument), argument)
+    called = {os.path.relpath(one.source, here) for one in script.commands if one.source}
+    sourced = [one.words[1] for one in script.named("source", ".") if len(one.words) > 1]
+    called |= {word.text for word in sourced if word.value.known and not word.text.endswith("activate")}
+    for named in sorted(called):
+        if re.match(r"[\w.]", named):
+            _copy(here, _put(made, place, named), named)
     for name in ("output", "error"):
         log = (script.header.value(name) or "").replace("%x", script.header.value("job-name") or script.path.name)
         if "/" in log and not Path(log).parent.exists():
             _put(made, place, log)
     return made
+
+
+def _copy(here: Path, target: Path, name: str) -> None:
+    """Make `target`, which the batch file names, as it is `here`; a data set stays away."""
+    source = here / name
+    if source.is_dir() or not (source.exists() or target.suffix):
+        target.mkdir(exist_ok=True)
+    elif source.is_file() and source.stat().st_size <= _LARGEST_BYTES:
+        shutil.copy(source, target)
+    else:
+        target.touch()
 
 
 def _put(made: Stage, place: Path, path: str) -> Path:

@@ -18,7 +18,7 @@ from trainjob.scripts.adoption.command import run_of
 from trainjob.scripts.adoption.container import read_container
 from trainjob.scripts.adoption.parts import parts_of
 from trainjob.scripts.adoption.setup import place_of, read_setup
-from trainjob.scripts.adoption.start import AdoptionError, Start, main_launch, start_of
+from trainjob.scripts.adoption.start import AdoptionError, Start, is_once_per_node, main_launch, start_of
 from trainjob.scripts.codes import Severity
 from trainjob.scripts.diagnosis import diagnosis_of
 from trainjob.scripts.launches import Launch
@@ -84,7 +84,7 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
     path = script.path
     launch = main_launch(script)
     parts = parts_of(script, launch)
-    if "loop" in parts.enclosing:
+    if "loop" in parts.enclosing and not is_once_per_node(launch):
         raise AdoptionError(
             f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
             "adopt the file with one turn of the loop, and give the others as a sweep",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainjob.scripts.adoption.account import Account, Where
-from trainjob.scripts.adoption.start import Start
+from trainjob.scripts.adoption.start import Start, is_once_per_node
 from trainjob.scripts.directives import Directive
 from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.options import LONG_NAMES, number
@@ -317,7 +317,9 @@ def _read_srun(script: Script, launch: Launch, keys: Keys, account: Account) -> 
         shown = f"srun --{name}" + (f"={text}" if text else "")
         if name in _OF_STEP or name in _CONTAINER_KEYS or (name == "export" and text in ("", "ALL")):
             continue
-        if name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
+        if name == "nodelist" and is_once_per_node(launch):
+            account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
+        elif name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
             account.note(Where.NOWHERE, launch.line, shown, "it only prints")
         elif script.header.value(name) is not None and script.header.value(name) == text:
             continue

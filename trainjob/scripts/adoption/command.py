@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from trainjob.contract.environment import RANK_NAMES
 from trainjob.scripts.adoption.account import Account, Where
-from trainjob.scripts.adoption.parts import names_in
+from trainjob.scripts.adoption.parts import names_in, takes_arguments
 from trainjob.scripts.adoption.start import AdoptionError, Start
 from trainjob.scripts.commands import Command
 from trainjob.scripts.expansion import Word
@@ -48,17 +48,17 @@ class Run:
 
 def run_of(script: Script, launch: Launch, start: Start, account: Account, base: str) -> Run:
     """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
-    if launch.command.source:
-        while launch.outer is not None and launch.command.source:
-            launch = launch.outer
-        words, inner = _program_words(launch), []
+    called = launch
+    while called.outer is not None and called.command.source:
+        called = called.outer
+    if called is not launch:
+        launch, words, inner = called, _program_words(called), []
     else:
         words, inner = _own_words(launch), _around(script, launch, account)
-    env = _settings(launch, account)
-    while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0].text, re.DOTALL) and not words[0].quoted:
-        words = words[1:]  # they are among the settings
-    if len(words) > 1 and words[0].text in ("exec", "command") and not words[1].text.startswith("-"):
-        words = words[1:]  # what only a shell knows
+    env, set_there = _settings(launch, account)
+    inner = [*set_there, *inner]
+    while words and _is_around(words):
+        words = words[1:]
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
     words = [_undecided(word, launch) for word in words]
@@ -79,6 +79,13 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
     text = _shell_words(script, launch, words)
     body = "; ".join([*inner, f"exec {text}"])
     return Run(["bash", "-c", body], names_in(body), env)
+
+
+def _is_around(words: Sequence[Word]) -> bool:
+    """Return whether the first word is no program: what a shell knows, or a variable, which is among the settings."""
+    first, following = words[0], words[1].text if len(words) > 1 else "-"
+    is_setting = re.fullmatch(r"[A-Za-z_]\w*=.*", first.text, re.DOTALL) is not None and not first.quoted
+    return is_setting or (first.text in ("exec", "command", "time") and not following.startswith("-"))
 
 
 def _undecided(word: Word, launch: Launch) -> Word:
@@ -116,19 +123,22 @@ def _own_words(launch: Launch) -> list[Word]:
     return [*words[:begin], *kept, *words[end:]]
 
 
-def _settings(launch: Launch | None, account: Account) -> dict[str, str]:
-    """Return what is set for the command alone: NAME=VALUE before it."""
+def _settings(launch: Launch | None, account: Account) -> tuple[dict[str, str], list[str]]:
+    """Return what is set for the command alone: NAME=VALUE before it; and lines for what only a run knows."""
     found: dict[str, str] = {}
+    lines: list[str] = []
     while launch is not None:
         for name, value in {**launch.command.settings, **launch.settings}.items():
             if name in PLACE_NAMES:
                 continue
             if value.known:
                 found.setdefault(name, value.text)
+            elif all(value.sources) and not takes_arguments(" ".join(value.sources)):
+                lines.append(f"export {name}={_shell_word(value, HOLE)}")
             else:
                 account.note(Where.LOST, launch.line, f"{name}=…", f"the value of {name} is known only when it runs")
         launch = launch.outer
-    return found
+    return found, lines
 
 
 def _around(script: Script, launch: Launch, account: Account) -> list[str]:
@@ -177,7 +187,7 @@ def _shell_words(script: Script, launch: Launch, words: Sequence[Word]) -> str:
             texts.extend(shlex.quote(one.text) for one in group)
         # A loop that puts words together has ended: what its variable was is gone.
         looped = names_in(texts[-1]) & set(re.findall(r"^\s*for\s+(\w+)\s+in", "\n".join(script.lines), re.MULTILINE))
-        if HOLE in texts[-1] or looped or re.search(r"\$\{?[1-9@*]", texts[-1]):
+        if HOLE in texts[-1] or looped or takes_arguments(texts[-1]):
             _refuse(script, launch, word)
         at = following
     return " ".join(texts)
@@ -187,7 +197,7 @@ def _refuse(script: Script, launch: Launch, word: Word) -> None:
     where = f"{script.path}:{launch.line}: "
     # Inside `bash -c "…"` only the file's own lines still show what a piece was.
     texts = script.lines if HOLE in word.source else (word.source, *word.value.sources)
-    if any(re.search(r"\$\{?[1-9@*]", text) and not text.lstrip().startswith("#") for text in texts):
+    if any(takes_arguments(text) and not text.lstrip().startswith("#") for text in texts):
         raise AdoptionError(
             f"{where}{word.source.replace(HOLE, '…')} is an argument of the file",
             f"give its arguments as for sbatch: trainjob adopt {script.path} -o DIR -- ARGUMENT…",

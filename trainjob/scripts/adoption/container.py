@@ -10,6 +10,7 @@ from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.asked import Keys
 from trainjob.scripts.launches import Launch
 from trainjob.scripts.script import Script
+from trainjob.scripts.values import HOLE, Value
 
 _RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
 _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
@@ -19,26 +20,42 @@ _GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network"
 
 def read_container(script: Script, launch: Launch, keys: Keys, account: Account, base: str) -> None:
     """Fill in the container of the ranks, if there is one; `base` is the folder of relative paths."""
+    found = _stated(script, launch, base)
+    if found is None:
+        return
+    runtime, image, mounts, others = found
+    if HOLE in image:
+        what = "the container's image is known only when it runs"
+        account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
+        return
+    for mount in [mount for mount in mounts if HOLE in mount]:
+        mounts.remove(mount)
+        account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
+    _fill(keys, account, launch, runtime, image, mounts, others)
+
+
+def _stated(script: Script, launch: Launch, base: str) -> tuple[str, str, list[str], list[str]] | None:
+    """Return the runtime, the image, the mounts and the options that are left; None without a container."""
     layer = launch.layer("container")
     if layer is not None:
-        words = [word.text for word in layer.words[: len(layer.words) - layer.left]]
-        if any(not word.value.known for word in layer.words[: len(layer.words) - layer.left]):
-            account.note(
-                Where.LOST, launch.line, " ".join(words)[:60], "the container's words are known only when it runs"
-            )
-            return
-        _fill(keys, account, launch, *_of_words(words, base))
-        return
-    stated = {name: value.text for name, value in (launch.srun.options if launch.srun else {}).items() if value}
-    stated = {**{one.name: one.value or "" for one in script.header.directives}, **stated}
+        return _of_words([_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]], base)
+    options = (launch.srun.options if launch.srun else {}).items()
+    stated = {one.name: one.value or "" for one in script.header.directives}
+    stated |= {name: _in_folder(value, base) for name, value in options if value}
     if image := stated.get("container-image"):
         mounts = [mount for mount in stated.get("container-mounts", "").split(",") if mount]
-        others = [f"--container-workdir={workdir}"] if (workdir := stated.get("container-workdir")) else []
-        _fill(keys, account, launch, "pyxis", image, mounts, others)
-    elif environment := stated.get("environment"):
-        _fill(keys, account, launch, "ce", environment, [], [])
-    elif image := stated.get("image"):
-        _fill(keys, account, launch, "shifter", image, [], [])
+        workdir = stated.get("container-workdir")
+        return "pyxis", image, mounts, [f"--container-workdir={workdir}"] if workdir else []
+    kind = next((kind for kind in ("environment", "image") if stated.get(kind)), None)
+    return None if kind is None else ("ce" if kind == "environment" else "shifter", stated[kind], [], [])
+
+
+def _in_folder(value: Value, base: str) -> str:
+    """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
+    known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~"}
+    first, *pieces = value.text.split(HOLE)
+    filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
+    return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))
 
 
 def _fill(
@@ -46,12 +63,16 @@ def _fill(
 ) -> None:
     places: list[str] = []
     for mount in mounts:
-        source, target, *_ = [*mount.split(":"), ""]
+        source, target, options = [*mount.split(":", 2), "", ""][:3]
         places.append(f"{source}:{target}" if target.startswith("/") and target != source else source)
+        if options not in ("", "rw"):
+            account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({options})")
     keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": places} if places else {})}
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
     for word in others:
-        account.note(Where.LOST, launch.line, word, f"a cluster file has no such option of {runtime}")
+        account.note(
+            Where.LOST, launch.line, word.replace(HOLE, "…"), f"a cluster file has no such option of {runtime}"
+        )
 
 
 def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[str]]:
@@ -68,6 +89,13 @@ def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[st
             image = "" if value in ("exec", "run", "shell") and not image else value
         elif option_word not in _GIVEN:
             others.append(f"{option_word} {value}".strip())
+    # A job runs in another folder. Docker's -v NAME:TARGET is a volume, and no folder.
+    relative = re.compile(r"[\w.]" if runtime == "apptainer" else r"\.\.?(?:[/:]|$)")
+    mounts = [
+        ":".join((os.path.normpath(f"{base}/{source}"), *rest)) if relative.match(mount) else mount
+        for mount in mounts
+        for source, *rest in [mount.split(":")]
+    ]
     if re.fullmatch(r"(?!/)[\w./-]+\.(?:sif|simg|img|sqsh)", image):
         image = os.path.normpath(f"{base}/{image}")
     return runtime, image, mounts, others

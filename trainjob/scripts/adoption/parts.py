@@ -47,6 +47,11 @@ def names_in(text: str) -> set[str]:
     return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)) | in_arithmetic
 
 
+def takes_arguments(text: str) -> bool:
+    """Return whether a text of shell reads an argument of the file; $1 of an awk program is none."""
+    return re.search(r"\$\{?[1-9@*]", re.sub(r"\bawk\b[^'|;\n]*'[^']*'", "awk", text)) is not None
+
+
 @dataclass(frozen=True)
 class Parts:
     """A file around one launch. `enclosing` names the statements that contain it: if, for, function."""
@@ -82,12 +87,12 @@ def parts_of(script: Script, launch: Launch) -> Parts:
         launch = launch.outer
     statements = _Statements(script, launch)
     lines = {name: range(_first(body), _last(body) + 1) for name, body in statements.functions.items()}
-    return replace(statements.around(statements.root.children, launch.line), functions=lines)
+    return replace(statements.around(statements.root.children, launch.place), functions=lines)
 
 
 class _Statements:
     def __init__(self, script: Script, launch: Launch) -> None:
-        self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.line
+        self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.place
         self.comments = dict(script.comments)
         self.functions = dict(_functions(self.root))
         self.starter = re.escape(launch.command.words[0].source) if launch.command.words else ""

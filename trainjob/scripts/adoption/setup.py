@@ -15,7 +15,7 @@ from trainjob.contract.secret_names import is_secret_variable
 from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.asked import Keys
 from trainjob.scripts.adoption.command import PLACE_NAMES, Run
-from trainjob.scripts.adoption.parts import Part, Parts, names_in
+from trainjob.scripts.adoption.parts import Part, Parts, names_in, takes_arguments
 from trainjob.scripts.adoption.start import Start
 from trainjob.scripts.commands import Assignment, Command
 from trainjob.scripts.launches import Launch
@@ -289,7 +289,8 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]
     if "sbatch" in names:
         return Where.LOST, "a job submits no other: submit it with --after this one's id"
     fills = {word.text for one in commands for word in one.words[1:]}
-    if names and names <= {"read", "mapfile", "readarray"} and not fills & sorting.needed:
+    readers = names - {"true", ":"}
+    if readers and readers <= {"read", "mapfile", "readarray"} and not fills & sorting.needed:
         return Where.NOWHERE, "nothing that is kept uses it"
     if any(one.background for one in commands) and not sorting.launch.command.background:
         if _MONITORS.search(part.text):
@@ -314,7 +315,7 @@ def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
     if "function" not in launch.command.within:
         return False
     leading: set[str] = set()
-    callers = {name for name, body in lines.items() if launch.line in body}
+    callers = {name for name, body in lines.items() if launch.place in body}
     while callers - leading:
         leading |= callers
         calls = [one.line for one in sorting.script.commands if one.name in leading]
@@ -386,7 +387,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     if own and part.kind in _COMPOUND:
         after = f"export {' '.join(own)}"
     elif own and not text.startswith(("export", "declare -x")):
-        text = f"export {text}"
+        text = f"export {text.removeprefix('readonly ')}"
     # Paths below the folder of the submission are in a job's copy of it.
     kept = re.sub(r"\$\{?SLURM_SUBMIT_DIR\b\}?", sorting.place.copy, text)
     kept = _OWN_FOLDER.sub(lambda _match: sorting.place.of_file, kept)
@@ -398,10 +399,10 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     kept = _OTHERS_OF_SLURM.sub(lambda match: given.get(match[1]) or match[0], kept)
     if _MAY_FAIL.match(kept) and not any("e" in one.options for one in part.commands):
         kept += " || true"  # it would end the job, and has not ended the file
-    if re.search(r"\$\{?[1-9@*]", kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
+    if takes_arguments(kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
         one = part.assignments[0]
         kept = f"{'export ' if one.exported or own else ''}{one.name}={shlex.quote(one.value.text)}"
-    if re.search(r"\$\{?[1-9@*]", kept) and part.kind != "function_definition":
+    if takes_arguments(kept) and part.kind != "function_definition":
         _say(sorting, part, Where.LOST, "it reads an argument of the file: write the value")
         return
     sorting.needed |= names_in(kept)

@@ -88,12 +88,29 @@ def main_launch(script: Script) -> Launch:
             f"{script.path}:{chosen.line} starts its ranks by mpirun, and a job's own command is started by srun",
             "start them with srun, if they need no MPI",
         )
+    if chosen.launcher is not None and not chosen.program:
+        raise AdoptionError(
+            f"{script.path}:{chosen.line} starts {chosen.launcher.name} without a program",
+            f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
+        )
     return chosen
 
 
 def _is_beside(launch: Launch) -> bool:
     program = launch.program[0].text if launch.program else ""
     return bool(_BESIDE.fullmatch(program)) and "train" not in program
+
+
+def is_once_per_node(launch: Launch) -> bool:
+    """Return whether a loop over the nodes starts one launcher on each, which is what a job does."""
+    return (
+        "loop" in launch.command.within
+        and launch.launcher is not None
+        and launch.srun is not None
+        and 1 in (number_of(launch.srun, "nodes"), number_of(launch.srun, "ntasks"))
+        and (named := option(launch.srun, "nodelist")) is not None
+        and not named.known
+    )
 
 
 def start_of(script: Script, launch: Launch, account: Account) -> Start:
@@ -122,6 +139,8 @@ def start_of(script: Script, launch: Launch, account: Account) -> Start:
 
 def _nodes(script: Script, launch: Launch, account: Account) -> int:
     asked, started = script.request.nodes, script.nodes_of(launch)
+    if is_once_per_node(launch):
+        return asked or 1
     stated = script.header.value("nodes")
     if stated is not None and asked is None:
         account.changes.append(

@@ -78,7 +78,7 @@ class DdpEngine(TorchEngine):
         # No optimizer holds this parameter, so nothing else clears the message of the previous update.
         self._with_message.message.grad = None
         values = [*self._sums, float(self._flags.stop), float(self._flags.stale)]
-        torch.autograd.backward([loss, self._message], [None, as_vector(values, self.dtype, self.device)])
+        self._backward_with(as_vector(values, self.dtype, self.device), loss)
         if self._last_gradient_at:
             # After the last gradient, all that remains is waiting for the other instances.
             self.communication_seconds += time.perf_counter() - self._last_gradient_at
@@ -103,12 +103,17 @@ class DdpEngine(TorchEngine):
         hooks = [weight.register_hook(lambda _gradient, weight=weight: arrived.append(weight)) for weight in trained]
         inputs, targets = self.trial_batch()
         loss = self.parts.task.loss(self.forward(inputs), targets)
-        torch.autograd.backward([loss, self._message], [None, torch.zeros_like(self._message)])
+        self._backward_with(torch.zeros_like(self._message), loss)
         for hook in hooks:
             hook.remove()
         arrived[-1].register_hook(self._note_last_gradient)
         restore_buffers(self.model, buffers)
         self.model.zero_grad(set_to_none=True)
+
+    def _backward_with(self, message: torch.Tensor, loss: torch.Tensor) -> None:
+        # `message` is the product's gradient, bit for bit. Given to torch as a gradient, it would be compared with the
+        # output's shape by torch's symbolic shapes, whose first import takes most of a second.
+        torch.autograd.backward([loss, (self._message * message).sum()])
 
     def _note_last_gradient(self, gradient: torch.Tensor) -> None:  # noqa: ARG002 - torch passes it to every hook
         self._last_gradient_at = time.perf_counter()

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from trainjob.contract.errors import UserError
+from trainjob.records.checkpoints import write_durably
 from trainjob.records.files import open_regular
 from trainjob.records.safetensors import BrokenFileError, Piece, Place, header, pieces, read_header, whole_shape
 from trainjob.train.recording.state import Tensors
@@ -50,15 +49,7 @@ def save(path: Path, tensors: Tensors, metadata: Optional[Dict[str, str]] = None
 
 def save_durably(path: Path, tensors: Tensors, metadata: Dict[str, str]) -> Dict[str, object]:
     """Write `tensors` to `path` and fsync the file, but not its folder. Return what an index says of it."""
-    # Hashed while writing: reading it again would take CPU time from the training.
-    digest = hashlib.sha256()
-    with open(str(path), "wb") as stream:
-        for part in _parts(tensors, metadata):
-            digest.update(part)
-            stream.write(part)
-        stream.flush()
-        os.fsync(stream.fileno())
-        return {"bytes": stream.tell(), "sha256": digest.hexdigest()}
+    return write_durably(path, _parts(tensors, metadata))._asdict()
 
 
 def _parts(tensors: Tensors, metadata: Dict[str, str]) -> Iterator[Union[bytes, memoryview]]:

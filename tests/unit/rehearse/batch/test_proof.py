@@ -72,6 +72,21 @@ def test_cpus_count_where_the_file_asks_for_some() -> None:
     assert saw(lost, frozenset(), 8, least=8)[0].cpus == 8
 
 
+def test_what_the_batch_shell_starts_has_the_cpus_of_all_tasks() -> None:
+    stated = {"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "16"}
+    seen = rank_in("/p", "python train.py", 2, **stated)
+    batch = {name: value for name, value in seen.processes[0].environment.items() if name != "SLURM_STEP_ID"}
+    outside = replace(seen, processes=[replace(seen.processes[0], environment=batch)], steps=[])
+    assert [saw(one, frozenset(), 8)[0].cpus for one in (outside, replace(seen, steps=[]))] == [16, 8]
+
+
+def test_what_prepares_the_training_is_no_rank() -> None:
+    seen, other = (rank_in("/p", f"python {words}", 2) for words in ("train.py --lr 1", "data/prepare.py"))
+    both = replace(seen, processes=[*other.processes, *seen.processes])
+    assert [one.command for one in saw(both, frozenset(), program="src/train.py")] == ["python train.py --lr 1"]
+    assert len(saw(both, frozenset(), program="train.sh")) == 2
+
+
 def test_threads_are_those_of_a_node() -> None:
     theirs, ours = (FIRST._replace(threads=count, environment=(("OMP_NUM_THREADS", count),)) for count in ("8", "2"))
     assert with_cpus_of_a_node(ours, theirs, here=2) == theirs

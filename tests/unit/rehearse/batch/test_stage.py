@@ -49,3 +49,24 @@ def test_what_wraps_the_program_starts_it_and_arguments_are_there(tmp_path: Path
     assert (made.folder / "data/m.csv").is_file()
     assert (made.folder / "data/tokens").is_dir()
     assert not (made.folder / "7").exists()
+
+
+def test_what_the_file_names_is_as_it_is_here(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    (tmp_path / "env.sh").write_text("export A=1\n")
+    (tmp_path / "tokens").mkdir()
+    text = "#!/bin/bash\nsource env.sh\npython train.py $1\n"
+    made = stage(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python", ["tokens", "fast"])
+    assert made is not None
+    assert (made.folder / "env.sh").read_text() == "export A=1\n"
+    assert (made.folder / "tokens").is_dir()
+    assert not (made.folder / "fast").exists()
+
+
+def test_a_program_of_its_own_that_is_not_here_waits(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    words = ["bash", "-c", "source env.sh\nexec nowhere_train 501 $FOLD"]
+    made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
+    assert made is not None
+    assert (made.programs / "nowhere_train").read_text().startswith("#!/usr/bin/python3\nimport time")
+    assert stage(script("x\n"), ["ls", "-l"], tmp_path, tmp_path / "place", "python") is None

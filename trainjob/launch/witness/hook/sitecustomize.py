@@ -1,5 +1,7 @@
 """Lets the launcher ask any Python process of a rank for its stacks, and learn how far its start is and that it ended.
 
+torch's compiler is imported when it is needed (trainjob_dynamo.py).
+
 A rank that another launcher has started on its node leaves that launcher's log for its own.
 
 Its folder is first on the ranks' PYTHONPATH.
@@ -145,6 +147,12 @@ if os.environ.get("TRAINJOB_STACKS") and not hasattr(sys, "_trainjob_has_stacks"
     try:  # noqa: SIM105
         _to_own_log(os.environ["TRAINJOB_LAUNCHER_LOG"])
     except Exception:  # noqa: BLE001, S110 - no launcher has started it, or it prints where the launcher does
+        pass
+    try:
+        import trainjob_dynamo  # type: ignore[import-not-found]  # beside this file, while its folder is on the path
+
+        sys.meta_path.insert(0, trainjob_dynamo.Finder)
+    except Exception:  # noqa: BLE001, S110 - without it the rank only starts later
         pass
 if getattr(sys.modules.get("sitecustomize"), "__file__", None) == __file__:
     _next_one()
