@@ -13,9 +13,13 @@ import os
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any  # noqa: F401 - in comments
+
 # What takes long to import, and where torch's ranks meet.
-_FRAMEWORKS = ("torch", "torchvision", "transformers", "datasets", "accelerate", "lightning", "pytorch_lightning")
-_FRAMEWORKS += ("deepspeed", "composer", "jax")
+_FRAMEWORKS = {"torch", "torchvision", "transformers", "datasets", "accelerate", "lightning", "pytorch_lightning"}
+_FRAMEWORKS |= {"deepspeed", "composer", "jax"}
 _MEETING = "torch.distributed.distributed_c10d"
 
 
@@ -38,7 +42,7 @@ def _register(path):
     # Where updates are recorded, launch/updates finds these modules.
     is_recorded = "TRAINJOB_RECORD_UPDATES" in os.environ
     if "RANK" in os.environ and not is_recorded and sys.version_info >= (3, 4):
-        sys.meta_path.insert(0, _Finder(high))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Finder(high))
 
 
 def _note_the_end(descriptor):
@@ -56,20 +60,21 @@ class _Finder:
 
     def __init__(self, descriptor):
         # type: (int) -> None
-        self._descriptor, self._awaited = descriptor, {_MEETING}.union(_FRAMEWORKS)
+        self._descriptor, self._awaited = descriptor, _FRAMEWORKS | {_MEETING}
 
     def find_spec(self, name, path=None, target=None):
-        # type: (str, object, object) -> object
+        # type: (str, Any, Any) -> Any
         if name not in self._awaited:
             return None
         self._awaited.remove(name)
-        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)  # type: ignore[arg-type]
+        others = [finder for finder in sys.meta_path if finder != self and hasattr(finder, "find_spec")]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, found), None)  # type: Any
         if spec is not None and hasattr(spec.loader, "exec_module") and hasattr(spec.loader, "__dict__"):
             load = spec.loader.exec_module
 
             def load_and_note(module):
-                # type: (object) -> None
+                # type: (Any) -> None
                 vars(spec.loader).pop("exec_module", None)
                 load(module)
                 if name == _MEETING:
@@ -88,7 +93,7 @@ class _Finder:
             pass
 
     def _note_meeting(self, module):
-        # type: (object) -> None
+        # type: (Any) -> None
         import functools
 
         meet = getattr(module, "init_process_group", None)
@@ -97,13 +102,13 @@ class _Finder:
 
         @functools.wraps(meet)
         def noted(*args, **kwargs):
-            # type: (object, object) -> object
+            # type: (Any, Any) -> Any
             began = time.time()
             answer = meet(*args, **kwargs)
             self._note("met %d %.3f %.3f" % (os.getpid(), began, time.time()))
             return answer
 
-        module.init_process_group = noted  # type: ignore[attr-defined]
+        module.init_process_group = noted
 
 
 def _to_own_log(launcher_log):
