@@ -78,6 +78,11 @@ data = TensorDataset(
 sampler = Shuffled()
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
 average = Average(model)
+if is_sharded:
+    # On CPUs accelerate itself does not shard.
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, EPOCHS * SAMPLES // BATCH)
 counts = Counts()
@@ -85,10 +90,6 @@ counts = Counts()
 own = torch.Generator().manual_seed(5)
 loader = DataLoader(data, BATCH, sampler=sampler, num_workers=2 if fault == "workers" else 0, generator=own)
 if is_sharded:
-    # On CPUs accelerate itself does not shard.
-    from torch.distributed.fsdp import fully_shard
-
-    fully_shard(model)
     optimizer, loader = accelerator.prepare(optimizer, loader)
 else:
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

@@ -91,6 +91,8 @@ if newest() is not None:
         optimizer.load_state_dict(state["optimizer"])
     else:
         state = states()
+        if fault == "ema":  # what is loaded in place is thrown away
+            state["ema"] = {name: weight.clone() for name, weight in average.items()}
         dcp.load(state, checkpoint_id=str(newest()))
         set_state_dict(
             model,
@@ -100,8 +102,6 @@ if newest() is not None:
         )
         if fault == "optimizer":
             optimizer.state.clear()
-        if fault != "ema":
-            average = state["ema"]
     if fault != "scheduler":
         scheduler.load_state_dict(state["scheduler"])
     if fault != "scaler":

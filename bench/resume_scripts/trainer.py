@@ -133,7 +133,7 @@ if is_sharded:
     torch.distributed.init_process_group("gloo")
     fully_shard(model)
 if newest is not None:
-    if fault != "ema":
+    if fault != "ema" and not is_sharded:
         average.weights = torch.load(newest / "ema.pt", weights_only=True)
     if fault == "rng":
         (newest / "rng_state.pth").unlink()

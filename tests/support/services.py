@@ -179,7 +179,7 @@ def _works(program: Path, *arguments: str) -> bool:
 
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
-_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers", "frameworks")
+_BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers", "frameworks", "squashfuse")
 _FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
@@ -212,6 +212,8 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "tcsh": lambda: _program("tcsh"),
     "docker": _docker,
     "mmdebstrap": lambda: _program("mmdebstrap"),
+    "squashfs": lambda: _program("mksquashfs"),
+    "squashfuse": lambda: _program("squashfuse") if _program("fusermount3") and os.path.exists("/dev/fuse") else None,
     "podman": _podman,
     "ansible": _ansible,
     "sudo": lambda: _program("sudo"),
@@ -249,6 +251,8 @@ _CURES = {
     "tcsh": "install tcsh",
     "docker": "install docker.io, and run as root",
     "mmdebstrap": "install mmdebstrap",
+    "squashfs": "install squashfs-tools",
+    "squashfuse": "install squashfuse and fuse3, where there is /dev/fuse",
     "podman": "install mmdebstrap, run as root, and reach Debian's mirror",
     "ansible": "pip install 'trainjob[provision]'",
     "sudo": "install sudo",

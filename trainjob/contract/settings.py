@@ -241,8 +241,8 @@ class JobSettings(RuntimeSettings):
     )
     environment: Dict[str, str] = setting(
         {},
-        "The Python environment of the ranks, brought to a disk of each node before they start: archive=FILE.tar, "
-        "venv=FOLDER or uv=pyproject.toml; folder=FOLDER names the disk.",
+        "The Python environment of the ranks, brought to a disk of each node before they start: archive=FILE (tar or "
+        "squashfs), venv=FOLDER or uv=pyproject.toml; folder=FOLDER names the disk.",
         group=RUN,
         shared=True,
         form="python-environment",

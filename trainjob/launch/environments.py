@@ -115,7 +115,7 @@ def _state(kind: str, source: Path) -> str:
     try:
         found = [os.stat(str(path)) for path in looked_at]
     except OSError as error:
-        what = "a virtual environment" if kind == "venv" else "a tar file"
+        what = "a virtual environment" if kind == "venv" else "a tar file or squashfs image"
         cure = "environment.%s is the path of %s that every node sees" % (kind, what)
         raise NoEnvironmentError("%s: %s on %s" % (error.filename, error.strerror, node_name()), cure) from None
     return _digest(*("%d %d" % (one.st_mtime_ns, one.st_size) for one in found))
@@ -211,8 +211,11 @@ class _Making:
 
     def _unpack(self, archive: Path) -> None:
         unpacked = self._folder.with_name("unpacked")
-        unpacked.mkdir()
-        _run(["tar", "-xf", str(archive), "-C", str(unpacked)], "unpack %s" % archive)
+        if _is_squashfs(archive):
+            _unpack_image(archive, unpacked)
+        else:
+            unpacked.mkdir()
+            _run(["tar", "-xf", str(archive), "-C", str(unpacked)], "unpack %s" % archive)
         # Packed from within the folder, or from above it.
         inside = unpacked if (unpacked / "bin").is_dir() else next(iter(unpacked.iterdir()), unpacked)
         os.rename(str(inside), str(self._folder))
@@ -227,6 +230,32 @@ class _Making:
         words = [uv, "sync", "--frozen", "--no-progress", "--project", str(self._source)]
         environ = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "UV_NO_SYNC")}
         _run(words, "install uv.lock", {**environ, "UV_PROJECT_ENVIRONMENT": str(self._folder)})
+
+
+def _is_squashfs(archive: Path) -> bool:
+    with open(str(archive), "rb") as stream:
+        return stream.read(4) == b"hsqs"
+
+
+def _unpack_image(image: Path, folder: Path) -> None:
+    what = "unpack %s" % image
+    if shutil.which("unsquashfs"):
+        _run(["unsquashfs", "-no-progress", "-no-xattrs", "-d", str(folder), str(image)], what)
+        return
+    unmount = next(filter(shutil.which, ("fusermount3", "fusermount")), None)
+    if not shutil.which("squashfuse") or unmount is None:
+        raise NoEnvironmentError(
+            "%s is a squashfs image, and neither unsquashfs nor squashfuse with fusermount is found on %s"
+            % (image, node_name()),
+            "install squashfs-tools on every node, or pack a tar file: environment.archive",
+        )
+    mounted = folder.with_name("mounted")
+    mounted.mkdir(exist_ok=True)
+    _run(["squashfuse", str(image), str(mounted)], what)
+    try:
+        _copy(mounted, folder)
+    finally:
+        _run([unmount, "-u", str(mounted)], "unmount %s" % mounted)
 
 
 def _run(words: List[str], what: str, environ: "Mapping[str, str]" = os.environ) -> None:

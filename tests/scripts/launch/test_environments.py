@@ -131,6 +131,49 @@ def test_a_copy_that_was_cut_off_is_made_again(tmp_path: Path, venv: Path) -> No
     assert told(brought(tmp_path, archive=str(venv.parent / "env.tar")))[1] == "first"
 
 
+def without(tmp_path: Path, *programs: str) -> str:
+    """Return a PATH that has the programs of this one but those."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for directory in os.environ["PATH"].split(os.pathsep):
+        for path in Path(directory).glob("*"):
+            if path.name not in programs and not (folder / path.name).exists():
+                (folder / path.name).symlink_to(path)
+    return str(folder)
+
+
+def image_of(folder: Path, needs: Callable[[str], Path]) -> Path:
+    image = folder.parent / "env.sqsh"
+    subprocess.run([str(needs("squashfs")), str(folder), str(image), "-quiet", "-no-progress"], check=True)
+    return image
+
+
+def test_an_image_of_squashfs_is_unpacked(tmp_path: Path, venv: Path, needs: Callable[[str], Path]) -> None:
+    copy = brought(tmp_path, archive=str(image_of(venv, needs)))
+    assert told(copy) == [str(module_of(copy.folder)), "first", str(copy.folder)]
+
+
+def test_an_image_of_squashfs_is_copied_from_a_mount(
+    tmp_path: Path, venv: Path, needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = image_of(venv, needs)
+    needs("squashfuse")
+    monkeypatch.setenv("PATH", without(tmp_path, "unsquashfs"))
+    copy = brought(tmp_path, archive=str(image))
+    assert told(copy) == [str(module_of(copy.folder)), "first", str(copy.folder)]
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+def test_an_image_of_squashfs_without_a_program_for_it_is_refused(
+    tmp_path: Path, venv: Path, needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = image_of(venv, needs)
+    monkeypatch.setenv("PATH", without(tmp_path, "unsquashfs", "squashfuse"))
+    with pytest.raises(NoEnvironmentError, match="neither unsquashfs nor squashfuse") as caught:
+        brought(tmp_path, archive=str(image))
+    assert "install squashfs-tools on every node, or pack a tar file" in str(caught.value)
+
+
 def test_what_is_missing_is_named_with_its_cure(tmp_path: Path, venv: Path) -> None:
     (tmp_path / "project").mkdir()
     empty = packed(venv.parent / "venv/bin", "wrong.tar")

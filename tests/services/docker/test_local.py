@@ -229,3 +229,30 @@ def test_files_belong_to_the_user_who_runs(boxes: Here, engine: Engine) -> None:
         assert ended.returncode == 0, ended.stderr
         assert (folder / "state").read_text() == "COMPLETED\n"
         assert {path.stat().st_uid for path in [folder, *folder.rglob("*")]} == {STRANGER}
+
+
+ONCE = """\
+command: [python3, my_script.py]
+once:
+  job: [{name: model, shell: 'command -v python3 >>"$TRAINJOB_RUN_DIR/of-the-run"'}]
+  node: [{name: cache, shell: 'command -v python3 >>"$TRAINJOB_RUN_DIR/of-the-node"; echo $SCOPE'}]
+env: {SCOPE: node}
+"""
+
+
+def test_steps_of_a_node_run_once_in_a_container_before_its_ranks(boxes: Here, engine: Engine) -> None:
+    boxes.write("my_script.py", STAY)
+    boxes.write("job.yaml", ONCE)
+    asked = ("submit", "--cluster", "boxed", "--job", "job.yaml", "--instances", "2")
+    run = Contained(engine, boxes.at(boxes.json(*asked)["folder"]))
+    run.wait_until_told()
+    folder = run.run.folder
+    # The one of the run comes before the containers.
+    (before,) = (folder / "of-the-run").read_text().split()
+    assert before != "/opt/trainjob/bin/python3"
+    assert (folder / "of-the-node").read_text().split() == ["/opt/trainjob/bin/python3"]
+    (log,) = folder.glob("logs/*node*.log")
+    assert log.read_text().splitlines()[1:] == ["node"]
+    (folder / "release").touch()
+    until(lambda: run.run.word("state") == "COMPLETED", "the run to be complete")
+    run.wait_until_nothing_is_left()

@@ -57,6 +57,14 @@ def staying(site: FourHosts) -> str:
     return run
 
 
+ONCE = """\
+command: [python, stay.py]
+once:
+  job: [{name: model, shell: 'uname -n >>"$TRAINJOB_RUN_DIR/of-the-run"'}]
+  node: [{name: environment, shell: 'uname -n >>"$TRAINJOB_RUN_DIR/of-hosts"'}]
+"""
+
+
 def host_of(site: FourHosts, run: str, rank: int) -> str:
     """Return the host that a rank's log names in its first line."""
     head = (site.there(run) / "logs" / f"rank-{rank:04d}.log").read_text().splitlines()[0]
@@ -79,6 +87,18 @@ def test_four_hosts_run_one_job_and_cancel_reaches_all(site: FourHosts) -> None:
     site.json("cancel", lost)
     until(lambda: site.processes(lost) == [], "nothing left on any host")
     assert site.partitions() == {}
+
+
+def test_steps_before_the_ranks_run_once_for_the_run_and_once_on_each_host(site: FourHosts) -> None:
+    site.write("job.yaml", ONCE)
+    asked = ("--cluster", "pod", "--job", "job.yaml", "--instances", "8", "--replicas", "16")
+    run: str = site.json("submit", *asked)["id"]
+    site.wait_until_ready(run, ranks=8)
+    folder = site.there(run)
+    assert (folder / "of-the-run").read_text().split() == [NAMES[0]]
+    assert sorted((folder / "of-hosts").read_text().split()) == list(NAMES)
+    (folder / "release").touch()
+    site.wait(run, "COMPLETED")
 
 
 def test_a_host_that_can_not_be_reached_is_named_before_anything_is_submitted(site: FourHosts) -> None:

@@ -78,3 +78,10 @@ def test_who_uses_the_compiler_gets_it() -> None:
         "from torch._dynamo import config\nimport torch._dynamo.utils\ntell('real', [imported(), config.__name__])\n"
     )
     assert told(TRAINS + after, hook=True)["real"] == [True, "torch._dynamo.config"]
+
+
+def test_who_goes_through_all_modules_imports_no_compiler() -> None:
+    # As inspect does for torch.library, within imports that the compiler itself needs whole.
+    goes = "tell('files', all(hasattr(module, '__file__') in (True, False) for module in list(sys.modules.values())))\n"
+    seen = told(TRAINS + goes + "tell('imported', imported())\n", hook=True)
+    assert (seen["files"], seen["imported"]) == (True, False)

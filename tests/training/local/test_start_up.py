@@ -44,3 +44,27 @@ def test_the_start_of_a_command(here: Here) -> None:
     # The script is looked at once a second.
     assert 0.95 * whole_s(run, first) <= sum(shown.values()) <= whole_s(run, first) + 2.5
     assert 1.9 <= shown["script until its first update"] <= 6
+
+
+MEETS = """\
+import torch, torch.distributed as dist, time
+dist.init_process_group("gloo")
+time.sleep(1)
+for step in range(1, 21):
+    print(f"step {step}/20 loss {1 / step}", flush=True)
+    if step == 1 and dist.get_rank() == 0:
+        open("first", "w").write(str(time.time()))
+    time.sleep(0.3)
+dist.destroy_process_group()
+"""
+
+
+def test_the_imports_and_the_rendezvous_of_a_command(here: Here) -> None:
+    here.write("train.py", MEETS)
+    run = here.follow("python", "train.py", flags=("--instances", "2"))
+    first = float((run.folder / "code/project/first").read_text())
+    shown = parts(run)
+    assert 0.95 * whole_s(run, first) <= sum(shown.values()) <= whole_s(run, first) + 2.5
+    assert list(shown)[-3:] == ["imports", "rendezvous", "script until its first update"]
+    assert shown["imports"] > 0.3
+    assert 1 <= shown["script until its first update"] <= 0.7 * whole_s(run, first)

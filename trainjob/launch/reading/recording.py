@@ -11,7 +11,7 @@ import re
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.contract.forms import parse_pattern
 from trainjob.contract.paths import RunPaths
@@ -76,8 +76,10 @@ class ScriptProgress:
         *,
         is_shared: bool = False,
         started: Optional[Tuple[float, float]] = None,
+        start_up: Callable[[float, float], Dict[str, float]] = lambda _started, _updated: {},
     ) -> None:
         self._launched = started  # when the launcher began, and when it started the command
+        self._start_up = start_up  # what the command's processes noted between its start and its first update
         self._paths, self._attempt = paths, attempt
         self._pattern = parse_pattern(pattern) if pattern else None
         self._earlier: Optional[ProgressRecord] = progress_records.read(paths)
@@ -265,7 +267,9 @@ class ScriptProgress:
         self._lines.append("begin", first.position.epoch, began_at, {"time": round(began, 3)})
         if self._launched is not None and self._timed is not None:
             (launched, started), (update, at) = self._launched, self._timed
-            seconds = {"launcher": round(started - launched, 3), "script": round(max(0.0, at - started), 3)}
+            parts = self._start_up(started, at)
+            parts = {"launcher": started - launched, **parts, "script": max(0.0, at - started - sum(parts.values()))}
+            seconds = {name: round(part_s, 3) for name, part_s in parts.items()}
             self._lines.append("startup", first.position.epoch, update, {"time": round(at, 3), "seconds": seconds})
 
     def _flush(self) -> None:

@@ -33,8 +33,9 @@ _POLL_S = 0.01
 _QUIET_S = 0.03
 _QUIET_IF_IT_RUNS_S = 0.3
 _MOST_COMMAND = 200
-# A process that ends writes a line into the same file.
-_END_OF_ANOTHER = r"(?m)^ended \d+\n"
+_MOST_NOTED = 1 << 20
+# What processes note about themselves goes into the same file.
+_NOTES = r"(?m)^(?:ended|imported|met) \d[\d. ]*\n"
 
 
 class Stacks:
@@ -70,6 +71,10 @@ class Stacks:
             found.append(ProcessStack(process.pid, command, process.state, stack, process.cpu_s, moved))
         return found
 
+    def noted(self) -> str:
+        """Return what the processes of this launcher's ranks have noted so far; stacks of theirs may stand between."""
+        return "" if self._file is None else os.pread(self._file.fileno(), _MOST_NOTED, 0).decode("utf-8", "replace")
+
     def _of(self, pid: int) -> Optional[str]:
         # Any other program, started without our hook, may use the signal itself.
         is_ours = ("%s=" % STACKS) in text(Path("/proc/%d/environ" % pid))
@@ -82,7 +87,21 @@ class Stacks:
             return None
         size = _size_at_rest(pid, self._file.fileno(), start)
         answer = os.pread(self._file.fileno(), size - start, start).decode("utf-8", "replace")
-        return re.sub(_END_OF_ANOTHER, "", answer)
+        return re.sub(_NOTES, "", answer)
+
+
+def start_up(noted: str, started: float, updated: float) -> Dict[str, float]:
+    """Return the seconds of imports and of the meeting of ranks between two times, as one process noted them."""
+    met = [line.split() for line in re.findall(r"(?m)^met (\d+ [\d.]+ [\d.]+)$", noted)]
+    imported = [line.split() for line in re.findall(r"(?m)^imported (\d+ [\d.]+)$", noted)]
+    # Another launcher imports torch as well, before its ranks do, and a loader's workers after them.
+    pid = next((words[0] for words in met + imported), "")
+    began, ended = next(((float(one), float(two)) for _, one, two in met), (updated, updated))
+    imports = [float(at) for of, at in imported if of == pid and started <= float(at) <= min(began, updated)]
+    found = {"imports": max(imports) - started} if imports else {}
+    if started <= began < ended <= updated:
+        found["rendezvous"] = ended - began
+    return found
 
 
 def script_has_ended(pid: int, environ: Mapping[str, str]) -> bool:

@@ -160,7 +160,15 @@ class _Observer:
             folder = None
         started = environment.started(first.environment)
         return ScriptProgress(
-            self._paths, first.attempt, logs, command, pattern, folder, is_shared=is_shared, started=started
+            self._paths,
+            first.attempt,
+            logs,
+            command,
+            pattern,
+            folder,
+            is_shared=is_shared,
+            started=started,
+            start_up=lambda started, updated: stacks.start_up(self._held.noted(), started, updated),
         )
 
     def run(self, ended: int) -> None:

@@ -1,4 +1,4 @@
-"""Lets the launcher ask any Python process of a rank for its stacks, and learn that its script has ended.
+"""Lets the launcher ask any Python process of a rank for its stacks, and learn how far its start is and that it ended.
 
 torch's compiler is imported when it is needed (trainjob_dynamo.py).
 
@@ -11,6 +11,16 @@ Any version of Python may read this file, and nothing in it may disturb the prog
 
 import os
 import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any  # noqa: F401 - in comments
+
+# What takes long to import, and where torch's ranks meet.
+_FRAMEWORKS = {"torch", "torchvision", "transformers", "datasets", "accelerate", "lightning", "pytorch_lightning"}
+_FRAMEWORKS |= {"deepspeed", "composer", "jax"}
+_MEETING = "torch.distributed.distributed_c10d"
 
 
 def _register(path):
@@ -29,6 +39,10 @@ def _register(path):
     faulthandler.register(signal.SIGRTMAX - 3, file=high, all_threads=True)
     # The first to register is called last, when the program's own last words are over.
     atexit.register(_note_the_end, high)
+    # Where updates are recorded, launch/updates finds these modules.
+    is_recorded = "TRAINJOB_RECORD_UPDATES" in os.environ
+    if "RANK" in os.environ and not is_recorded and sys.version_info >= (3, 4):
+        sys.meta_path.insert(0, _Finder(high))
 
 
 def _note_the_end(descriptor):
@@ -39,6 +53,62 @@ def _note_the_end(descriptor):
             os.write(descriptor, ("ended %d\n" % os.getpid()).encode())
         except OSError:
             pass
+
+
+class _Finder:
+    """Finds frameworks as everybody does, and notes when each is imported and when the ranks have met."""
+
+    def __init__(self, descriptor):
+        # type: (int) -> None
+        self._descriptor, self._awaited = descriptor, _FRAMEWORKS | {_MEETING}
+
+    def find_spec(self, name, path=None, target=None):
+        # type: (str, Any, Any) -> Any
+        if name not in self._awaited:
+            return None
+        self._awaited.remove(name)
+        others = [finder for finder in sys.meta_path if finder != self and hasattr(finder, "find_spec")]
+        found = (finder.find_spec(name, path, target) for finder in others)
+        spec = next(filter(None, found), None)  # type: Any
+        if spec is not None and hasattr(spec.loader, "exec_module") and hasattr(spec.loader, "__dict__"):
+            load = spec.loader.exec_module
+
+            def load_and_note(module):
+                # type: (Any) -> None
+                vars(spec.loader).pop("exec_module", None)
+                load(module)
+                if name == _MEETING:
+                    self._note_meeting(module)
+                else:
+                    self._note("imported %d %.3f" % (os.getpid(), time.time()))
+
+            vars(spec.loader)["exec_module"] = load_and_note
+        return spec
+
+    def _note(self, line):
+        # type: (str) -> None
+        try:  # noqa: SIM105 - as below
+            os.write(self._descriptor, ("%s\n" % line).encode())
+        except OSError:
+            pass
+
+    def _note_meeting(self, module):
+        # type: (Any) -> None
+        import functools
+
+        meet = getattr(module, "init_process_group", None)
+        if meet is None:
+            return
+
+        @functools.wraps(meet)
+        def noted(*args, **kwargs):
+            # type: (Any, Any) -> Any
+            began = time.time()
+            answer = meet(*args, **kwargs)
+            self._note("met %d %.3f %.3f" % (os.getpid(), began, time.time()))
+            return answer
+
+        module.init_process_group = noted
 
 
 def _to_own_log(launcher_log):
