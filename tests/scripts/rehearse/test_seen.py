@@ -143,5 +143,5 @@ def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None
     (real / "hostname").chmod(0o755)
     path = f"{seen.parent / 'programs'}:{real}:{os.environ['PATH']}"
     words = ["sh", "-c", "hostname -I; hostname --all-ip-addresses; hostname -s; hostname"]
-    ended = subprocess.run(words, env=environ(seen, PATH=path), capture_output=True, text=True, check=True)
+    ended = ran(words, environ=environ(seen, PATH=path), code=0)
     assert ended.stdout.splitlines() == ["real -i", "real -i", "real -s", "real name"]
