@@ -92,7 +92,7 @@ def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) ->
 
 
 def bash(seen: Path, script: str) -> str:
-    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv")
+    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv", "virtualenv")
     ended = subprocess.run(["bash", "-euc", script], env=environ(seen), capture_output=True, text=True, cwd=seen.parent)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
@@ -101,10 +101,12 @@ def bash(seen: Path, script: str) -> str:
 def test_what_is_not_here_is_passed_over_and_recorded(seen: Path) -> None:
     bash(
         seen,
-        "module load x; . venv/bin/activate; source /opt/none/set.sh; cd /none/at/all; conda activate y; pip install z",
+        "module load x; virtualenv --no-download venv; . venv/bin/activate; source /opt/none/set.sh; "
+        "cd /none/at/all; conda activate y; pip install z",
     )
     assert [call.words for call in calls_in(seen)] == [
         ("module", "load", "x"),
+        ("virtualenv", "--no-download", "venv"),
         ("source", "venv/bin/activate"),
         ("source", "/opt/none/set.sh"),
         ("cd", "/none/at/all"),
