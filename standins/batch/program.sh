@@ -57,7 +57,7 @@ case :${PYTHONPATH-}: in
 esac
 
 case $name in
-  module | ml | spack) exit 0 ;;
+  module | ml | spack | virtualenv) exit 0 ;;
   conda | mamba | micromamba | uv | poetry | pixi)
     [ "${1-}" = run ] || exit 0
     shift

@@ -89,7 +89,7 @@ def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) ->
 
 
 def bash(seen: Path, script: str) -> str:
-    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv")
+    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv", "virtualenv")
     ended = ran(["bash", "-euc", script], folder=seen.parent, environ=environ(seen), code=0)
     return ended.stdout
 
@@ -97,10 +97,12 @@ def bash(seen: Path, script: str) -> str:
 def test_what_is_not_here_is_passed_over_and_recorded(seen: Path) -> None:
     bash(
         seen,
-        "module load x; . venv/bin/activate; source /opt/none/set.sh; cd /none/at/all; conda activate y; pip install z",
+        "module load x; virtualenv --no-download venv; . venv/bin/activate; source /opt/none/set.sh; "
+        "cd /none/at/all; conda activate y; pip install z",
     )
     assert [call.words for call in calls_in(seen)] == [
         ("module", "load", "x"),
+        ("virtualenv", "--no-download", "venv"),
         ("source", "venv/bin/activate"),
         ("source", "/opt/none/set.sh"),
         ("cd", "/none/at/all"),

@@ -14,7 +14,9 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK"
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID")
 # Programs that a rehearsal stands in for: what sets up an environment, and containers.
-ENVIRONMENTS = ("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3")
+ENVIRONMENTS = (
+    *("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3", "virtualenv"),
+)
 CONTAINERS = ("apptainer", "singularity", "shifter")
 # Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
 _NO_RANKS = (
