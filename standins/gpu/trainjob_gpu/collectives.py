@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import collections
 import datetime
+import functools
 import importlib.util
 import os
 import socket
 import sys
-from types import ModuleType
+import types
 from typing import Any, Counter, Tuple
 
 from trainjob_gpu import library, notes, whereabouts
@@ -28,6 +29,9 @@ def put_into_torch() -> None:
 
     distributed: Any = torch._C._distributed_c10d
     distributed.ProcessGroupNCCL = _module().ProcessGroupNCCL
+    # What only NCCL reads may be set, and changes nothing.
+    distributed.ProcessGroupNCCL.Options.config = functools.cached_property(lambda _options: types.SimpleNamespace())
+    distributed.ProcessGroupNCCL.Options.config.__set_name__(distributed.ProcessGroupNCCL.Options, "config")
     distributed._hash_tensors = lambda tensors: hash(tuple(bytes(tensor.cpu().numpy()) for tensor in tensors))
     native: Any = torch._C
     distributed._DEFAULT_PG_NCCL_TIMEOUT = datetime.timedelta(minutes=10)
@@ -50,7 +54,7 @@ def split_by_new_groups(c10d: Any) -> None:
     c10d.split_group = split_group
 
 
-def _module() -> ModuleType:
+def _module() -> types.ModuleType:
     path = library.build(library.installed())["group"]
     spec = importlib.util.spec_from_file_location("trainjob_gpu_group", str(path))
     if spec is None or spec.loader is None:

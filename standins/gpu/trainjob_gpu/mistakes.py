@@ -59,8 +59,7 @@ CURES = [
     ),
     (
         r"Cannot re-initialize CUDA in forked subprocess",
-        "start processes that use GPUs with torch.multiprocessing.spawn, and let DataLoader's workers make tensors of "
-        "the CPU",
+        "start processes that use GPUs by torch.multiprocessing.spawn, and let DataLoader's workers stay on the CPU",
     ),
     (r"CUDA out of memory", "take a smaller batch, activation checkpointing, or FSDP"),
     (r"can't convert cuda:\d+ device type tensor to numpy", "call .cpu() first"),

@@ -4,6 +4,8 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <c10/util/strides.h>
+
 #include "agreement.h"
 
 namespace standin {
@@ -26,6 +28,8 @@ class Nccl final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "nccl"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return c10::static_intrusive_pointer_cast<c10d::Backend::Options>(options_); }
+  void abort() { has_ended_ = true; }
+  void shutdown() { has_ended_ = true; }
   bool supportsCoalescing() const { return true; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
@@ -164,17 +168,17 @@ class Nccl final : public c10d::Backend {
 
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
-    begin("all_to_all_single", {input}, false);
-    auto to = memory_of(output), from = memory_of(input);
+    begin("all_to_all_single", {input}, false, true);
+    auto to = as_it_lies(output), from = as_it_lies(input);
     return carried("nccl:all_to_all", {input}, {exchanged(to, from, output_splits, input_splits, options)}, {output}, nullptr);
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    begin("all_to_all", inputs, false);
+    begin("all_to_all", inputs, false, true);
     Tensors flat;
     std::vector<int64_t> out_sizes, in_sizes;
     for (auto& input : inputs) {
-      flat.push_back(memory_of(input).reshape(-1));
+      flat.push_back(as_it_lies(input).reshape(-1));
       in_sizes.push_back(input.numel());
     }
     int64_t items = 0;
@@ -186,28 +190,28 @@ class Nccl final : public c10d::Backend {
     auto work = exchanged(to, from, out_sizes, in_sizes, options);
     return carried("nccl:all_to_all", inputs, {work}, outputs, [outputs, to, out_sizes] {
       auto parts = to.split_with_sizes(out_sizes);
-      for (size_t n = 0; n < outputs.size(); n++) memory_of(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
+      for (size_t n = 0; n < outputs.size(); n++) as_it_lies(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
     });
   }
 
   WorkPtr send(Tensors& tensors, int to, int tag) override {
-    check(tensors);
+    check(tensors, true);
     note_("send to rank " + std::to_string(to), tensors);
     if (to == getRank()) return to_self(sent_to_self_, tensors);
-    auto aliases = cpu(tensors);
+    auto aliases = as_they_lie(tensors);
     const auto title = "nccl:send " + std::to_string(getRank()) + "->" + std::to_string(to);
     return carried(title, tensors, {gloo_->send(aliases, to, tag)}, tensors, nullptr);
   }
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
-    check(tensors);
+    check(tensors, true);
     note_("recv from rank " + std::to_string(from), tensors);
     if (from == getRank()) return to_self(received_from_self_, tensors);
-    auto aliases = cpu(tensors);
+    auto aliases = as_they_lie(tensors);
     const auto title = "nccl:recv " + std::to_string(getRank()) + "<-" + std::to_string(from);
     return carried(title, tensors, {gloo_->recv(aliases, from, tag)}, tensors, nullptr);
   }
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
-    check(tensors);
+    check(tensors, true);
     note_("recv from any rank", tensors);
     auto aliases = cpu(tensors);
     return carried("nccl:recvAnySource", tensors, {gloo_->recvAnysource(aliases, tag)}, tensors, nullptr);
@@ -219,18 +223,33 @@ class Nccl final : public c10d::Backend {
   }
 
  private:
+  // gloo doesn't know float8: its bytes are moved.
+  static at::Tensor moved(const at::Tensor& tensor) {
+    const auto alias = memory_of(tensor);
+    return c10::isFloat8Type(alias.scalar_type()) ? alias.view(at::kByte) : alias;
+  }
+  // What goes to one rank is read as it lies in memory, in whatever order.
+  static at::Tensor as_it_lies(const at::Tensor& tensor) {
+    const auto alias = moved(tensor);
+    return alias.is_contiguous() ? alias : alias.as_strided(alias.sizes(), c10::contiguous_strides(alias.sizes()));
+  }
+  static Tensors as_they_lie(const Tensors& tensors) {
+    Tensors aliases;
+    for (const auto& tensor : tensors) aliases.push_back(as_it_lies(tensor));
+    return aliases;
+  }
   static Tensors cpu(const Tensors& tensors) {
     Tensors aliases;
-    for (const auto& tensor : tensors) aliases.push_back(memory_of(tensor));
+    for (const auto& tensor : tensors) aliases.push_back(moved(tensor));
     return aliases;
   }
   static Tensors dense_like(const Tensors& tensors) {
     Tensors made;
-    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), memory_of(tensor).options()));
+    for (const auto& tensor : tensors) made.push_back(at::empty(tensor.sizes(), moved(tensor).options()));
     return made;
   }
   static void copy_all(const Tensors& to, const Tensors& from) {
-    for (size_t n = 0; n < to.size(); n++) memory_of(to[n]).copy_(from[n]);
+    for (size_t n = 0; n < to.size(); n++) moved(to[n]).copy_(from[n]);
   }
 
   WorkPtr to_self(std::vector<Tensors>& pending, const Tensors& tensors) {
@@ -239,10 +258,13 @@ class Nccl final : public c10d::Backend {
     return carried("", {}, {}, tensors, nullptr);
   }
 
-  void check(const Tensors& tensors) const {
+  // Between two ranks (`is_p2p`), and in all_to_all, NCCL takes tensors that are not contiguous.
+  void check(const Tensors& tensors, bool is_p2p = false) const {
+    TORCH_CHECK_WITH(DistBackendError, !has_ended_, "NCCL communicator was aborted on rank ", getRank(),
+                     ": the process group was destroyed before this call");
     for (const auto& tensor : tensors) {
       TORCH_CHECK(tensor.is_cuda() && !tensor.is_sparse(), "Tensors must be CUDA and dense");
-      TORCH_CHECK(tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
+      TORCH_CHECK(is_p2p || tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
       const auto bound = getBoundDeviceId();
       TORCH_CHECK_WITH(DistBackendError, !bound || *bound == tensor.device(),
                        "Attempt to perform collective on tensor not on device passed to init_process_group: the tensor is on ",
@@ -281,7 +303,7 @@ class Nccl final : public c10d::Backend {
   // What each rank gives has its own size: each broadcasts, as NCCL does.
   WorkPtr gathered_one_by_one(const Tensors& outputs, const at::Tensor& input) {
     auto gathered = dense_like(outputs);
-    gathered.at(getRank()).copy_(memory_of(input));
+    gathered.at(getRank()).copy_(moved(input));
     std::vector<WorkPtr> works;
     for (int root = 0; root < getSize(); root++) {
       c10d::BroadcastOptions options;
@@ -304,7 +326,7 @@ class Nccl final : public c10d::Backend {
     TORCH_CHECK(output.numel() == input.numel() * getSize(),
                 "output tensor size must be equal to world_size times input tensor size");
     // NCCL fills the output in one piece, whatever its shape; gloo cuts it along the first dimension.
-    auto to = memory_of(output).view(-1), from = memory_of(input).reshape(-1).clone();
+    auto to = moved(output).view(-1), from = moved(input).reshape(-1).clone();
     return carried("nccl:_all_gather_base", {input}, {gloo_->_allgather_base(to, from, options)}, {output}, nullptr);
   }
 
@@ -329,8 +351,12 @@ class Nccl final : public c10d::Backend {
   }
 
   // Notes the collective, and compares it with what the other ranks are about to call.
-  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true) {
-    check(tensors);
+  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true, bool is_p2p = false) {
+    check(tensors, is_p2p);
+    const bool is_reduction = kind.find("reduce") != std::string::npos;
+    for (const auto& tensor : tensors)
+      TORCH_CHECK(!is_reduction || !c10::isFloat8Type(tensor.scalar_type()),
+                  "Float8 dtypes are not currenlty supported for NCCL reductions");
     std::string what = kind;
     for (const auto& tensor : tensors)
       what += " " + (of_equal_shapes ? c10::str(tensor.scalar_type(), tensor.sizes()) : c10::str(tensor.scalar_type()));
@@ -354,6 +380,7 @@ class Nccl final : public c10d::Backend {
   uint64_t sequence_ = 0;
   bool coalescing_ = false;
   bool met_ = false;
+  bool has_ended_ = false;
 };
 
 c10::intrusive_ptr<Nccl> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -405,7 +432,8 @@ PYBIND11_MODULE(trainjob_gpu_group, m) {
                    .def("comm_split_count", [](Nccl&) { return 0; })
                    .def("perform_nocolor_split", [](Nccl&, py::object) {})
                    .def("_is_initialized", [](Nccl&) { return true; })
-                   .def("abort", [](Nccl&) {})
+                   .def("abort", &Nccl::abort)
+                   .def_property_readonly("options", &Nccl::getBackendOptions)
 #if TORCH_AT_LEAST(2, 6)
                    .def_property_readonly("uid", [](Nccl& self) { return self.getGroupUid(); })
 #endif
