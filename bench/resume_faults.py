@@ -21,10 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -49,13 +48,12 @@ _FAULTS = {
 
 @dataclass(frozen=True)
 class Script:
-    """A script, the module that it needs, the faults that it can't have, and the ways in which it can be right."""
+    """A script, the module that it needs, and the ways in which it can be right."""
 
     file: str
     module: str
     right: tuple[str, ...] = ("",)
     instances: int = 1
-    meaningless: Mapping[str, str] = field(default_factory=dict)  # fault: why
 
 
 _FRAMEWORKS = {
@@ -112,10 +110,8 @@ def main() -> None:
         if subprocess.run([options.python, "-c", f"import {script.module}"], capture_output=True).returncode:
             print(f"{name}: skipped, because {options.python} has no {script.module}")
             continue
-        cases += [Case(name, fault, "") for fault in _FAULTS if fault not in script.meaningless]
+        cases += [Case(name, fault, "") for fault in _FAULTS]
         cases += [Case(name, "", right) for right in script.right]
-        for fault, why in script.meaningless.items():
-            print(f"{name} {fault}: {why}")
     wanted = [case for case in cases if not options.only or (case.fault or case.right) in options.only]
     workers = ProcessPoolExecutor(options.side_by_side, initializer=_adopt_orphans)
     with tempfile.TemporaryDirectory() as folder, workers as pool:
