@@ -30,7 +30,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run N histories (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of their seeds (default: 1)")
     parser.add_argument(
-        "--about", default="", choices=about, metavar="THEME", help=f"only histories about this: {', '.join(about)}"
+        "--about",
+        default="",
+        choices=["", *about],
+        metavar="THEME",
+        help=f"only histories about this: {', '.join(about)}",
     )
     parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
     parser.add_argument("--processes", type=int, metavar="N", help="how many run side by side (default: one a core)")

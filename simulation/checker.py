@@ -283,7 +283,7 @@ class Checker:
                 )
             if one.state == states.LOST and not one.is_stale and self._is_known(Path(one.folder), command):
                 self.world.violate("the state that is told is true", f"{command.name} told LOST of what Slurm knows")
-            if one.state == states.LOST and self._was_ended_by_cancel(truth.resumed_at):
+            if one.state == states.LOST and self._was_ended_by_cancel(Path(one.folder), truth.resumed_at):
                 self.world.violate("the state that is told is true", f"{command.name} told LOST of what a cancel ended")
         is_resumed = self._was_resumed_since(command.began_at)
         for one in shown if kind == "cancel" and error is None and not is_resumed else ():
@@ -314,13 +314,15 @@ class Checker:
         ended_at = jobs[-1].ended_at
         return ended_at is not None and ended_at < command.began_at and self.world.now - ended_at < MIN_JOB_AGE_S
 
-    def _was_ended_by_cancel(self, since: float) -> bool:
+    def _was_ended_by_cancel(self, folder: Path, since: float) -> bool:
         """Return whether a `cancel`, which may have been killed then, has had a job ended, and no full disk kept it."""
-        by_name = {command.name: command for command in self.clients.commands}
-        asked = [
-            by_name[who] for at, who, program in self.calls if program == "scancel" and at > since and who in by_name
-        ]
-        return any(one.name.startswith("cancel") and not one.full_at for one in asked)
+        cancels = {one.name for one in self.clients.commands if one.name.startswith("cancel") and not one.full_at}
+        asked = {at for at, who, program in self.calls if program == "scancel" and at > since and who in cancels}
+        jobs = {str(job.id) for job in self.slurm.of_run(folder)}
+        return any(
+            (event.who, event.what) == ("slurm", "scancel") and event.detail in jobs and event.at in asked
+            for event in self.world.history
+        )
 
     def _is_being_resumed(self) -> bool:
         return any(one.name.startswith("resume") and not one.is_over for one in self.clients.commands)

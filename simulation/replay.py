@@ -98,10 +98,12 @@ _JOB += ("--updates", "300", "--checkpoint-every", "2", "--env", "OMP_NUM_THREAD
 _STANDS, _WALKS, _RUNS = "3600", "1", "0"
 _PACES = {_TRAINS: _STANDS, _HAS_CHECKPOINT: _WALKS}
 # Of a site where jobs may not be requeued.
-_SCONTROL = """\
-#!/bin/sh
-if [ "$1" = requeue ]; then echo 'slurm_requeue error: Requested operation is presently disabled' >&2; exit 1; fi
-PATH=${PATH#*:} exec scontrol "$@"
+_REFUSES = """\
+scontrol() {
+  if [[ "$1" != requeue ]]; then command scontrol "$@"; return; fi
+  echo 'slurm_requeue error: Requested operation is presently disabled' >&2
+  return 1
+}
 """
 _KILL_NODE = """\
 for folder in /proc/[0-9]*; do
@@ -378,10 +380,8 @@ class RealStage:
         (folder / "clusters/real.yaml").write_text(json.dumps(cluster))  # JSON is YAML, too
         (folder / "paced.py").write_text(_TASK)
         if not site.requeues:
-            (folder / "bin").mkdir()
-            (folder / "bin/scontrol").write_text(_SCONTROL)
-            (folder / "bin/scontrol").chmod(0o755)
-            slurm.set_job_environment({"PATH": f"{folder}/bin:/usr/local/bin:/usr/bin:/bin"})
+            (folder / "refuses.sh").write_text(_REFUSES)
+            slurm.set_job_environment({"BASH_ENV": str(folder / "refuses.sh")})
         self._hold()
         submitted = self._trainjob("submit", "--cluster", "real", "--no-check", *_JOB, "--json")
         self._paths = RunPaths(Path(json.loads(submitted)["folder"]))
