@@ -264,9 +264,10 @@ def test_a_group_that_was_destroyed_takes_no_collective(tmp_path: Path) -> None:
     script = (
         OWN_GPU
         + """
-import json
+import datetime, json
 group = dist.group.WORLD._get_backend(torch.device("cuda"))
 x = torch.ones(2, device="cuda"); group.allreduce([x]).wait()
+dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=90))
 print(json.dumps([x.tolist(), group.options._timeout.total_seconds()]))
 dist.destroy_process_group()
 try: group.allreduce([x])
@@ -274,7 +275,7 @@ except dist.DistBackendError as error: print(json.dumps(str(error).split(":")[0]
 """
     )
     for rank, ended in enumerate(ranks(tmp_path, script)):
-        assert values(ended) == [[[2.0, 2.0], 600.0], f"NCCL communicator was aborted on rank {rank}"]
+        assert values(ended) == [[[2.0, 2.0], 90.0], f"NCCL communicator was aborted on rank {rank}"]
 
 
 def test_what_nccl_takes_and_gloo_does_not(tmp_path: Path) -> None:
@@ -296,14 +297,16 @@ print(json.dumps([torch.cat(parts).float().tolist(), flat.float().tolist(), swap
 try: dist.all_reduce(eighths)
 except RuntimeError as error: print(json.dumps(str(error).splitlines()[0][:6]))
 x, y = torch.arange(4.0, device="cuda").view(2, 2).t() + 10 * rank, torch.empty(2, 2, device="cuda").t()
-dist.all_to_all_single(y, x)
-works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, z := y.clone(), 1 - rank)])
+try: dist.all_to_all_single(y, x)
+except ValueError as error: print(json.dumps(str(error).splitlines()[0]))
+works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, y, 1 - rank)])
 for work in works: work.wait()
-print(json.dumps([y.t().tolist(), z.t().tolist()]))
+print(json.dumps(y.t().tolist()))
 dist.destroy_process_group()
 """
     )
     first, second = (values(ended) for ended in ranks(tmp_path, script))
     both = [0.0, 1.0, 1.0, 2.0]
-    assert first == [4, [both, both, [0.0, 1.0]], "Float8", [[[0.0, 1.0], [10.0, 11.0]], [[10.0, 11.0], [12.0, 13.0]]]]
-    assert second == [4, [both, both, [1.0, 2.0]], "Float8", [[[2.0, 3.0], [12.0, 13.0]], [[0.0, 1.0], [2.0, 3.0]]]]
+    refused = ["Float8", "Tensors must be contiguous"]
+    assert first == [4, [both, both, [0.0, 1.0]], *refused, [[10.0, 11.0], [12.0, 13.0]]]
+    assert second == [4, [both, both, [1.0, 2.0]], *refused, [[0.0, 1.0], [2.0, 3.0]]]

@@ -168,17 +168,17 @@ class Nccl final : public c10d::Backend {
 
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
-    begin("all_to_all_single", {input}, false, true);
-    auto to = as_it_lies(output), from = as_it_lies(input);
+    begin("all_to_all_single", {input}, false);
+    auto to = moved(output), from = moved(input);
     return carried("nccl:all_to_all", {input}, {exchanged(to, from, output_splits, input_splits, options)}, {output}, nullptr);
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    begin("all_to_all", inputs, false, true);
+    begin("all_to_all", inputs, false);
     Tensors flat;
     std::vector<int64_t> out_sizes, in_sizes;
     for (auto& input : inputs) {
-      flat.push_back(as_it_lies(input).reshape(-1));
+      flat.push_back(moved(input).reshape(-1));
       in_sizes.push_back(input.numel());
     }
     int64_t items = 0;
@@ -190,7 +190,7 @@ class Nccl final : public c10d::Backend {
     auto work = exchanged(to, from, out_sizes, in_sizes, options);
     return carried("nccl:all_to_all", inputs, {work}, outputs, [outputs, to, out_sizes] {
       auto parts = to.split_with_sizes(out_sizes);
-      for (size_t n = 0; n < outputs.size(); n++) as_it_lies(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
+      for (size_t n = 0; n < outputs.size(); n++) moved(outputs[n]).copy_(parts[n].view(outputs[n].sizes()));
     });
   }
 
@@ -258,13 +258,13 @@ class Nccl final : public c10d::Backend {
     return carried("", {}, {}, tensors, nullptr);
   }
 
-  // Between two ranks (`is_p2p`), and in all_to_all, NCCL takes tensors that are not contiguous.
+  // Between two ranks (`is_p2p`) NCCL takes tensors that are not contiguous.
   void check(const Tensors& tensors, bool is_p2p = false) const {
     TORCH_CHECK_WITH(DistBackendError, !has_ended_, "NCCL communicator was aborted on rank ", getRank(),
                      ": the process group was destroyed before this call");
     for (const auto& tensor : tensors) {
       TORCH_CHECK(tensor.is_cuda() && !tensor.is_sparse(), "Tensors must be CUDA and dense");
-      TORCH_CHECK(is_p2p || tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
+      TORCH_CHECK_VALUE(is_p2p || tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
       const auto bound = getBoundDeviceId();
       TORCH_CHECK_WITH(DistBackendError, !bound || *bound == tensor.device(),
                        "Attempt to perform collective on tensor not on device passed to init_process_group: the tensor is on ",
@@ -351,8 +351,8 @@ class Nccl final : public c10d::Backend {
   }
 
   // Notes the collective, and compares it with what the other ranks are about to call.
-  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true, bool is_p2p = false) {
-    check(tensors, is_p2p);
+  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true) {
+    check(tensors);
     const bool is_reduction = kind.find("reduce") != std::string::npos;
     for (const auto& tensor : tensors)
       TORCH_CHECK(!is_reduction || !c10::isFloat8Type(tensor.scalar_type()),
@@ -433,6 +433,7 @@ PYBIND11_MODULE(trainjob_gpu_group, m) {
                    .def("perform_nocolor_split", [](Nccl&, py::object) {})
                    .def("_is_initialized", [](Nccl&) { return true; })
                    .def("abort", &Nccl::abort)
+                   .def("_set_default_timeout", &Nccl::setTimeout)
                    .def_property_readonly("options", &Nccl::getBackendOptions)
 #if TORCH_AT_LEAST(2, 6)
                    .def_property_readonly("uid", [](Nccl& self) { return self.getGroupUid(); })
