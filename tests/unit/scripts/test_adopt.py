@@ -129,6 +129,14 @@ SHAPES = {
         {"command": ["bash", "-c", "exec python train.py --lr $LR"], "instances": 1},
         {"prologue": ["LR=(1 2)", "v=${LR[$SLURM_ARRAY_TASK_ID]}; unset LR; export LR=$v"]},
     ),
+    "elements of an array": Shape(
+        ONE_GPU + "RATES=(1 2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
+        {"command": ["bash", "-c", "RATES=(1 2); NAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
+        {"prologue": ["NAMES=(a b)", "export at=$((SLURM_ARRAY_TASK_ID % 2))", "mkdir -p ${NAMES[$at]}"]},
+    ),
+    "a time limit shorter than the usual margin": Shape(
+        ONE_GPU + "#SBATCH --time=2 --mail-user=\npython train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"time_limit_signal": {"margin_s": 30}}
+    ),
     "GPUs as the file asks for them": Shape(
         ONE_GPU.replace("gres=gpu:1", "gpus-per-node=2") + "torchrun --nproc-per-node $SLURM_GPUS_PER_NODE train.py --gpus $SLURM_GPUS_PER_NODE\n",
         {"command": ["torchrun", "train.py", "--gpus", "2"], "instances": 2},

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trainjob.cluster import slurm_text
 from trainjob.scripts.adoption.account import Account, Where
 from trainjob.scripts.adoption.start import Start, is_once_per_node
 from trainjob.scripts.directives import Directive
@@ -43,6 +44,7 @@ _OF_SITE = frozenset(
         *("oversubscribe", "no-requeue", "prefer", "wckey"),
     )
 )
+_MARGIN_S = 120  # between the signal and the time limit, where a cluster file states none
 _NOT_FOR_A_JOB = frozenset(("wait", "test-only", "hold", "export-file", "get-user-env", "input", "wrap", "ignore-pbs"))
 _CONTAINER_KEYS = frozenset(
     ("container-image", "container-mounts", "container-workdir", "container-name", "environment", "image", "volume")
@@ -176,6 +178,8 @@ def _became(one: Directive, start: Start, keys: Keys) -> tuple[Where, str]:
     name, value = one.name, one.value
     if value is not None and "$" in value and name not in _OURS:
         return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
+    if value == "":
+        return Where.NOWHERE, "it is empty"
     special = _SPECIAL.get(name)
     if special is not None:
         return special(start, keys, one)
@@ -231,6 +235,9 @@ def _time(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     ):
         return Where.LOST, "no time as Slurm writes it"
     keys.job["time_limit"] = one.value
+    limit_s = slurm_text.seconds(one.value or "")
+    if limit_s is not None and limit_s <= _MARGIN_S and "time_limit_signal" not in keys.cluster:
+        keys.cluster["time_limit_signal"] = {"margin_s": max(1, limit_s // 4)}
     return Where.JOB, "time_limit"
 
 
@@ -268,7 +275,7 @@ def _signal(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     if match is None:
         return Where.LOST, "no signal as Slurm writes it"
     margin = int(match[2] or 60)
-    if margin != 120:
+    if margin != _MARGIN_S:
         keys.cluster["time_limit_signal"] = {"margin_s": margin}
     told = f"USR1 {margin} s before the time limit"
     if match[1] not in ("USR1", "10"):

@@ -92,6 +92,7 @@ class _Sorting:
     needed: set[str]
     in_command: set[str]
     parts: Parts
+    command: list[str]  # the words of the job's command
     prologue: list[tuple[str, str]] = field(default_factory=list)  # text, comment
     env: list[tuple[str, str, str]] = field(default_factory=list)  # name, value, comment
     consumed: set[str] = field(default_factory=set)  # the variables that the training's line is made of
@@ -116,7 +117,8 @@ def read_setup(
     threads = max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None
     names = set(run.names)
     sorting = _Sorting(
-        *(script, launch, keys, account, place, threads, names, set(names), parts), consumed=_consumed(script, parts)
+        *(script, launch, keys, account, place, threads, names, set(names), parts, run.words),
+        consumed=_consumed(script, parts),
     )
     modules = [part.line for part in parts.before if any(_SITE.fullmatch(one.name) for one in part.commands)]
     for part in reversed(parts.before):
@@ -389,7 +391,8 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     if own and part.kind in _COMPOUND:
         after = f"export {' '.join(own)}"
     elif own and part.assignments[0].array is not None:
-        pass  # bash exports no array
+        if _is_in_command(sorting, part):
+            return
     elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
         # Nor an element of one, which a variable stays that was an array.
         name = part.assignments[0].name
@@ -430,6 +433,21 @@ def _keep(sorting: _Sorting, part: Part) -> None:
         sorting.prologue.append((after, ""))
     sorting.prologue.append((kept, _comment(part)))
     _say(sorting, part, Where.CLUSTER, "prologue")
+
+
+def _is_in_command(sorting: _Sorting, part: Part) -> bool:
+    """Put an array into the command's shell, because bash exports none; return whether nothing else needs it."""
+    own = {one.name for one in part.assignments}
+    stays = all(one.array is not None for one in sorting.script.assignments if one.name in own)
+    if not stays or sorting.command[:2] != ["bash", "-c"] or takes_arguments(part.text):
+        return False
+    sorting.command[2] = f"{part.text}; {sorting.command[2]}"
+    sorting.in_command |= names_in(part.text)
+    sorting.needed |= names_in(part.text)
+    if any(own & names_in(text) for text, _ in sorting.prologue):
+        return False
+    _say(sorting, part, Where.JOB, "in the words of command")
+    return True
 
 
 def _is_relative(part: Part) -> bool:
