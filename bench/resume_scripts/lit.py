@@ -88,7 +88,6 @@ class Net(lightning.LightningModule):
         global first_epoch
         first_epoch = checkpoint["epoch"]
         self.rng = None if fault == "rng" else checkpoint["rng"]
-        sampler.epoch = first_epoch  # workers fetch before Lightning has set it
         sampler.start = 0 if fault == "position" else checkpoint["batch"]
         if fault == "ema":
             for name, weight in self.state_dict().items():
