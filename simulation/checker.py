@@ -308,8 +308,9 @@ class Checker:
 
     def _is_known(self, folder: Path, command: Command) -> bool:
         """Return whether Slurm could say how the newest job of a run has ended, as long as the command ran."""
-        jobs = self.slurm.of_run(folder)
-        if not jobs or self._was_ever_troubled(command.name):
+        jobs, submission = self.slurm.of_run(folder), submissions.read(RunPaths(folder))
+        is_submitted = submission is not None and submission.native is not None
+        if not (jobs and is_submitted) or self._was_ever_troubled(command.name):
             return False
         ended_at = jobs[-1].ended_at
         return ended_at is not None and ended_at < command.began_at and self.world.now - ended_at < MIN_JOB_AGE_S

@@ -187,6 +187,8 @@ class History:
             running[-1].killed_at = running[-1].count + 1
 
     def _controller_goes_down(self) -> None:
+        if self.world.is_calm:
+            return
         down_s = self.world.random(f"down {self.world.now}").uniform(3.0, 150.0)
         self.slurm.down_until = self.world.now + down_s
         self.world.note("slurm", "is down", f"for {down_s:.0f} s")
