@@ -92,7 +92,7 @@ def interpreter_of(request: Request) -> str | None:
         venv = request.job.environment.get("venv")
         return None if venv is None else f"{venv}/bin/python"
     named = cluster.interpreter
-    if named is None and (cluster.ranks_by == "poprun" or cluster.prologue):
+    if (named is None and (cluster.ranks_by == "poprun" or cluster.prologue)) or cluster.interpreter_words:
         return None
     if named is None:
         first = request.job.command[0] if request.job.command else ""

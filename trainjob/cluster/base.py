@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, ClassVar, Literal, Self
@@ -27,6 +28,8 @@ from trainjob.cluster.nodes import Capacity, Node
 from trainjob.cluster.provisioning import Hosts, Provision
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
 from trainjob.contract.paths import USER_DATA
+
+_RUNS_PYTHON = re.compile(r"(?:uv|poetry|pixi|conda|mamba|micromamba) run(?: [\w./@=:+~-]+)+")
 
 Starter = Literal["launcher", "mpirun", "srun", "poprun"]
 
@@ -166,6 +169,11 @@ class Cluster(Strict):
     def interpreter(self) -> str | None:
         """The interpreter that the file names for tasks."""
         raise NotImplementedError
+
+    @property
+    def interpreter_words(self) -> tuple[str, ...]:
+        """The words of `uv run python` and the like, which tell a job its interpreter; empty for a program or path."""
+        return tuple((self.interpreter or "").split()) if _RUNS_PYTHON.fullmatch(self.interpreter or "") else ()
 
     @property
     def interpreter_key(self) -> str:

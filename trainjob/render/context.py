@@ -116,8 +116,9 @@ def _python(request: Request) -> SourcedShell:
     program = request.cluster.interpreter
     if program is None:
         return SourcedShell(Shell("python3"), DEFAULT)
-    if "/" not in program:
-        return SourcedShell(quoting.word(program), request.cluster_origin)
+    words = request.cluster.interpreter_words or ((program,) if "/" not in program else ())
+    if words:
+        return SourcedShell(Shell(" ".join(map(quoting.word, words))), request.cluster_origin)
     return request.path("python", program)
 
 

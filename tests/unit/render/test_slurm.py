@@ -137,6 +137,19 @@ def test_a_jobs_memory_is_before_the_sites_however_each_asks_for_it() -> None:
     assert not any(line.startswith("mem=") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("uv run --frozen python", "uv run --frozen python"),
+        ("mamba run -n torch python", "mamba run -n torch python"),
+        ("/opt/uv run/bin/python", "'/opt/uv run/bin/python'"),
+        ("uv run python; reboot", "'uv run python; reboot'"),
+    ],
+)
+def test_words_that_start_an_interpreter_stay_words(python: str, words: str) -> None:
+    assert f"use_python {words}\n" in script(request(site(python=python)))
+
+
 def test_the_shortest_time_limit() -> None:
     place = site(time_limit="04:00:00")
     lines = asked(with_directives("hpc", place, Job(time_min="01:00:00")), time_min="01:00:00")

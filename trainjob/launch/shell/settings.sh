@@ -15,12 +15,22 @@ use_data() {
   export TRAINJOB_DATA_DIR
 }
 
-# use_python PROGRAM: the interpreter that starts the launcher and the ranks. A path is also what a user's own command
-# finds as `python`: its folder comes first on PATH. A rehearsal has set both.
+# use_python PROGRAM | WORD…: the interpreter that starts the launcher and the ranks. A path is also what a user's own
+# command finds as `python`: its folder comes first on PATH. Words, such as `uv run python`, are asked once which one it is,
+# in the job's copy of the project. A rehearsal has set both.
 use_python() {
   if [[ -z "${TRAINJOB_PYTHON:-}" ]]; then
     TRAINJOB_PYTHON=$1
-    if [[ "$1" == /* ]]; then export PATH="${1%/*}:$PATH"; fi
+    if (($# > 1)); then
+      if ! TRAINJOB_PYTHON=$(
+        cd -- "$TRAINJOB_RUN_DIR/code/project" 2>/dev/null || cd -- "$TRAINJOB_RUN_DIR" || exit
+        "$@" -c 'import sys; print(sys.executable)' </dev/null
+      ); then
+        echo "trainjob: no interpreter: $* failed (python: in the cluster file)" >&2
+        return 1
+      fi
+    fi
+    if [[ "$TRAINJOB_PYTHON" == /* ]]; then export PATH="${TRAINJOB_PYTHON%/*}:$PATH"; fi
   fi
   # With PYTHONSAFEPATH Python does not look in the working folder, where the runtime lies.
   if [[ -n "${PYTHONSAFEPATH:-}" ]]; then export PYTHONPATH="$TRAINJOB_RUN_DIR/code${PYTHONPATH:+:$PYTHONPATH}"; fi
