@@ -132,10 +132,12 @@ class StopOnSignal(lightning.Callback):
         time.sleep(0.01)
         if fault == "between-epochs":
             return
-        if trainer.global_step % 4 == 0:
+        # From the end of an epoch, Lightning has workers fetch that epoch once more, which would be a second fault.
+        ends_epoch = fault == "workers" and trainer.is_last_batch
+        if trainer.global_step % 4 == 0 and not ends_epoch:
             trainer.save_checkpoint("checkpoints/last.ckpt")
         # Some look every few updates only: in between, the loader has to live.
-        if fault != "workers" or trainer.global_step % 4 == 0:
+        if fault != "workers" or (trainer.global_step % 4 == 0 and not ends_epoch):
             self.look(trainer)
 
     def on_train_epoch_end(self, trainer, *_):
