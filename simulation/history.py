@@ -174,6 +174,7 @@ class History:
             "dies second": with_job(lambda job: slurm.fail_node(job, 1, is_cut=False)),
             "administrator cancels": with_job(slurm.administrator_cancels),
             "kills a client": self._kill_client,
+            "a clock jumps": self._clock_jumps,
         }
         for moment, kind in self.theme.certain:
             self.world.when(moment, 1, 0.0, kinds[kind])
@@ -185,6 +186,14 @@ class History:
         running = [command for command in self.clients.commands if not command.is_over]
         if running and not self.world.is_calm:
             running[-1].killed_at = running[-1].count + 1
+
+    def _clock_jumps(self) -> None:
+        if self.world.is_calm:
+            return
+        draw = self.world.random(f"clock {self.world.now}")
+        host, by_s = draw.choice(HOSTS), draw.choice([-3600.0, -45.0, 45.0, 3600.0])
+        self.clients.clocks[host] += by_s
+        self.world.note(host, "clock jumps", f"by {by_s:+.0f} s")
 
     def _controller_goes_down(self) -> None:
         if self.world.is_calm:

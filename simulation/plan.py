@@ -127,6 +127,12 @@ THEMES = (
 # What is too rare in the others. No seed draws them: `--about` names them, for a seed of any theme.
 AIMED = (
     Theme(
+        "clocks that jump",
+        EVERYWHERE,
+        ("a clock jumps", "a clock jumps", "a clock jumps", "down", *TAKES_BACK, *NODES),
+        most=(4, 4),
+    ),
+    Theme(
         "looks at follow-up jobs",
         ("takes follow-up job", "starts job", "job is", "ends with"),
         ("dies first", "is cut off", "preempt"),

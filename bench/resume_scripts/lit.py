@@ -89,6 +89,8 @@ class Net(lightning.LightningModule):
         first_epoch = checkpoint["epoch"]
         self.rng = None if fault == "rng" else checkpoint["rng"]
         sampler.start = 0 if fault == "position" else checkpoint["batch"]
+        if fault == "workers":  # they fetch before Lightning tells the sampler its epoch
+            sampler.epoch = first_epoch
         if fault == "ema":
             for name, weight in self.state_dict().items():
                 if name.startswith("ema"):
