@@ -64,8 +64,12 @@ def main() -> None:
 def until_first_update(command: list[str], folder: Path, first: Path) -> float:
     """Return the seconds from the start of `command` to the script's first update."""
     environ = {**os.environ, "XDG_DATA_HOME": str(folder / "data"), "OMP_NUM_THREADS": "1"}
+    first.unlink(missing_ok=True)
     began = time.time()
-    subprocess.run(command, cwd=folder, env=environ, check=True, capture_output=True)
+    # Its exit code says nothing: torch 2.13 may abort when a script has ended.
+    ended = subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True)
+    if not first.exists():
+        sys.exit(f"{' '.join(command)} made no update: {ended.stderr[-2000:]}")
     return float(first.read_text()) - began
 
 
