@@ -98,6 +98,7 @@ def test_nothing_more_is_asked_for_unless_the_job_says_so(bash: Bash, ranks: str
 
 def test_a_partition_that_gives_no_more_ends_the_run_with_what_was_asked_for(bash: Bash) -> None:
     bash.program("sbatch", "echo 'sbatch: error: Memory specification can not be satisfied' >&2; exit 1")
+    bash.program("sleep", "true")
     said = bash.run(page(OUT_OF_MEMORY), **JOB).err
     assert bash.word("state") == "FAILED"
     assert "Slurm takes no job with --mem=6G, which may be more than the partition's limit: not started again" in said

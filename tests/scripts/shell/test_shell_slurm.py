@@ -310,6 +310,7 @@ def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(b
 def test_where_slurm_takes_neither_it_is_stopped(bash: Bash, sbatch: str) -> None:
     bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
     bash.program("sbatch", sbatch)
+    bash.program("sleep", "true")
     assert "Slurm takes neither a requeue nor a follow-up job" in bash.run(page("touch requeue"), **JOB).err
     assert bash.word("state") == "STOPPED"
 
@@ -509,6 +510,7 @@ def test_a_job_that_slurm_took_back_knows_the_newer_job_of_its_run(bash: Bash) -
 )
 def test_a_follow_up_job_that_is_not_needed_does_nothing(bash: Bash, state: str, last_job: str, said: str) -> None:
     """The script before it was killed before it could cancel this one."""
+    bash.program("sleep", "true")
     bash.before = "set -- 7"  # type: ignore[attr-defined] # what sbatch passes on to the follow-up's script
     for name, word in (("attempt", "1"), ("state", state), ("job_id", last_job), (".follow_up", "unknown")):
         bash.write(name, f"{word}\n")
