@@ -81,7 +81,6 @@ def test_who_uses_the_compiler_gets_it() -> None:
 
 
 def test_who_goes_through_all_modules_imports_no_compiler() -> None:
-    # As inspect does for torch.library, within imports that the compiler itself needs whole.
-    goes = "tell('files', all(hasattr(module, '__file__') in (True, False) for module in list(sys.modules.values())))\n"
-    seen = told(TRAINS + goes + "tell('imported', imported())\n", hook=True)
-    assert (seen["files"], seen["imported"]) == (True, False)
+    """As inspect does while torch registers operators, amid imports that the compiler itself needs to be complete."""
+    goes = "for module in list(sys.modules.values()): hasattr(module, '__file__')\n"
+    assert told(TRAINS + goes + "tell('imported', imported())\n", hook=True)["imported"] is False

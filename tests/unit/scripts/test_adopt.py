@@ -130,8 +130,8 @@ SHAPES = {
         {"prologue": ["LR=(1 2)", "v=${LR[$SLURM_ARRAY_TASK_ID]}; unset LR; export LR=$v"]},
     ),
     "elements of an array": Shape(
-        ONE_GPU + "RATES=(1 2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
-        {"command": ["bash", "-c", "RATES=(1 2); NAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
+        ONE_GPU + "RATES=(1 $SLURM_SUBMIT_DIR/2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
+        {"command": ["bash", "-c", "RATES=(1 $TRAINJOB_RUN_DIR/code/project/2); NAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
         {"prologue": ["NAMES=(a b)", "export at=$((SLURM_ARRAY_TASK_ID % 2))", "mkdir -p ${NAMES[$at]}"]},
     ),
     "a time limit shorter than the usual margin": Shape(

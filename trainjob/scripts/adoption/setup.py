@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -391,8 +391,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     if own and part.kind in _COMPOUND:
         after = f"export {' '.join(own)}"
     elif own and part.assignments[0].array is not None:
-        if _is_in_command(sorting, part):
-            return
+        pass  # bash exports no array
     elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
         # Nor an element of one, which a variable stays that was an array.
         name = part.assignments[0].name
@@ -417,6 +416,9 @@ def _keep(sorting: _Sorting, part: Part) -> None:
         _say(sorting, part, Where.LOST, "it reads an argument of the file: write the value")
         return
     sorting.needed |= names_in(kept)
+    if own and not after and part.assignments[0].array is not None and _moves_into_command(sorting, own, kept):
+        _say(sorting, part, Where.JOB, "in the words of command")
+        return
     sorting.needed |= {one.words[0].text for one in part.commands if one.words}
     sorting.in_copy = sorting.in_copy or _is_relative(part)
     container = sorting.keys.cluster.get("container")
@@ -435,19 +437,14 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     _say(sorting, part, Where.CLUSTER, "prologue")
 
 
-def _is_in_command(sorting: _Sorting, part: Part) -> bool:
-    """Put an array into the command's shell, because bash exports none; return whether nothing else needs it."""
-    own = {one.name for one in part.assignments}
-    stays = all(one.array is not None for one in sorting.script.assignments if one.name in own)
-    if not stays or sorting.command[:2] != ["bash", "-c"] or takes_arguments(part.text):
+def _moves_into_command(sorting: _Sorting, own: Collection[str], kept: str) -> bool:
+    """Put the statement of an array into the command's shell; return whether the prologue can do without it."""
+    is_array = all(one.array is not None for one in sorting.script.assignments if one.name in own)
+    if not is_array or sorting.command[:2] != ["bash", "-c"]:
         return False
-    sorting.command[2] = f"{part.text}; {sorting.command[2]}"
-    sorting.in_command |= names_in(part.text)
-    sorting.needed |= names_in(part.text)
-    if any(own & names_in(text) for text, _ in sorting.prologue):
-        return False
-    _say(sorting, part, Where.JOB, "in the words of command")
-    return True
+    sorting.command[2] = f"{kept}; {sorting.command[2]}"
+    sorting.in_command |= names_in(kept)
+    return not any(names_in(text).intersection(own) for text, _ in sorting.prologue)
 
 
 def _is_relative(part: Part) -> bool:

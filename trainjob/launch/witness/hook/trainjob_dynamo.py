@@ -64,10 +64,9 @@ class _Later(ModuleType):
         import importlib
 
         asked_first = sys.modules.get(_NAME) is self
+        # Who goes through all modules, as inspect does for their files, wants no compiler.
         if asked_first and name.startswith("__") and name != "__path__":
-            raise AttributeError(
-                name
-            )  # who goes through all modules, as inspect does for their files, wants no compiler
+            raise AttributeError(name)
         if asked_first and name == "utils" and _asked_by() == _DDP:
             return _Utils
         if asked_first:
