@@ -104,15 +104,16 @@ class Login:
 
     def queue(self) -> list[str]:
         """Return the names of the jobs in the queue. What Slurm holds back after a requeue is told to begin soon."""
-        lines = self.slurm.run(["squeue", "--noheader", "--format=%r|%i|%j"]).text.splitlines()
-        jobs = [line.split("|", 2) for line in lines]
-        held_back = {job for reason, job, _ in jobs if reason == "BeginTime"}
-        self._helped = {job: at for job, at in self._helped.items() if job in held_back}
-        for job in held_back:
+        lines = self.slurm.run(["squeue", "--noheader", "--format=%T|%r|%i|%j"]).text.splitlines()
+        jobs = [line.split("|", 3) for line in lines]
+        # A job that was told shows no reason for a while: to tell it again then would put its start off for ever.
+        waiting = {job for state, _, job, _ in jobs if state == "PENDING"}
+        self._helped = {job: at for job, at in self._helped.items() if job in waiting}
+        for job in (job for _, reason, job, _ in jobs if reason == "BeginTime"):
             if time.monotonic() - self._helped.get(job, -HELPED_AGAIN_S) >= HELPED_AGAIN_S:
                 self._helped[job] = time.monotonic()
                 faults.start_soon(self.slurm, job)
-        return [name for _, _, name in jobs]
+        return [name for *_, name in jobs]
 
     def finished(self, *words: str, **redirected: str) -> Run:
         """Return the run of a job that has left the queue, COMPLETED."""

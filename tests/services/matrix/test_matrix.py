@@ -144,7 +144,7 @@ class Site:
         try:
             until(lambda: not self.login.queue(), "all jobs to end", LIMIT_S, POLL_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{everything_said(run)}") from error
+            raise AssertionError(f"{error}\n{everything_said(run)}\n{self.slurm.logs()}") from error
 
     def ended(self, run: Run, state: str, attempt: str) -> None:
         self.settle(run)
