@@ -6,6 +6,8 @@ import json
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from tests.support.local_runs import Here, Run
 
 SCRIPT = """\
@@ -68,3 +70,43 @@ def test_the_imports_and_the_rendezvous_of_a_command(here: Here) -> None:
     assert list(shown)[-3:] == ["imports", "rendezvous", "script until its first update"]
     assert shown["imports"] > 0.3
     assert 1 <= shown["script until its first update"] <= 0.7 * whole_s(run, first)
+
+
+COMPILES = """\
+import time
+import torch
+from torch.utils.data import DataLoader
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        time.sleep(0.3 if index < 4 else 0.02)
+        return torch.ones(8)
+
+net = torch.nn.Linear(8, 1)
+forward = torch.compile(net, backend="aot_eager")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+time.sleep(1)
+for step, batch in enumerate(DataLoader(Slow(), batch_size=4, num_workers=WORKERS), 1):
+    loss = forward(batch).mean()
+    loss.backward()
+    optimizer.step()
+    print(f"step {step}/16 loss {loss.item()}", flush=True)
+    if step == 1:
+        open("first", "w").write(str(time.time()))
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_data_and_the_compilation_of_a_command(here: Here, workers: int) -> None:
+    here.write("train.py", COMPILES.replace("WORKERS", str(workers)))
+    run = here.follow("python", "train.py", flags=("--instances", "1"))
+    first = float((run.folder / "code/project/first").read_text())
+    shown = parts(run)
+    assert 0.95 * whole_s(run, first) <= sum(shown.values()) <= whole_s(run, first) + 2.5
+    assert list(shown)[-5:] == ["imports", "script", "data", "compile", "first update"]
+    assert 1.2 <= shown["data"] <= 5
+    assert shown["script"] >= 1
+    assert shown["compile"] > 0.1

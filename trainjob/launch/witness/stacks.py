@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence
+from typing import IO, TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
@@ -35,7 +35,7 @@ _QUIET_IF_IT_RUNS_S = 0.3
 _MOST_COMMAND = 200
 _MOST_NOTED = 1 << 20
 # What processes note about themselves goes into the same file.
-_NOTES = r"(?m)^(?:ended|imported|met) \d[\d. ]*\n"
+_NOTES = r"(?m)^(?:ended|imported|met|read|compiled) \d[\d. ]*\n"
 
 
 class Stacks:
@@ -91,16 +91,30 @@ class Stacks:
 
 
 def start_up(noted: str, started: float, updated: float) -> Dict[str, float]:
-    """Return the seconds of imports and of the meeting of ranks between two times, as one process noted them."""
-    met = [line.split() for line in re.findall(r"(?m)^met (\d+ [\d.]+ [\d.]+)$", noted)]
-    imported = [line.split() for line in re.findall(r"(?m)^imported (\d+ [\d.]+)$", noted)]
+    """Return the seconds of each part between two times, as one process noted them.
+
+    Of the time that is left, `first update` is what comes after the first samples, if any were seen.
+    """
+    notes = [line.split() for line in re.findall(r"(?m)^((?:met|read|compiled) \d+ [\d.]+ [\d.]+)$", noted)]
+    imported = [line.split() for line in re.findall(r"(?m)^(imported \d+ [\d.]+)$", noted)]
     # Another launcher imports torch as well, before its ranks do, and a loader's workers after them.
-    pid = next((words[0] for words in met + imported), "")
-    began, ended = next(((float(one), float(two)) for _, one, two in met), (updated, updated))
-    imports = [float(at) for of, at in imported if of == pid and started <= float(at) <= min(began, updated)]
+    seen = [words for words in notes if words[0] == "met"] + imported
+    pid = seen[0][1] if seen else ""
+    timed: Dict[str, List[Tuple[float, float]]] = {"met": [], "read": [], "compiled": []}
+    for what, of, began, ended in notes:
+        if of == pid and started <= float(began) <= float(ended) <= updated:
+            timed[what].append((float(began), float(ended)))
+    met = timed["met"][:1]
+    before = met[0][0] if met else updated
+    imports = [float(at) for _, of, at in imported if of == pid and started <= float(at) <= before]
     found = {"imports": max(imports) - started} if imports else {}
-    if started <= began < ended <= updated:
-        found["rendezvous"] = ended - began
+    for name, times in (("rendezvous", met), ("data", timed["read"]), ("compile", timed["compiled"])):
+        if times:
+            found[name] = sum(ended - began for began, ended in times)
+    if timed["read"]:
+        at_hand = max(ended for _, ended in timed["read"])
+        compiled = sum(ended - began for began, ended in timed["compiled"] if began >= at_hand)
+        found["first update"] = updated - at_hand - compiled
     return found
 
 

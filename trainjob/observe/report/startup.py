@@ -19,13 +19,13 @@ _PARTS = (
     "image",
     "imports",
     "rendezvous",
+    "script",
     "data",
     "model",
     "evaluation",
     "compile",
     "first update",
 )
-_NAMES = {"launcher": "environment", "script": "script until its first update"}
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,11 @@ def startups(
         parts["compile"] = compiled - launched
         entered = "image" if has_image else "environment"
         parts[entered] = parts.get(entered, 0.0) + began - compiled
+        # Nothing is known about the rest of a script whose loader was not seen.
+        rest = "script" if "first update" in line.phases else "script until its first update"
+        names = {"launcher": "environment", "script": rest}
         for name, taken_s in line.phases.items():
-            shown = _NAMES.get(name, name)
+            shown = names.get(name, name)
             parts[shown] = parts.get(shown, 0.0) + taken_s
         # Clocks of two hosts differ a little.
         kept = {name: round(parts[name], 3) for name in sorted(parts, key=_order) if parts[name] > 0}

@@ -17,10 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any  # noqa: F401 - in comments
 
-# What takes long to import, and where torch's ranks meet.
+# What takes long to import; and where torch's ranks meet, samples are read and graphs compiled.
 _FRAMEWORKS = {"torch", "torchvision", "transformers", "datasets", "accelerate", "lightning", "pytorch_lightning"}
 _FRAMEWORKS |= {"deepspeed", "composer", "jax"}
 _MEETING = "torch.distributed.distributed_c10d"
+_LOADING = "torch.utils.data.dataloader"
+_COMPILING = "torch._dynamo.callback"
+_MOST_NOTES = 4
 
 
 def _register(path):
@@ -56,11 +59,11 @@ def _note_the_end(descriptor):
 
 
 class _Finder:
-    """Finds frameworks as everybody does, and notes when each is imported and when the ranks have met."""
+    """Finds frameworks as everybody does, and notes when each is imported and what delays the first update."""
 
     def __init__(self, descriptor):
         # type: (int) -> None
-        self._descriptor, self._awaited = descriptor, _FRAMEWORKS | {_MEETING}
+        self._descriptor, self._awaited = descriptor, _FRAMEWORKS | {_MEETING, _LOADING, _COMPILING}
 
     def find_spec(self, name, path=None, target=None):
         # type: (str, Any, Any) -> Any
@@ -77,10 +80,10 @@ class _Finder:
                 # type: (Any) -> None
                 vars(spec.loader).pop("exec_module", None)
                 load(module)
-                if name == _MEETING:
-                    self._note_meeting(module)
-                else:
-                    self._note("imported %d %.3f" % (os.getpid(), time.time()))
+                try:  # noqa: SIM105 - as above
+                    self._watch(name, module)
+                except Exception:  # noqa: BLE001, S110 - another release, which has other names
+                    pass
 
             vars(spec.loader)["exec_module"] = load_and_note
         return spec
@@ -92,23 +95,51 @@ class _Finder:
         except OSError:
             pass
 
-    def _note_meeting(self, module):
-        # type: (Any) -> None
+    def _watch(self, name, module):
+        # type: (str, Any) -> None
+        if name == _MEETING:
+            self._time(module, "init_process_group", "met")
+        elif name == _LOADING:
+            self._time(module.DataLoader, "__iter__", "read")
+            self._time(module._BaseDataLoaderIter, "__next__", "read", lambda one: one._num_yielded == 0)
+        elif name == _COMPILING:
+            self._time_compiler(module.callback_handler)
+        else:
+            self._note("imported %d %.3f" % (os.getpid(), time.time()))
+
+    def _time(self, owner, name, word, counts=lambda *_args: True):
+        # type: (Any, str, str, Any) -> None
+        """Have a function note its first calls that count, and be itself again: it stands in a traceback."""
         import functools
 
-        meet = getattr(module, "init_process_group", None)
-        if meet is None:
-            return
+        call, left = getattr(owner, name), [_MOST_NOTES]
 
-        @functools.wraps(meet)
+        @functools.wraps(call)
         def noted(*args, **kwargs):
             # type: (Any, Any) -> Any
+            if not left[0] or not counts(*args):
+                return call(*args, **kwargs)
             began = time.time()
-            answer = meet(*args, **kwargs)
-            self._note("met %d %.3f %.3f" % (os.getpid(), began, time.time()))
+            answer = call(*args, **kwargs)
+            self._note("%s %d %.3f %.3f" % (word, os.getpid(), began, time.time()))
+            left[0] -= 1
+            if not left[0] and getattr(owner, name) is noted:
+                setattr(owner, name, call)
             return answer
 
-        module.init_process_group = noted
+        setattr(owner, name, noted)
+
+    def _time_compiler(self, handler):
+        # type: (Any) -> None
+        began = []  # type: list[float]
+        handler.register_start_callback(lambda *_args: began.append(time.time()))
+
+        def note(*_args):
+            # type: (Any) -> None
+            if began:
+                self._note("compiled %d %.3f %.3f" % (os.getpid(), began.pop(), time.time()))
+
+        handler.register_end_callback(note)
 
 
 def _to_own_log(launcher_log):
