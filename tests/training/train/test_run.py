@@ -333,7 +333,7 @@ def test_more_updates_continue_a_finished_run(tmp_path: Path) -> None:
 
 
 def test_how_threads_wait_changes_no_bit(tmp_path: Path) -> None:
-    def trained(name: str, **waiting: str) -> dict[str, str]:
+    def trained(name: str, **waiting: Any) -> dict[str, str]:
         run = make_run(tmp_path / name, updates=5, micro_batch=32)
         assert train(run, python=sys.executable, OMP_NUM_THREADS=2, **waiting) == [0]
         return final_bytes(run)
