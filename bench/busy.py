@@ -2,10 +2,10 @@
 
     python bench/busy.py [--seconds 8] [--rounds 2] [--task digits-cnn] [--micro-batch 16]
 
-Each policy trains the task as the launcher starts it, alone and beside one process that never rests. All take turns,
-and the figure is the best of the rounds: whatever else the machine does only makes it smaller. libgomp spins 300,000
-times where nothing is set; what the launcher sets is the row "launch", and what the plan adds the row "planned". The
-last line is that row by the best of all.
+Each policy trains the task as the launcher starts it, alone and beside processes that never rest. All take turns, and
+the figure is the best of the rounds: whatever else the machine does only makes it smaller. libgomp spins 300,000 times
+where nothing is set. The row "launch" is what the launcher chooses by what runs when it starts, "planned" what the plan
+adds to it. The last lines are what it chose there, and that row by the best of all.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from tests.support import runs_at_work
 from trainjob.cluster.job import Job
 from trainjob.contract.paths import RunPaths
 from trainjob.planning import work
-from trainjob.records import metrics
+from trainjob.records import metrics, usage
 
 POLICIES = {
     "spins 300,000 (unset)": {"GOMP_SPINCOUNT": "300000", "OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "200"},
     "spins 10,000": {"GOMP_SPINCOUNT": "10000"},
+    "spins 3,000": {"GOMP_SPINCOUNT": "3000"},
     "spins 1,000": {"GOMP_SPINCOUNT": "1000"},
+    "spins 100": {"GOMP_SPINCOUNT": "100"},
+    "sleeps": {"OMP_WAIT_POLICY": "PASSIVE"},
     "launch": {},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
@@ -51,34 +54,35 @@ def main() -> None:
     policies = {**POLICIES, "planned": work.threads(Job(task=options.task, micro_batch=options.micro_batch), "CPU")}
     trained = {name: getattr(options, name) for name in ("task", "micro_batch", "data", "samples")}
     trained = {name: value for name, value in trained.items() if value is not None}
-    best: dict[tuple[str, int], float] = {}
+    best: dict[tuple[str, int], tuple[float, str]] = {}
     for _ in range(options.rounds):
         for beside in (0, options.beside):
             for name, environ in policies.items():
-                rate = beside_others(beside, environ, options.seconds, trained)
-                best[name, beside] = max(rate, best.get((name, beside), 0.0))
+                trial = beside_others(beside, environ, options.seconds, trained)
+                best[name, beside] = max(trial, best.get((name, beside), trial))
     print(f"samples/s of {options.task} on {len(os.sched_getaffinity(0))} cores{'quiet':>13}{'busy':>9}")
     for name in policies:
-        print(f"  {name:<38}{best[name, 0]:>13,.0f}{best[name, options.beside]:>9,.0f}")
-    quiet, busy = (
-        best["planned", beside] / max(best[name, beside] for name in policies) for beside in (0, options.beside)
-    )
-    print(f"  {'planned ÷ the best':<38}{quiet:>13.2f}{busy:>9.2f}")
+        print(f"  {name:<38}{best[name, 0][0]:>13,.0f}{best[name, options.beside][0]:>9,.0f}")
+    (quiet, chosen), (busy, chosen_beside) = best["planned", 0], best["planned", options.beside]
+    print(f"  {'planned spins':<38}{chosen:>13}{chosen_beside:>9}")
+    most, most_beside = (max(best[name, beside][0] for name in policies) for beside in (0, options.beside))
+    print(f"  {'planned ÷ the best':<38}{quiet / most:>13.2f}{busy / most_beside:>9.2f}")
+    print(f"  {'load average':<38}{os.getloadavg()[0]:>13.1f}")
 
 
-def beside_others(count: int, environ: dict[str, str], seconds: float, trained: dict[str, Any]) -> float:
+def beside_others(count: int, environ: dict[str, str], seconds: float, trained: dict[str, Any]) -> tuple[float, str]:
     others = [subprocess.Popen(BUSY) for _ in range(count)]
     try:
         with tempfile.TemporaryDirectory() as folder:
-            return samples_per_s(Path(folder), environ, seconds, trained)
+            return trial_of(Path(folder), environ, seconds, trained)
     finally:
         for other in others:
             other.kill()
             other.wait()
 
 
-def samples_per_s(folder: Path, environ: dict[str, str], seconds: float, trained: dict[str, Any]) -> float:
-    """Return the median rate over the logging points of a training of so many seconds."""
+def trial_of(folder: Path, environ: dict[str, str], seconds: float, trained: dict[str, Any]) -> tuple[float, str]:
+    """Return the median of samples/s over the logging points of a training of so many seconds, and GOMP_SPINCOUNT."""
     paths = RunPaths(runs_at_work.make_run(folder / "run", updates=10**6, log_every=2, **trained).folder)
     (paths.folder / "code").mkdir(exist_ok=True)
     rank = [sys.executable, "-m", "trainjob.train", str(paths.folder)]
@@ -96,7 +100,8 @@ def samples_per_s(folder: Path, environ: dict[str, str], seconds: float, trained
     rates = [line.samples_per_s for line in metrics.read(paths) if line.samples_per_s is not None]
     if len(rates) < 2:
         sys.exit(f"{len(rates)} logging points in {seconds:g} s: {paths.rank_log(0).read_text()[-1000:]}")
-    return statistics.median(rates[1:])
+    (first, *_) = usage.lines(paths, 0).new()
+    return statistics.median(rates[1:]), first.openmp.get("GOMP_SPINCOUNT", "no")
 
 
 if __name__ == "__main__":

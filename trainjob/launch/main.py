@@ -211,6 +211,10 @@ class Launch:
             processes.end_with_parent(parent=options.parent)
         if options.launcher == "container":
             processes.end_with_standard_input()
+        if any(rank.environment["OMP_NUM_THREADS"] != "1" for rank in ranks):
+            from trainjob.launch.ranks.spinning import let_spin
+
+            let_spin(ranks, self.shared)
         answered = None if options.ranks_in_containers else attempts.asked_for_stacks(self.paths)
 
         def watch(watched: List[Watched]) -> Optional[Observation]:

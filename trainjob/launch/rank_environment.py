@@ -18,6 +18,8 @@ from trainjob.launch.host import cpu_quota, own_name, text
 FIRST_PORT, LAST_PORT = 20000, 32767
 # For libgomp, which torch's wheels bring, and for the OpenMP of LLVM and Intel, which conda's torch uses.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+# A rank's threads, and how they wait.
+OPENMP = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", *WAITING)
 # Python buffers output to a file: a log would lag behind by up to 8 kB, and lose them if the rank is killed.
 PRINTING = {"PYTHONUNBUFFERED": "1"}
 # The values of CUDA_VISIBLE_DEVICES that CUDA and Slurm set for a process without a GPU.
@@ -168,7 +170,8 @@ def threading(
     """Return defaults for a rank's threads: one for each of its CPUs, and waiting that leaves CPUs to others.
 
     Left to themselves, OpenMP's threads spin while they wait for each other. Where something else runs on one of their
-    cores, the thread there is late, and the others burn the time that it needs (bench/busy.py).
+    cores, the thread there is late, and the others burn the time that it needs (bench/busy.py). Where nothing does,
+    `ranks.spinning` has them spin for a moment.
     """
     per_task = environ.get("SLURM_CPUS_PER_TASK", "") if launcher != "local" else ""
     if per_task.isdigit():

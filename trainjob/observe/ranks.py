@@ -50,6 +50,7 @@ class RankUsage:
     most_device_memory_bytes: int | None
     device_memory_total_bytes: int | None
     power_w: float | None
+    openmp: dict[str, str]  # the variables of its threads
     uses_much_less: bool = False  # than the other ranks: it may hang, or wait for something that they have
 
 
@@ -101,6 +102,7 @@ def _summed_up(every: Sequence[UsageRecord]) -> RankUsage:
         most_device_memory_bytes=max((one for device in devices if (one := device.memory_bytes)), default=None),
         device_memory_total_bytes=max((one for device in devices if (one := device.memory_total_bytes)), default=None),
         power_w=_mean([device.power_w for device in devices]),
+        openmp=first.openmp,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
@@ -25,7 +25,8 @@ class DeviceUse:
 class UsageRecord:
     """A sample of one rank with all its processes. `time` is in seconds since 1970.
 
-    The first of an attempt is written when the rank starts; its `cpu_cores`, a mean since the one before, is None.
+    The first of an attempt is written when the rank starts; its `cpu_cores`, a mean since the one before, is None. It
+    alone has `openmp`: the variables that say how many threads the rank has, and how they wait for each other.
     """
 
     attempt: int
@@ -38,6 +39,7 @@ class UsageRecord:
     cpu_cores: Optional[float] = None
     memory_limit_bytes: Optional[int] = None
     devices: List[DeviceUse] = field(default_factory=list)
+    openmp: Dict[str, str] = field(default_factory=dict)
     other_world_size: Optional[int] = None  # of ranks that the command itself has started, unless it is the run's
 
 

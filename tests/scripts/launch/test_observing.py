@@ -157,6 +157,12 @@ def test_what_a_rank_uses_of_an_amd_gpu(
     assert "--showuse --showmeminfo vram --showpower --json" in (tmp_path / "rocm-smi.asked").read_text()
 
 
+def test_the_first_sample_says_how_many_threads_a_rank_has_and_how_they_wait() -> None:
+    openmp = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+    sampler = Sampler([Watched(1, 0, os.getpid(), {"TRAINJOB_RANK_DEVICE": "cpu", "PATH": "/bin", **openmp})])
+    assert [one.openmp for one in (*sampler.sample(), *sampler.sample())] == [openmp, {}]
+
+
 def test_an_ipu_is_of_the_rank_whose_process_is_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = tmp_path / "gc-monitor"
     monitor.write_text(f"#!/bin/sh\ncat <<'END'\n{BOARDS}{PROCESSES.replace('4242', str(os.getpid()))}END\n")

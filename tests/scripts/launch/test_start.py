@@ -1,4 +1,4 @@
-"""How a launcher starts a rank under Slurm: with few modules, because all nodes of a job load them at once."""
+"""How a launcher starts a rank: with few modules, because all nodes of a job load them at once, and its threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.programs import ran
 from trainjob.contract import ports
@@ -50,3 +52,34 @@ def test_the_attempts_of_a_command_continue_one_run_of_a_tracker(tmp_path: Path)
     for rank, name in enumerate((tmp_path.name, f"{tmp_path.name}-rank1")):
         told = str([name, "must", str(tmp_path / "code" / "runs" / name)])
         assert (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines().count(told) == 2
+
+
+QUIET = """
+import sys
+from trainjob.launch import main
+from trainjob.launch.ranks import spinning
+spinning._idle = lambda before, after, cpus: len(cpus)
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="threads that wait for each other need two CPUs")
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({}, "1000 PASSIVE"),
+        ({"OMP_NUM_THREADS": "1"}, "None PASSIVE"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None ACTIVE"),
+        ({"GOMP_SPINCOUNT": "7"}, "7 PASSIVE"),
+    ],
+)
+def test_threads_spin_on_a_quiet_machine_unless_the_user_says_how_they_wait(
+    tmp_path: Path, stated: dict[str, str], told: str
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "attempt").write_text("1\n")
+    tell = "import os; print(*map(os.environ.get, ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY')))"
+    options = ["--launcher", "local", "--instances", "1", str(tmp_path), "--", sys.executable, "-c", tell]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    ran([sys.executable, "-c", QUIET, *options], environ={**plain, **stated}, timeout_s=100, code=0)
+    assert (tmp_path / "logs/rank-0000.log").read_text().splitlines()[-1] == told

@@ -78,7 +78,7 @@ def test_ranks_find_the_interpreters_folder_first_on_their_path(here: Here) -> N
 
 
 @pytest.mark.parametrize(("flags", "policy"), [((), "PASSIVE"), (("--env", "OMP_WAIT_POLICY=ACTIVE"), "ACTIVE")])
-def test_threads_wait_without_spinning_unless_the_user_wants_them_to(
+def test_threads_sleep_while_they_wait_unless_the_user_wants_them_to_spin(
     here: Here, flags: tuple[str, ...], policy: str
 ) -> None:
     told = here.follow("python", "-c", "import os; print(os.environ['OMP_WAIT_POLICY'])", flags=flags)

@@ -27,6 +27,8 @@ from tests.support.runs_at_work import (
     write_job,
 )
 from trainjob.contract import exits
+from trainjob.launch.rank_environment import WAITING
+from trainjob.launch.ranks.spinning import SPINNING
 from trainjob.observe.report.report import report
 from trainjob.records import checkpoints
 from trainjob.records.measures import rank_times
@@ -328,6 +330,15 @@ def test_more_updates_continue_a_finished_run(tmp_path: Path) -> None:
     assert train_here(run, attempt=2) == 0
     assert train_here(whole) == 0
     assert final_bytes(run) == final_bytes(whole)
+
+
+def test_how_threads_wait_changes_no_bit(tmp_path: Path) -> None:
+    def trained(name: str, **waiting: Any) -> dict[str, str]:
+        run = make_run(tmp_path / name, updates=5, micro_batch=32)
+        assert train(run, python=sys.executable, OMP_NUM_THREADS=2, **waiting) == [0]
+        return final_bytes(run)
+
+    assert trained("asleep", **WAITING) == trained("spinning", **WAITING, **SPINNING)
 
 
 def test_one_process_calls_no_collective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,14 +34,15 @@ def sample(time: float, cpu_cores: float | None = None, attempt: int = 1, **more
 def test_means_are_over_time_and_of_the_newest_attempt(tmp_path: Path) -> None:
     device = asdict(DeviceUse("GPU 0", 0.5, 300, 400, 100.0))
     samples = [
-        sample(0, 9.0, memory_bytes=9999),
-        sample(100, attempt=2),
+        sample(0, 9.0, memory_bytes=9999, openmp={"OMP_NUM_THREADS": "1"}),
+        sample(100, attempt=2, openmp={"OMP_NUM_THREADS": "2"}),
         sample(101, 4.0, attempt=2, memory_bytes=5000, devices=[device]),
         sample(104, 0.0, attempt=2, devices=[{**device, "use": 1.0, "memory_bytes": 350}]),
     ]
     (one,) = used(tmp_path, samples)
     assert (one.attempt, one.samples, one.seconds) == (2, 3, 4.0)
     assert (one.cpu_cores, one.most_cpu_cores) == (1.0, 4.0)
+    assert one.openmp == {"OMP_NUM_THREADS": "2"}
     assert (one.memory_bytes, one.most_memory_bytes) == (1000, 5000)
     assert (one.devices, one.device_use, one.most_device_memory_bytes) == (["GPU 0"], 0.75, 350)
 

@@ -40,6 +40,8 @@ def usage(run: str, as_json: bool) -> None:
     show.table(
         ("RANK", "HOST", "CPUS", "MEMORY", "DEVICE", "BUSY", "DEVICE MEMORY", "POWER", ""), map(_usage_row, ranks)
     )
+    for openmp in sorted({" ".join(f"{name}={value}" for name, value in one.openmp.items()) for one in ranks} - {""}):
+        click.echo(f"threads: {show.visible(openmp)}")
     if any(one.uses_much_less for one in ranks):
         click.echo("< uses less than half as much as the median rank: `trainjob stacks` shows where it is")
 

@@ -14,7 +14,7 @@ from trainjob.contract.environment import RANK, RANK_DEVICE, WORLD_SIZE
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
 from trainjob.launch.processes import Process
-from trainjob.launch.rank_environment import Watched, listed_in
+from trainjob.launch.rank_environment import OPENMP, Watched, listed_in
 from trainjob.launch.witness import node_ranks
 from trainjob.launch.witness.evidence import Witness
 from trainjob.records.usage import DeviceUse, UsageRecord
@@ -64,6 +64,7 @@ class Sampler:
             memory_bytes=sum(_own_bytes(process, rank.pid) for process in tree),
             memory_limit_bytes=self._limit,
             devices=devices,
+            openmp={} if before else {name: rank.environment[name] for name in OPENMP if name in rank.environment},
             other_world_size=_other_world_size(rank, tree),
         )
 
