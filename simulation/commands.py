@@ -13,7 +13,6 @@ import secrets
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -25,7 +24,7 @@ from simulation.world import World
 from trainjob.backends import folder as run_folder
 from trainjob.backends import mirror
 from trainjob.backends.slurm import asking
-from trainjob.contract import package
+from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import CommandError, Completed
@@ -177,10 +176,9 @@ class Clients:
     def instead_of_the_real(self) -> Iterator[None]:
         """Inside, all of trainjob in this process is in this world."""
         patches: list[tuple[object, str, object]] = [
-            (time, "time", self._time),
-            (time, "monotonic", lambda: self.world.now),
-            (time, "sleep", _sleep),
-            (time, "strftime", _strftime),
+            (clock, "time", self._time),
+            (clock, "monotonic", lambda: self.world.now),
+            (clock, "sleep", _sleep),
             (os, "getpid", _getpid),
             (os, "kill", self._kill),
             (os, "symlink", self._symlink),
@@ -224,7 +222,6 @@ _real_kill = os.kill
 _real_symlink = os.symlink
 _real_getpid = os.getpid
 _real_gethostname = socket.gethostname
-_real_strftime = time.strftime
 
 
 def _current() -> Command | None:
@@ -236,10 +233,6 @@ def _sleep(seconds: float) -> None:
     if command is not None:
         command.step(needs_space=False)
         command.ask("sleep", seconds)
-
-
-def _strftime(form: str, *when: Any) -> str:
-    return _real_strftime(form, *(when or (time.gmtime(time.time()),)))
 
 
 def _getpid() -> int:

@@ -13,11 +13,12 @@ import select
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from simulation.world import REAL_MONOTONIC, World
+from simulation.world import World
 
 _PRELUDE = Path(__file__).with_name("script.sh")
 _SEPARATOR = "\x1f"
@@ -178,10 +179,10 @@ class Scripts:
 
     def _settle(self) -> None:
         """Return once every chain waits for an answer, or has ended."""
-        deadline = REAL_MONOTONIC() + _STUCK_S
+        deadline = time.monotonic() + _STUCK_S
         while any(chain.runs for chain in self._chains.values()):
             ready = {descriptor for descriptor, _ in self._poll.poll(1000)}
-            if not ready and REAL_MONOTONIC() > deadline:
+            if not ready and time.monotonic() > deadline:
                 raise StuckError(f"processes neither ask nor end: {self._running()}")
             # Calls before ends.
             if self._listening.fileno() in ready:
