@@ -374,7 +374,8 @@ class Checker:
         """Compare what a command told with what was true from a while before it until a while after it."""
         if told.is_stale or told.elements:
             return
-        began, ended = command.began_at - TOLD_WITHIN_S, (command.ended_at or command.began_at) + TOLD_WITHIN_S
+        within_s = TOLD_WITHIN_S + self.clients.storage.late_s
+        began, ended = command.began_at - within_s, (command.ended_at or command.began_at) + within_s
         folder = Path(told.folder)
         jobs = self.slurm.of_run(folder)
         truth = self.truth(folder)

@@ -20,6 +20,7 @@ from typing import Any
 
 import platformdirs
 
+from simulation.storage import Storage
 from simulation.world import World
 from trainjob.backends import folder as run_folder
 from trainjob.backends import mirror
@@ -77,13 +78,15 @@ class Command:
 
     def start(self) -> None:
         """Let it run to its first stop."""
-        self.clients.world.note(self.name, "begins", f"on {self.host}")
         self._thread.start()
         self._resume(None)
 
     def _run(self, work: Callable[[], object]) -> None:
         self._mine.acquire()
         _turn.command = self
+        world = self.clients.world
+        off_s = round(clock.time() - world.epoch - world.now)
+        world.note(self.name, "begins", f"on {self.host}{f', whose clock is {off_s:+} s off' if off_s else ''}")
         try:
             self.result = work()
         except Killed:
@@ -163,6 +166,7 @@ class Clients:
         self.answer = answer
         self.commands: list[Command] = []
         self.clocks: dict[str, float] = {}  # by host: seconds that its clock is ahead
+        self.storage = Storage(world, [world.folder / "runs", world.folder / "home"])
         self.ended: Callable[[Command], None] = lambda _command: None
 
     def start(self, name: str, host: str, work: Callable[[], object], **faults: Any) -> Command:
@@ -195,7 +199,8 @@ class Clients:
             setattr(place, name, ours)
         _worlds.append(self)
         try:
-            yield
+            with self.storage.shown_to(_host) if self.storage.late_s else contextlib.nullcontext():
+                yield
         finally:
             _worlds.pop()
             for place, name, theirs in real:
@@ -226,6 +231,11 @@ _real_gethostname = socket.gethostname
 
 def _current() -> Command | None:
     return getattr(_turn, "command", None)
+
+
+def _host() -> str | None:
+    command = _current()
+    return None if command is None else command.host
 
 
 def _sleep(seconds: float) -> None:
@@ -287,13 +297,16 @@ class _OneAfterTheOther(Executor):
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if not _worlds:
         return
-    command = _current()
-    if command is None or command.is_over:
+    command, storage = _current(), _worlds[-1].storage
+    if command is None or command.is_over or storage.is_looking:
         return
     is_change = event in _CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES)
     # Each file of the copied code is one more step alike, and compiled templates are kept where there is none yet.
     if is_change and "/code/" not in str(arguments[0]) and not str(arguments[0]).startswith(_CACHE):
         command.step(needs_space=event not in _REMOVES)
+    for path in arguments[:2] if is_change else ():
+        if isinstance(path, str):
+            storage.changes(command.host, path)
 
 
 sys.addaudithook(_audit)

@@ -132,6 +132,7 @@ class History:
         self.slurm = Slurm(world, self.scripts, site)
         self.clients = Clients(world, self.slurm.programs.answer)
         self.clients.clocks = {host: plan.choice([0.0, 0.0, 120.0, -300.0]) for host in HOSTS}
+        self.clients.storage.late_s = world.random("storage").choice(theme.storage_late_s)
         self.checker = Checker(world, self.slurm, self.clients)
         self.slurm.plan_start, self.slurm.plan_step = self._plan_start, self._plan_step
         world.note("world", "theme", f"{theme.name}; {site}, limit {limit}, clocks {self.clients.clocks}")

@@ -1,5 +1,6 @@
 """Seeded histories of the real commands and job scripts in a simulated world, and the model of their protocol."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
 def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about: str) -> None:
     ended = simulated("--seed", str(seed), "--about", about)
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
+
+
+def test_commands_see_the_jumps_of_the_clock_of_their_host() -> None:
+    printed = simulated("--seed", "13", "--about", "clocks that jump").stdout
+    ahead_s = {"login1": 0, "login2": -300}
+    jumps, seen = 0, []
+    for line in printed.splitlines():
+        if jump := re.search(r"(login\d) +clock jumps +by ([+-]\d+) s", line):
+            ahead_s[jump[1]] += int(jump[2])
+            jumps += 1
+        if began := re.search(r" begins +on (login\d)(?:, whose clock is ([+-]\d+) s off)?$", line):
+            seen.append(int(began[2] or 0))
+            assert seen[-1] == ahead_s[began[1]], line
+    assert jumps >= 3
+    assert {-255, 45} <= set(seen)
 
 
 def test_a_seed_gives_the_same_history_again() -> None:
