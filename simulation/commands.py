@@ -161,12 +161,15 @@ def _shown(result: object) -> str:
 class Clients:
     """The commands of one world, and what they find in the place of clock, processes and scheduler."""
 
-    def __init__(self, world: World, answer: Callable[[Command, Sequence[str], float, Path | None], Answer]) -> None:
-        self.world = world
-        self.answer = answer
+    def __init__(
+        self,
+        world: World,
+        storage: Storage,
+        answer: Callable[[Command, Sequence[str], float, Path | None], Answer],
+    ) -> None:
+        self.world, self.storage, self.answer = world, storage, answer
         self.commands: list[Command] = []
         self.clocks: dict[str, float] = {}  # by host: seconds that its clock is ahead
-        self.storage = Storage(world, [world.folder / "runs", world.folder / "home"])
         self.ended: Callable[[Command], None] = lambda _command: None
 
     def start(self, name: str, host: str, work: Callable[[], object], **faults: Any) -> Command:
@@ -199,7 +202,7 @@ class Clients:
             setattr(place, name, ours)
         _worlds.append(self)
         try:
-            with self.storage.shown_to(_host) if self.storage.late_s else contextlib.nullcontext():
+            with self.storage.shown_to(_host):
                 yield
         finally:
             _worlds.pop()
@@ -306,7 +309,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         command.step(needs_space=event not in _REMOVES)
     for path in arguments[:2] if is_change else ():
         if isinstance(path, str):
-            storage.changes(command.host, path)
+            storage.changes(path, command.host)
 
 
 sys.addaudithook(_audit)

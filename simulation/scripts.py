@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -82,6 +82,7 @@ class Scripts:
     def __init__(self, world: World) -> None:
         self.world = world
         self.around: Around
+        self.changes: Callable[[Path], None] = lambda _path: None  # comes before a script changes what has that name
         self.by_number: dict[int, Script] = {}
         self._chains: dict[int, Chain] = {}
         self._codes: dict[int, int] = {}
@@ -296,6 +297,7 @@ class Scripts:
     def _change_files(self, script: Script, folder: Path, words: Sequence[str]) -> int:
         """Change files as mv, rm and mkdir do; return the exit code. To mv it is said which file was synced."""
         names = [folder / word for word in words[1:] if not word.startswith("-") and word]
+        self.changes(names[-1])
         try:
             if words[0] == "mv":
                 source, target = names[-2:]

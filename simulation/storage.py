@@ -19,6 +19,7 @@ from typing import Any
 from simulation.world import World
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_LOOKED_BEFORE = 0.7  # how often a host has looked at a folder just before another one changes it
 # What reads by a path, which comes first. `scandir` and `listdir` read the folder itself.
 _READERS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("stat", "lstat", "readlink", "access", "open", "scandir", "listdir")),
@@ -29,42 +30,64 @@ _READERS: tuple[tuple[Any, str], ...] = (
 class Storage:
     """The folders that all hosts share. `late_s`: how long a host believes what it has seen; 0: it looks each time."""
 
-    def __init__(self, world: World, shared: Sequence[Path]) -> None:
-        self.world = world
-        self.late_s = 0.0
+    def __init__(self, world: World, hosts: Sequence[str], shared: Sequence[Path], late_s: float) -> None:
+        self.world, self.hosts, self.late_s = world, hosts, late_s
         self.is_looking = False  # it reads and copies for itself, which is no step of a command
         self._shared = tuple(f"{folder}/" for folder in shared)
         self._numbers = itertools.count()
+        self._draws = world.random("looks at folders")
         self._views: dict[tuple[str, str], tuple[float, str]] = {}
 
-    def changes(self, host: str, path: str) -> None:
-        """Have the host see anew the folder in which it changes something."""
-        self._views.pop((host, os.path.dirname(path)), None)
-        self._views.pop((host, path), None)
+    def changes(self, path: str, by: str = "") -> None:
+        """Have the host `by` see anew the folder in which it changes something; others may have looked just before."""
+        folder = os.path.dirname(path)
+        for host in self.hosts if self.late_s and self._is_shared(folder) else ():
+            if host == by:
+                self._views.pop((host, folder), None)
+                self._views.pop((host, path), None)
+            elif self._draws.random() < _LOOKED_BEFORE:
+                with self._looking():
+                    if os.path.isdir(folder):
+                        self._view(host, folder)
 
     def seen(self, host: str, path: str, *, lists: bool) -> str:
         """Return where the host finds what it sees of a path. `lists`: it reads the folder of that name."""
         folder, name = (path, "") if lists else os.path.split(path)
-        if not f"{folder}/".startswith(self._shared):
+        if not self._is_shared(folder):
             return path
-        self.is_looking = True
-        try:
+        with self._looking():
             if not os.path.isdir(folder):
                 return path
-            at, view = self._views.get((host, folder), (-self.late_s, ""))
-            if self.world.now - at >= self.late_s:
-                view = f"{self.world.folder}/views/{host}/{next(self._numbers)}"
-                _copy(folder, view)
-                self._views[host, folder] = self.world.now, view
-            found = os.path.join(view, name) if name else view
+            found = os.path.join(self._view(host, folder), name)
             # A folder is itself, whose content has a view of its own: removing it begins with a descriptor of it.
             return path if name and os.path.isdir(found) and os.path.isdir(path) else found
+
+    def _is_shared(self, folder: str) -> bool:
+        return f"{folder}/".startswith(self._shared)
+
+    def _view(self, host: str, folder: str) -> str:
+        """Return the copy of what the host believes to be in a folder."""
+        at, view = self._views.get((host, folder), (-self.late_s, ""))
+        if self.world.now - at >= self.late_s:
+            view = f"{self.world.folder}/views/{host}/{next(self._numbers)}"
+            _copy(folder, view)
+            self._views[host, folder] = self.world.now, view
+        return view
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        self.is_looking = True
+        try:
+            yield
         finally:
             self.is_looking = False
 
     @contextlib.contextmanager
     def shown_to(self, current: Callable[[], str | None]) -> Iterator[None]:
         """Inside, what reads a file reads what the host that `current` names sees; None: what is there."""
+        if not self.late_s:
+            yield
+            return
         real = [(place, name, getattr(place, name)) for place, name in _READERS]
 
         def reader(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
