@@ -1,7 +1,7 @@
 """Shared storage as hosts of commands see it: like clients of NFS, they believe for a while what they saw of a folder.
 
-A host that changes a folder itself sees it anew. What others, or a job script, have changed since its last look shows
-late: old contents, a file that is gone, none where there is one, an old list.
+A host that changes, opens or lists a folder sees it anew. What others, or a job script, have changed since then shows
+late: old contents, a file that is gone, none where there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulation.world import World
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _LOOKED_BEFORE = 0.7  # how often a host has looked at a folder just before another one changes it
-# What reads by a path, which comes first. `scandir` and `listdir` read the folder itself.
+# What reads by a path, which comes first.
 _READERS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("stat", "lstat", "readlink", "access", "open", "scandir", "listdir")),
     *((place, "open") for place in (io, builtins)),
@@ -50,20 +50,20 @@ class Storage:
                     if os.path.isdir(folder):
                         self._view(host, folder)
 
-    def seen(self, host: str, path: str, *, lists: bool) -> str:
-        """Return where the host finds what it sees of a path. `lists`: it reads the folder of that name."""
-        folder, name = (path, "") if lists else os.path.split(path)
-        if not self._is_shared(folder):
+    def seen(self, host: str, path: str, *, opens: bool) -> str:
+        """Return where the host finds what it sees of a path."""
+        if not self._is_shared(path):
             return path
+        folder, name = os.path.split(path)
         with self._looking():
-            if not os.path.isdir(folder):
-                return path
-            found = os.path.join(self._view(host, folder), name)
-            # A folder is itself, whose content has a view of its own: removing it begins with a descriptor of it.
-            return path if name and os.path.isdir(found) and os.path.isdir(path) else found
+            if os.path.isdir(path):
+                if opens:
+                    self._views.pop((host, path), None)
+                return path  # its content has a view of its own
+            return os.path.join(self._view(host, folder), name) if os.path.isdir(folder) else path
 
-    def _is_shared(self, folder: str) -> bool:
-        return f"{folder}/".startswith(self._shared)
+    def _is_shared(self, path: str) -> bool:
+        return f"{path}/".startswith(self._shared)
 
     def _view(self, host: str, folder: str) -> str:
         """Return the copy of what the host believes to be in a folder."""
@@ -96,9 +96,8 @@ class Storage:
                 writes = name == "open" and (_flags(more, named) & _WRITES)
                 if host is None or writes or not isinstance(path, str | os.PathLike) or named.get("dir_fd"):
                     return read(path, *more, **named)
-                found = self.seen(host, os.fspath(path), lists=name in ("scandir", "listdir"))
-                given = read(found, *more, **named)
-                return _Listing(given, os.fspath(path)) if name == "scandir" else given
+                opens = name in ("open", "scandir", "listdir")
+                return read(self.seen(host, os.fspath(path), opens=opens), *more, **named)
 
             return reads
 
@@ -112,38 +111,6 @@ class Storage:
         finally:
             for place, name, read in real:
                 setattr(place, name, read)
-
-
-class _Entry:
-    """An entry of a listing, which has the path by which the folder was asked for."""
-
-    def __init__(self, entry: os.DirEntry[str], folder: str) -> None:
-        self._entry, self.path = entry, os.path.join(folder, entry.name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._entry, name)
-
-    def __fspath__(self) -> str:
-        return self.path
-
-
-class _Listing:
-    """What os.scandir returns."""
-
-    def __init__(self, entries: Any, folder: str) -> None:
-        self._entries, self._folder = entries, folder
-
-    def __iter__(self) -> _Listing:
-        return self
-
-    def __next__(self) -> _Entry:
-        return _Entry(next(self._entries), self._folder)
-
-    def __enter__(self) -> _Listing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._entries.close()
 
 
 def _flags(more: tuple[Any, ...], named: dict[str, Any]) -> int:

@@ -31,7 +31,15 @@ def simulated(*words: str) -> subprocess.CompletedProcess[str]:
     return ran(command, folder=_ROOT)
 
 
-@pytest.mark.parametrize("which", [("--seeds", "200"), ("--seeds", "20", "--about", "clocks that jump")], ids=" ".join)
+@pytest.mark.parametrize(
+    "which",
+    [
+        ("--seeds", "200"),
+        ("--seeds", "20", "--about", "clocks that jump"),
+        ("--seeds", "40", "--first", "2000", "--about", "old bytes"),
+    ],
+    ids=" ".join,
+)
 def test_histories_keep_every_invariant(which: tuple[str, ...]) -> None:
     ended = simulated(*which)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -49,6 +57,8 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
         # One empty list of squeue beside two lost answers is no proof that no follow-up job waits.
         (11, "resumed while its job waits again"),
         (38, "cancelled with its node"),  # What a cancel has confirmed needs no answer of the controller any more.
+        (2182, "old bytes"),  # A look asks its host's storage anew, and calls no run LOST that has just ended.
+        (2466, "old bytes"),
         (605, "removing"),  # A command that was killed while it removed a stale lock is in nobody's way.
     ],
 )

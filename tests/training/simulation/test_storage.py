@@ -8,6 +8,7 @@ import pytest
 
 from simulation.storage import Storage
 from simulation.world import World
+from trainjob.records.files import see_anew
 
 LATE_S = 30.0
 
@@ -42,19 +43,20 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
         yield made
 
 
-def listing(shared: Shared) -> list[str]:
-    return sorted(os.listdir(shared.folder))
-
-
 def test_a_host_believes_what_it_saw_until_it_is_too_old(shared: Shared) -> None:
     shared.host, shared.world.now = "login1", LATE_S - 1
     assert shared.file.read_text() == "RUNNING"
     assert not (shared.folder / "exit_code").exists()
-    assert listing(shared) == ["state"]
-    assert [entry.path for entry in os.scandir(shared.folder)] == [str(shared.file)]
     shared.world.now = LATE_S
     assert shared.file.read_text() == "COMPLETED"
-    assert listing(shared) == ["exit_code", "state"]
+
+
+@pytest.mark.parametrize("look", [see_anew, os.listdir])
+def test_a_folder_that_is_opened_or_listed_is_seen_anew(shared: Shared, look: Callable[[Path], object]) -> None:
+    shared.host = "login1"
+    assert shared.file.read_text() == "RUNNING"
+    getattr(os, look.__name__, look)(shared.folder)  # the world's own
+    assert shared.file.read_text() == "COMPLETED"
 
 
 def test_a_file_that_is_gone_is_still_seen(shared: Shared) -> None:
