@@ -240,10 +240,15 @@ class RealStage:
             self._set_pace(_WALKS)
             settled = 3.0 * -(-place // 3)
             self._until(lambda: self._place() >= settled, f"the end of an attempt after {what}")
+            if what == "forget":  # a job that starts where it still ends is held as a duplicate
+                self._until(self._nodes_are_empty, "the end of what the controller has forgotten")
             if what == "time limit" and job is not None:
                 # The limit of a job that was requeued is the one that it had last.
                 faults.set_limit(self._slurm, job.id, TIME_LIMIT)
         return told
+
+    def _nodes_are_empty(self) -> bool:
+        return self._slurm.run_as_root(["pgrep", "slurmstepd"], check=False).code != 0
 
     def _befalls_job(self, what: str, job: queue.Job) -> None:
         slurm = self._slurm
