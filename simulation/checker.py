@@ -374,8 +374,7 @@ class Checker:
         """Compare what a command told with what was true from a while before it until a while after it."""
         if told.is_stale or told.elements:
             return
-        within_s = TOLD_WITHIN_S + self.clients.storage.late_s
-        began, ended = command.began_at - within_s, (command.ended_at or command.began_at) + within_s
+        began, ended = command.began_at - TOLD_WITHIN_S, (command.ended_at or command.began_at) + TOLD_WITHIN_S
         folder = Path(told.folder)
         jobs = self.slurm.of_run(folder)
         truth = self.truth(folder)
