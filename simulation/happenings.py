@@ -191,7 +191,7 @@ class SimulatedStage:
 
     def __init__(self, one: history.History) -> None:
         self._one = one
-        site = dataclasses.replace(one.slurm.site, trouble=0.0, is_busy=False, has_accounting=False)
+        site = dataclasses.replace(one.slurm.site, trouble=0.0, is_busy=False, has_accounting=False, dies_of_term=0.0)
         one.slurm.site, one.clients.clocks = site, {}
         one.job = one.place.job(site.preemption, TIME_LIMIT, follow_up=one.queues_follow_up)
         one.slurm.plan_start, one.slurm.plan_step = lambda _job: ([], None), lambda _job, step: one.checker.watch(step)

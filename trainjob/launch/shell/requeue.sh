@@ -135,11 +135,11 @@ state_under_slurm() {
   local shown=''
   if [[ -n "$cancelled" ]]; then
     state_by_controller
-  elif [[ -e requeue ]] && may_start_again; then
-    printf 'REQUEUED\n'
   elif [[ -e requeue && -e .terminated || ! -e requeue && ("$1" == 0 || ! -s failure.json) ]] && job_is_ending; then
     # srun hears of the job's end before this script does, and no rank is to blame; it returns 0 when a node fails under it.
     state_by_controller
+  elif [[ -e requeue ]] && may_start_again; then
+    printf 'REQUEUED\n'
   elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
     state_by_controller
   elif [[ ! -e requeue && -e .out_of_memory ]] && may_ask_for_more mem; then
