@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[3]
 # it is killed, and submits one as it is cancelled. And what looks at the run see meanwhile.
 AT_THE_END = (
     *(30422, 100586, 100630, 100750, 101097, 101448, 101497, 102740),
-    *(200099, 200783, 202191, 202790, 210423, 500107, 1001004),
+    *(200099, 200783, 202191, 202790, 210423, 500107, 1001004, 1100280),
 )
 # Histories that break an invariant once the mending of a fault is taken back: bench/planted_bugs.yaml says of which.
 MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286, 21242, 21303, 30204, 40232, 40334, 600721, *AT_THE_END)

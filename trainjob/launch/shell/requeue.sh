@@ -221,10 +221,13 @@ start_again() {
   # not start.
   if [[ -n "$more" || -s excluded_nodes ]] || ! follow_up=$(waiting_follow_up); then
     drop_follow_up
+    # To ask takes minutes where the controller is slow, and a script may outlive its node: then its job goes on without it.
+    if is_stale; then return 0; fi
     # Killed before the answer, or started again by mistake, the next script looks for this job.
     write_word .follow_up unknown
     follow_up=$(submit_follow_up afterany) || follow_up=''
   fi
+  if is_stale; then return 0; fi
   if [[ -n "$follow_up" ]]; then
     write_word .follow_up "$follow_up"
     # It may have been cancelled in the meantime, which this script, on its way out, does not hear of.
@@ -233,6 +236,7 @@ start_again() {
       drop_follow_up
       return 0
     fi
+    if is_stale; then return 0; fi
     write_word job_id "$follow_up"
     if [[ -n "$more" ]]; then
       say "job $follow_up, which asks for more, continues after this one"
