@@ -193,7 +193,9 @@ may_start_again() {
     rm -f requeue
     return 1
   fi
-  if [[ "$preemption" != requeue && -e .terminated ]]; then
+  # After a failure, TERM may be srun's, to the other ranks: then the job is not about to end.
+  if [[ "$preemption" != requeue && -e .terminated ]] && ! [[ -s failure.json && "$shown" == *' JobState=RUNNING '* &&
+    "$shown" != *' PreemptTime='[0-9]* ]]; then
     say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
     return 1
   fi
