@@ -25,7 +25,7 @@ def main() -> int:
         description=__doc__.partition("\n")[0],
         epilog="Exit code 1: a history breaks an invariant. A version gives the same history of a seed on any machine.",
     )
-    about = [theme.name for theme in (*plan.THEMES, *plan.AIMED)]
+    about = [*(theme.name for theme in (*plan.THEMES, *plan.AIMED)), plan.OLD_BYTES]
     parser.add_argument("--seed", type=int, help="print the history of this seed, event by event")
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run N histories (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of their seeds (default: 1)")

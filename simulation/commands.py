@@ -13,7 +13,6 @@ import secrets
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -21,11 +20,12 @@ from typing import Any
 
 import platformdirs
 
+from simulation.storage import Storage
 from simulation.world import World
 from trainjob.backends import folder as run_folder
 from trainjob.backends import mirror
 from trainjob.backends.slurm import asking
-from trainjob.contract import package
+from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import CommandError, Completed
@@ -78,13 +78,15 @@ class Command:
 
     def start(self) -> None:
         """Let it run to its first stop."""
-        self.clients.world.note(self.name, "begins", f"on {self.host}")
         self._thread.start()
         self._resume(None)
 
     def _run(self, work: Callable[[], object]) -> None:
         self._mine.acquire()
         _turn.command = self
+        world = self.clients.world
+        off_s = round(clock.time() - world.epoch - world.now)
+        world.note(self.name, "begins", f"on {self.host}{f', whose clock is {off_s:+} s off' if off_s else ''}")
         try:
             self.result = work()
         except Killed:
@@ -159,9 +161,13 @@ def _shown(result: object) -> str:
 class Clients:
     """The commands of one world, and what they find in the place of clock, processes and scheduler."""
 
-    def __init__(self, world: World, answer: Callable[[Command, Sequence[str], float, Path | None], Answer]) -> None:
-        self.world = world
-        self.answer = answer
+    def __init__(
+        self,
+        world: World,
+        storage: Storage,
+        answer: Callable[[Command, Sequence[str], float, Path | None], Answer],
+    ) -> None:
+        self.world, self.storage, self.answer = world, storage, answer
         self.commands: list[Command] = []
         self.clocks: dict[str, float] = {}  # by host: seconds that its clock is ahead
         self.ended: Callable[[Command], None] = lambda _command: None
@@ -177,10 +183,9 @@ class Clients:
     def instead_of_the_real(self) -> Iterator[None]:
         """Inside, all of trainjob in this process is in this world."""
         patches: list[tuple[object, str, object]] = [
-            (time, "time", self._time),
-            (time, "monotonic", lambda: self.world.now),
-            (time, "sleep", _sleep),
-            (time, "strftime", _strftime),
+            (clock, "time", self._time),
+            (clock, "monotonic", lambda: self.world.now),
+            (clock, "sleep", _sleep),
             (os, "getpid", _getpid),
             (os, "kill", self._kill),
             (os, "symlink", self._symlink),
@@ -197,7 +202,8 @@ class Clients:
             setattr(place, name, ours)
         _worlds.append(self)
         try:
-            yield
+            with self.storage.shown_to(_host):
+                yield
         finally:
             _worlds.pop()
             for place, name, theirs in real:
@@ -224,11 +230,15 @@ _real_kill = os.kill
 _real_symlink = os.symlink
 _real_getpid = os.getpid
 _real_gethostname = socket.gethostname
-_real_strftime = time.strftime
 
 
 def _current() -> Command | None:
     return getattr(_turn, "command", None)
+
+
+def _host() -> str | None:
+    command = _current()
+    return None if command is None else command.host
 
 
 def _sleep(seconds: float) -> None:
@@ -236,10 +246,6 @@ def _sleep(seconds: float) -> None:
     if command is not None:
         command.step(needs_space=False)
         command.ask("sleep", seconds)
-
-
-def _strftime(form: str, *when: Any) -> str:
-    return _real_strftime(form, *(when or (time.gmtime(time.time()),)))
 
 
 def _getpid() -> int:
@@ -294,13 +300,16 @@ class _OneAfterTheOther(Executor):
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if not _worlds:
         return
-    command = _current()
-    if command is None or command.is_over:
+    command, storage = _current(), _worlds[-1].storage
+    if command is None or command.is_over or storage.is_looking:
         return
     is_change = event in _CHANGES or (event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES)
     # Each file of the copied code is one more step alike, and compiled templates are kept where there is none yet.
     if is_change and "/code/" not in str(arguments[0]) and not str(arguments[0]).startswith(_CACHE):
         command.step(needs_space=event not in _REMOVES)
+    for path in arguments[:2] if is_change else ():
+        if isinstance(path, str):
+            storage.changes(path, command.host)
 
 
 sys.addaudithook(_audit)

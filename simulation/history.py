@@ -19,6 +19,7 @@ from simulation.commands import Clients, Command
 from simulation.ranks import Step
 from simulation.scripts import Scripts, StuckError
 from simulation.slurm import Job, Site, Slurm
+from simulation.storage import Storage
 from simulation.world import World
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
@@ -130,7 +131,10 @@ class History:
         self.job = where.job(site.preemption, limit, follow_up=self.queues_follow_up)
         self.scripts = Scripts(world)
         self.slurm = Slurm(world, self.scripts, site)
-        self.clients = Clients(world, self.slurm.programs.answer)
+        late_s = world.random("storage").choice(theme.storage_late_s)
+        storage = Storage(world, HOSTS, [where.folder / "runs", where.folder / "home"], late_s)
+        self.scripts.changes = lambda path: storage.changes(str(path))
+        self.clients = Clients(world, storage, self.slurm.programs.answer)
         self.clients.clocks = {host: plan.choice([0.0, 0.0, 120.0, -300.0]) for host in HOSTS}
         self.checker = Checker(world, self.slurm, self.clients)
         self.slurm.plan_start, self.slurm.plan_step = self._plan_start, self._plan_step

@@ -6,7 +6,7 @@ A fault or a command comes at a moment: when the history has a certain line for 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Lines of a history, as they begin.
 BEGINS = ("starts job", "writes attempt", "writes state=RUNNING", "writes .follow_up", "train")
@@ -45,6 +45,7 @@ class Theme:
     term_within_s: float = 3.0  # after the ranks, a script may get TERM
     epilogue_s: float = 0.0  # of a job that is requeued
     prunes_after_s: float = 1200.0
+    storage_late_s: tuple[float, ...] = (0.0,)  # for how long hosts of commands may see old bytes
 
 
 THEMES = (
@@ -131,6 +132,7 @@ AIMED = (
         EVERYWHERE,
         ("a clock jumps", "a clock jumps", "a clock jumps", "down", *TAKES_BACK, *NODES),
         most=(4, 4),
+        certain=tuple((moment, "a clock jumps") for moment in ("begins", "writes state=RUNNING", "checkpoint")),
     ),
     Theme(
         "looks at follow-up jobs",
@@ -349,6 +351,22 @@ AIMED = (
         numbers=(1,),
     ),
     Theme(
+        "completed out of reach",
+        ("job waits again",),
+        ("kills a client",),
+        ("cancel", "resume", "resume"),
+        most=(1, 8),
+        longest_s=60.0,
+        fails=0.0,
+        trouble=(0.9,),
+        certain=(("train", "is cut off"),),
+        requeues=1.0,
+        killed=0.3,
+        troubled=("scontrol",),
+        answers=("lost before",),
+        numbers=(1,),
+    ),
+    Theme(
         "removing",
         ("job is", "ends with", "writes state=FAILED"),
         ("kills a client",),
@@ -440,10 +458,16 @@ AIMED = (
 )
 
 
+OLD_BYTES = "old bytes"  # any theme that a seed draws, on storage as NFS's
+
+
 def theme_of(seed: int, about: str = "") -> Theme:
     """Return what the history of a seed is about: what is named, or else what the seed draws."""
     named = [theme for theme in AIMED if theme.name == about]
-    return named[0] if named else random.Random(f"{seed}/theme").choice(THEMES)
+    drawn = random.Random(f"{seed}/theme").choice(THEMES)
+    if about == OLD_BYTES:
+        return replace(drawn, name=OLD_BYTES, storage_late_s=(10.0, 30.0, 60.0))
+    return named[0] if named else drawn
 
 
 def delay_s(draw: random.Random, longest_s: float) -> float:

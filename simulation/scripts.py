@@ -13,11 +13,12 @@ import select
 import shutil
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from simulation.world import REAL_MONOTONIC, World
+from simulation.world import World
 
 _PRELUDE = Path(__file__).with_name("script.sh")
 _SEPARATOR = "\x1f"
@@ -81,6 +82,7 @@ class Scripts:
     def __init__(self, world: World) -> None:
         self.world = world
         self.around: Around
+        self.changes: Callable[[Path], None] = lambda _path: None  # comes before a script changes what has that name
         self.by_number: dict[int, Script] = {}
         self._chains: dict[int, Chain] = {}
         self._codes: dict[int, int] = {}
@@ -178,10 +180,10 @@ class Scripts:
 
     def _settle(self) -> None:
         """Return once every chain waits for an answer, or has ended."""
-        deadline = REAL_MONOTONIC() + _STUCK_S
+        deadline = time.monotonic() + _STUCK_S
         while any(chain.runs for chain in self._chains.values()):
             ready = {descriptor for descriptor, _ in self._poll.poll(1000)}
-            if not ready and REAL_MONOTONIC() > deadline:
+            if not ready and time.monotonic() > deadline:
                 raise StuckError(f"processes neither ask nor end: {self._running()}")
             # Calls before ends.
             if self._listening.fileno() in ready:
@@ -295,6 +297,7 @@ class Scripts:
     def _change_files(self, script: Script, folder: Path, words: Sequence[str]) -> int:
         """Change files as mv, rm and mkdir do; return the exit code. To mv it is said which file was synced."""
         names = [folder / word for word in words[1:] if not word.startswith("-") and word]
+        self.changes(names[-1])
         try:
             if words[0] == "mv":
                 source, target = names[-2:]

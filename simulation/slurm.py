@@ -35,6 +35,7 @@ class Site:
     answers: tuple[str, ...] = ()  # in which ways; none: all
     term_within_s: float = 3.0  # after the ranks, a script may get TERM
     epilogue_s: float = 0.0  # of a job that is requeued
+    dies_of_term: float = 0.5  # how often a rank of a forgotten start dies before its launcher hears of the end
 
 
 @dataclass
@@ -352,7 +353,7 @@ class Slurm:
         self.world.note("slurm", "forgets that a job has begun", job.id)
         self.out_of_reach.add(f"{job.id}.{job.starts}")
         job.state, job.reason, job.begin_at = "PENDING", "Priority", self.world.now + KILL_WAIT_S + 5
-        if job.step is not None and self._times.random() < 0.5:
+        if job.step is not None and self._times.random() < self.site.dies_of_term:
             job.step.dies_at_term = "Killed"
         number = job.starts
         self._tell_to_end(job)

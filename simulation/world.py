@@ -10,9 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-# The real ones, for what must not hang: inside a world, `time` tells virtual time.
-REAL_MONOTONIC = time.monotonic
-
 
 class Event(NamedTuple):
     """One line of a history, in virtual seconds."""

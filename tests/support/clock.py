@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Stands for the module `time`."""
+    """Stands for `trainjob.contract.clock`."""
 
     def __init__(self) -> None:
         self.now = 1.75e9

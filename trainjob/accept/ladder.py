@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +16,7 @@ import trainjob
 from trainjob.accept import rungs
 from trainjob.accept.rungs import Found, Outcome, Rank, Result, Rung
 from trainjob.cluster import slurm_text
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
@@ -139,7 +138,8 @@ def climb(
     After a rung that fails, or that would exceed the budget, no further job is submitted. Raises UserError if the
     folder can't be written.
     """
-    evidence = Evidence(name, datetime.now(UTC).isoformat(timespec="seconds"), trainjob.__version__)
+    begun = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds")
+    evidence = Evidence(name, begun, trainjob.__version__)
     changes: list[str] = []
     for outcome in outcomes(listed, budget_device_hours, say):
         evidence.outcomes.append(outcome)
@@ -167,8 +167,8 @@ def outcomes(
             yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
         else:
             say(f"{step.name}: {step.shows} …")
-            began = time.monotonic()
-            outcome = replace(_climbed(step, say), seconds=time.monotonic() - began)
+            began = clock.monotonic()
+            outcome = replace(_climbed(step, say), seconds=clock.monotonic() - began)
             left -= step.spent(outcome.seconds)
             if outcome.state == FAILED:
                 stopped = f"the rung {step.name} failed"
@@ -221,10 +221,10 @@ def _cancelled_at_work(run: Run) -> float:
     def is_at_work_or_over(now: Snapshot) -> bool:
         return now.state not in states.ACTIVE or (now.state == states.RUNNING and bool(_printed(run.logs())))
 
-    poll(run.paths, is_at_work_or_over, lambda: time.sleep(between_looks_s(run.paths)))
-    began = time.monotonic()
+    poll(run.paths, is_at_work_or_over, lambda: clock.sleep(between_looks_s(run.paths)))
+    began = clock.monotonic()
     run.cancel(grace_s=_GRACE_S)
-    return time.monotonic() - began
+    return clock.monotonic() - began
 
 
 def _printed(log: str) -> list[Rank]:

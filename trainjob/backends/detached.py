@@ -5,7 +5,6 @@ All its processes, on every host, carry its mark, the run directory in TRAINJOB_
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from trainjob.backends import containers
 from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
@@ -175,11 +174,11 @@ def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s:
 
 
 def _is_gone_within(machine: Machine, script: Script, limit_s: float) -> bool:
-    deadline = time.monotonic() + limit_s
+    deadline = clock.monotonic() + limit_s
     while processes.running(machine, [script])[0]:
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             return False
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
     return True
 
 
@@ -203,14 +202,14 @@ def _kill_on(paths: RunPaths, hosts: Sequence[str | None], spared: Script | None
     machine, folder = place_of(paths)
 
     def why_some_are_left(host: str | None) -> str | None:
-        deadline = time.monotonic() + _KILL_S
+        deadline = clock.monotonic() + _KILL_S
         try:
             # Until none is found: a process may have forked before the signal reached it.
             while left := processes.kill(machine, folder, host=host, spared=spared):
-                if time.monotonic() > deadline:
+                if clock.monotonic() > deadline:
                     named = ", ".join(map(str, left))
                     return f"processes {named} on {host or machine.name} survive KILL: they wait for a disk or a device"
-                time.sleep(_POLL_S)
+                clock.sleep(_POLL_S)
         except UserError as error:
             return f"{host or machine.name}: {error}"
         return None

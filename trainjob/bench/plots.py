@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainjob.contract import package
+from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def machine_and_date() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         processors = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     cores = os.cpu_count() or 1
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    today = datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%d")
     processor = next(iter(processors), platform.machine())
     return f"{platform.node()} · {processor} · {cores} core{'' if cores == 1 else 's'} · {today}"
 

@@ -96,6 +96,7 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     import time
     import traceback
 
+    from trainjob.contract import clock
     from trainjob.contract.paths import home
 
     folder = home() / "bugs"
@@ -105,7 +106,8 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
         folder = Path(tempfile.gettempdir())
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())
-    log = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    at = time.strftime("%Y%m%d-%H%M%S", time.localtime(clock.time()))
+    log = folder / f"{at}-{os.getpid()}.log"
     system = os.uname()  # platform.platform() would start a process
     where = f"{system.sysname} {system.release} {system.machine}"
     head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {where}"

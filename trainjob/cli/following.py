@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +13,7 @@ from trainjob.backends import mirror
 from trainjob.cli import failures
 from trainjob.cli.look.report import made, print_or_json, print_report
 from trainjob.cli.look.status import print_failure
-from trainjob.contract import exits, states
+from trainjob.contract import clock, exits, states
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays, logs
 from trainjob.observe.status import Snapshot, between_looks_s, poll
@@ -69,7 +68,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         return _has_ended(now)
 
     def pause() -> None:
-        time.sleep(between_looks_s(paths))
+        clock.sleep(between_looks_s(paths))
 
     try:
         with _drawing(paths, quiet=as_json) as draw:
@@ -172,7 +171,7 @@ class _Lines:
     def __init__(self, paths: RunPaths) -> None:
         self._lines = metrics.Reader(paths)
         self._loss = ""
-        self._said_at = time.monotonic()
+        self._said_at = clock.monotonic()
 
     def look(self, now: Snapshot) -> None:
         """Print what came since the last look."""
@@ -183,13 +182,13 @@ class _Lines:
                 accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
                 held_out = f"held-out loss {line.loss:.4f}{accuracy}"
                 self._say(f"{_epoch(line.epoch)}update {line.update} · {held_out}", left)
-        if now.update is not None and time.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
+        if now.update is not None and clock.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
             of = "" if now.total_updates is None else f" of {now.total_updates}"
             self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
 
     def _say(self, text: str, left: str) -> None:
         click.echo(f"{text} · {left}" if left else text)
-        self._said_at = time.monotonic()
+        self._said_at = clock.monotonic()
 
 
 def _epoch(epoch: int | None) -> str:

@@ -5,10 +5,10 @@ Sizes are cheap and always checked; checksums read every byte.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.data.manifest import FileFacts, Manifest, find, how_to_prepare, names, read_manifest
 from trainjob.records.checkpoints import sha256_of
@@ -80,12 +80,12 @@ class Progress:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._said_at = time.monotonic()
+        self._said_at = clock.monotonic()
 
     def __call__(self, text: str) -> None:
         """Say `text`, unless something was said a moment ago."""
-        if time.monotonic() - self._said_at >= SAY_EVERY_S:
-            self._said_at = time.monotonic()
+        if clock.monotonic() - self._said_at >= SAY_EVERY_S:
+            self._said_at = clock.monotonic()
             self._say(text)
 
 

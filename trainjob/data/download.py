@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.client
 import os
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional
 from urllib.parse import urlsplit
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.data.checking import Progress, Say
 from trainjob.records.checkpoints import sha256_of
@@ -64,7 +64,7 @@ class _Download:
             if in_vain == _TRIES:
                 break
             self._say("the download stopped after %s (%s): trying again" % (self._so_far(), reason))
-            time.sleep(_PAUSE_S * (2**in_vain - 1))
+            clock.sleep(_PAUSE_S * (2**in_vain - 1))
         raise UserError(
             "%s could not be fetched: it stopped after %s, %s" % (self._url, self._so_far(), reason),
             "Try again later, or give the archive as a file",

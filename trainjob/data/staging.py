@@ -13,11 +13,11 @@ import fcntl
 import os
 import shutil
 import stat
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.data.checking import Progress, Say, files_of
 from trainjob.data.manifest import FILE_NAME, SOURCE, find, not_prepared
@@ -100,7 +100,7 @@ def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(_BETWEEN_TRIES_S)
+            clock.sleep(_BETWEEN_TRIES_S)
             continue
         if not (target / _COMPLETE).exists():
             _copy(data_set, target, say)

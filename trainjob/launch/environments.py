@@ -17,10 +17,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Dict, List, Mapping, NamedTuple
 
+from trainjob.contract import clock
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -76,13 +76,13 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
         made = _Making(kind, source, target / "env", paths.packed_environment(state), first)
         while not _is_shared(lock, target):
             if made.is_possible and _is_alone(lock) and not _is_complete(target):
-                began = time.monotonic()
+                began = clock.monotonic()
                 _remove_older(disk, family, target)
                 made.make()
                 (target / "complete").touch()
                 took = "trainjob: the environment of %s is in %s on %s after %.1f s\n"
-                sys.stderr.write(took % (source, target, node_name(), time.monotonic() - began))
-            time.sleep(_POLL_S)
+                sys.stderr.write(took % (source, target, node_name(), clock.monotonic() - began))
+            clock.sleep(_POLL_S)
         if made.is_needed_elsewhere:
             made.pack()
     except OSError as error:

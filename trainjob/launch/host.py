@@ -10,10 +10,10 @@ import contextlib
 import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Dict, Iterator, Optional, TextIO, Tuple
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, software
@@ -86,14 +86,14 @@ def refuse_another_folder(paths: RunPaths, token: str, limit_s: float = _LIMIT_S
 
     Under srun the script itself does this, before it runs anything in the folder.
     """
-    deadline = time.monotonic() + limit_s
+    deadline = clock.monotonic() + limit_s
     while attempts.token(paths) != token:
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise UserError(
                 "host %s does not see run directory %s, or sees another one of that name" % (own_name(), paths.folder),
                 "set runs_dir to storage that all nodes share",
             )
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
 
 
 def record_packages(paths: RunPaths, rank: int, attempt: int, required: bool, python: Optional[str] = None) -> None:

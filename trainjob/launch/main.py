@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
-from trainjob.contract import environment, exits
+from trainjob.contract import clock, environment, exits
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -48,7 +47,7 @@ class Launch:
     """
 
     def __init__(self, options: Options) -> None:
-        self.options, self.began = options, time.time()
+        self.options, self.began = options, clock.time()
         self.paths = paths = RunPaths(Path(options.run_dir).resolve())
         keep_others_from_writing(paths.whole.folder)
         if options.token:
@@ -273,7 +272,7 @@ class Launch:
             sys.stderr.write("trainjob: rank %d is bound to %s\n" % (ranking.rank, near))
             affinity = rank_environment.Affinity(len(near.cpus), is_bound=True)
         environ = self._environment_of(ranking)
-        environ[environment.STARTED] = "%.3f,%.3f" % (self.began, time.time())
+        environ[environment.STARTED] = "%.3f,%.3f" % (self.began, clock.time())
         threads = rank_environment.threading(options.launcher, ranking, affinity, environ, bound_here=near is not None)
         folder, identity = self.paths.folder / options.working_folder, {}
         if self.job is None or self.job.command:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+from trainjob.contract import clock
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
@@ -157,8 +158,8 @@ def kill_children() -> None:
     Podman's monitor of a container, which a killed `podman run` leaves behind, is only waited for: it ends by itself
     once it has removed its container, which no other program would.
     """
-    deadline = time.monotonic() + _KILLED_WITHIN_S
-    while time.monotonic() < deadline:
+    deadline = clock.monotonic() + _KILLED_WITHIN_S
+    while clock.monotonic() < deadline:
         left = children()
         if not left:
             return
@@ -167,7 +168,7 @@ def kill_children() -> None:
                 if stream.read().rstrip(b"\n") != _MONITOR:
                     os.kill(pid, signal.SIGKILL)
         reap()
-        time.sleep(0.01)
+        clock.sleep(0.01)
 
 
 def reap() -> Dict[int, Ended]:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Sequence
 
-from trainjob.contract import environment, ports
+from trainjob.contract import clock, environment, ports
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.launch.host import cpu_quota, own_name, text
@@ -60,7 +60,7 @@ class Rank(NamedTuple):
             number,
             self.ranking.world_size * max(1, self.ranks_per_node),
             own_name(),
-            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.time())),
         )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from trainjob.backends import containers, mirror, registry
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.lock import locked
@@ -56,7 +55,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
         # Elements that were resumed individually have their own submissions.
         cancelled = [paths, *(one.paths for one in before.elements if one.paths.submission.is_file())]
     # A full disk must not keep the run alive. The record before the end survives if this command is killed meanwhile.
-    at = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
+    at = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds")
     recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
     registry.get(submission.backend).cancel(paths, submission.native, grace_s)
     if not all(recorded):

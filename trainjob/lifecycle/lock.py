@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import read_json, remove_if_there, write_json
@@ -38,13 +39,13 @@ def locked(paths: RunPaths, command: str, *, wait_s: float = 0.0) -> Iterator[No
         "pid": os.getpid(),
         "started": _started(os.getpid()),
         "user": user,
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(clock.time())),
         "token": secrets.token_hex(8),
     }
     staging = lock.with_name(f".lock.{mine['token']}")
     try:
         write_json(staging, mine, durable=False)
-        _take(paths, lock, staging, time.monotonic() + wait_s)
+        _take(paths, lock, staging, clock.monotonic() + wait_s)
     except OSError as error:
         raise UserError(
             f"the lock {lock} can't be written ({error.strerror}), so run {paths.id} stays as it is",
@@ -71,8 +72,8 @@ def _take(paths: RunPaths, lock: Path, staging: Path, deadline: float) -> None:
         if _is_gone(holder):
             tries += 1
             _remove_stale(lock, staging, str(holder["token"]))
-        elif time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        elif clock.monotonic() < deadline:
+            clock.sleep(_POLL_S)
         else:
             break
     holder = _holder(lock)

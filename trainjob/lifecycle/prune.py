@@ -6,14 +6,13 @@ import contextlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from trainjob.backends import mirror
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.lock import locked
@@ -49,7 +48,7 @@ def candidates(
             warn(f"run {now.id} stays, because its age is not known: {'; '.join(now.damage)}")
     ended = [now for now in every if now.state in states.ENDED]
     ended.sort(key=lambda now: now.submitted_at or "")
-    latest = datetime.fromtimestamp(time.time(), UTC) - older_than
+    latest = datetime.fromtimestamp(clock.time(), UTC) - older_than
     return [
         Candidate(now, size(now.folder))
         for now in ended[: max(0, len(ended) - keep)]
@@ -64,7 +63,7 @@ def leftovers(*, older_than: timedelta) -> list[Path]:
 
     They are in folders that contain, or contained, runs of the index.
     """
-    latest = (datetime.fromtimestamp(time.time(), UTC) - older_than).timestamp()
+    latest = (datetime.fromtimestamp(clock.time(), UTC) - older_than).timestamp()
     hidden: list[Path] = []
     for folder in index.folders_of_runs():
         with contextlib.suppress(OSError):

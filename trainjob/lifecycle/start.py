@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -87,7 +86,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         native=None,
         argv=backend.argv(paths, handover.rendered.script, handover.after),
         script=handover.rendered.script,
-        submitted_at=datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
+        submitted_at=datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds"),
         attempt=1,
         digest=digest,
         project={
@@ -160,7 +159,7 @@ def _refuse_the_same(digest: str) -> None:
             continue
         if attempts.state(paths) in states.RESUMABLE:
             continue  # it ended early, and may be tried again
-        age = datetime.fromtimestamp(time.time(), UTC) - datetime.fromisoformat(submission.submitted_at)
+        age = datetime.fromtimestamp(clock.time(), UTC) - datetime.fromisoformat(submission.submitted_at)
         # A clock that was set back says nothing about the time between them.
         if timedelta() <= age < timedelta(seconds=_SAME_JOB_WITHIN_S):
             raise UserError(

@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import shlex
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 
 from trainjob.backends import mirror
 from trainjob.cluster.merging import by_setting
-from trainjob.contract import package, states
+from trainjob.contract import clock, package, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.secret_names import is_secret_variable
@@ -241,7 +240,7 @@ class _Events:
         value.tensor.dtype = 7  # DT_STRING
         value.tensor.string_val.append(f"| | |\n|---|---|\n{table}".encode())
         value.tensor.tensor_shape.dim.add(size=1)
-        at_s = time.time()
+        at_s = clock.time()
         self._write(self._events.Event(wall_time=at_s, step=self._update, summary=text))
         self._write(self._events.Event(wall_time=at_s, summary=hparams_pb(dict(history.settings))))
 

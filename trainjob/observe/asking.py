@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainjob.backends import registry
 from trainjob.backends.base import Answer, Liveness
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.seen import Seen
@@ -109,17 +109,17 @@ class Sparing(Asking):
         if not interrupted:
             return {}
         if self._turns_to_adopt.has_come([owner.folder for owner in interrupted]):
-            began = time.monotonic()
+            began = clock.monotonic()
             self._unknown = super().adopt_unknown(interrupted)
-            self._turns_to_adopt.is_troubled = bool(self._unknown) or time.monotonic() - began > _SLOW_S
+            self._turns_to_adopt.is_troubled = bool(self._unknown) or clock.monotonic() - began > _SLOW_S
         return self._unknown
 
     def answers(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:  # noqa: D102
         queued = [one for one in unsure if one.submission and registry.has_scheduler(one.submission.backend)]
         as_now = [(one.paths.folder, one.word, one.attempt, one.newest_attempt) for one in queued]
         if queued and self._turns.has_come(as_now):
-            began = time.monotonic()
+            began = clock.monotonic()
             self._answers = super().answers(queued)
             is_unanswered = any(one.liveness is Liveness.UNKNOWN for one in self._answers.values())
-            self._turns.is_troubled = is_unanswered or time.monotonic() - began > _SLOW_S
+            self._turns.is_troubled = is_unanswered or clock.monotonic() - began > _SLOW_S
         return {**super().answers([one for one in unsure if one not in queued]), **(self._answers if queued else {})}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import string
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob.backends import folder as run_folder
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.observe import arrays
@@ -128,7 +128,7 @@ def newest(most: int) -> Iterator[RunPaths]:
 
 def recent(within_s: float) -> Iterator[RunPaths]:
     """Yield the runs that were submitted within the last `within_s` seconds."""
-    earliest = time.time() - within_s
+    earliest = clock.time() - within_s
     yield from (paths for paths in every_run() if _indexed_at(paths.id) >= earliest)
 
 
@@ -150,7 +150,7 @@ def missing() -> dict[str, Path | None]:
 
     The value is the folder that the index has for the run; None if its entry can't be read.
     """
-    present, latest = {paths.id for paths in _existing_runs()}, time.time() - _FILLED_WITHIN_S
+    present, latest = {paths.id for paths in _existing_runs()}, clock.time() - _FILLED_WITHIN_S
     gone = {run_id: _target(run_id) for run_id in ids() if run_id not in present and _indexed_at(run_id) < latest}
     return {run_id: None if paths is None else paths.folder for run_id, paths in gone.items()}
 

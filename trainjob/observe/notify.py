@@ -12,7 +12,6 @@ import dataclasses
 import fcntl
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainjob.cluster import slurm_text
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.machines import process
@@ -59,7 +58,7 @@ def watch(paths: RunPaths) -> None:
     with contextlib.suppress(UserError, OSError):
         if configured() is not None:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-            dataclasses.replace(_Watched.of(paths.whole.id), since=time.time()).write()
+            dataclasses.replace(_Watched.of(paths.whole.id), since=clock.time()).write()
             start_if_needed()
 
 
@@ -100,7 +99,7 @@ def look(say: Say, *, stay: bool) -> bool:
             _look_once(rules, say, asking)
             if not stay or not any(_watched()):
                 break
-            time.sleep(spread(rules.every_s))
+            clock.sleep(spread(rules.every_s))
     return True
 
 
@@ -187,7 +186,7 @@ def _look_once(rules: Notify, say: Say, asking: Sparing) -> None:
             record.remove()
     for now in statuses((paths for paths, _ in found.values()), asking):
         record = found[now.id][1]
-        for event in events(now, rules, time.time()):
+        for event in events(now, rules, clock.time()):
             if rules.on is None or event in rules.on:
                 tried = record.deliveries.setdefault(f"{now.attempt} {event}", {})
                 for _ in _tries(delivery.message(now, event), delivery.ways(rules), tried, say):

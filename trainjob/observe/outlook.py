@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainjob.cluster import slurm_text
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.records import prediction
 from trainjob.records.progress import ProgressRecord
@@ -47,7 +47,7 @@ def outlook(paths: RunPaths, progress: ProgressRecord, scheduler: Mapping[str, s
         pace, basis = stored.update_s.median, "its prediction"
     else:
         return None
-    left_s = (min(total, _MOST_UPDATES) - update) * pace - max(0.0, time.time() - heartbeat)
+    left_s = (min(total, _MOST_UPDATES) - update) * pace - max(0.0, clock.time() - heartbeat)
     if not abs(left_s) < _LONGEST_S:  # NaN is below nothing
         return None
     try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import secrets
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainjob.backends import mirror, registry
 from trainjob.backends.base import place_of
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
@@ -157,12 +156,12 @@ def stacks_of(paths: RunPaths, limit_s: float) -> Answers:
         request = f"{folder}/{paths.stacks_request.name}"
         # Moved into place, so that no launcher reads half a word.
         machine.run(["sh", "-c", 'printf "%s\\n" "$1" >"$2.part" && mv -f -- "$2.part" "$2"', "sh", word, request])
-        deadline = time.monotonic() + limit_s
+        deadline = clock.monotonic() + limit_s
         while True:
             answers = [one for one in _recorded(paths, machine, folder) if one.word == word]
-            if len(answers) == len(_ranks(paths)) or time.monotonic() > deadline:
+            if len(answers) == len(_ranks(paths)) or clock.monotonic() > deadline:
                 return Answers(answers, are_current=True, limit_s=limit_s)
-            time.sleep(between_looks_s(paths))
+            clock.sleep(between_looks_s(paths))
     kept = _recorded(paths, machine, folder)
     if not kept:
         raise UserError(

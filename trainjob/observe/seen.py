@@ -15,7 +15,7 @@ from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, events
 from trainjob.records import submission as submissions
-from trainjob.records.files import DamagedError
+from trainjob.records.files import DamagedError, see_anew
 from trainjob.records.submission import Submission
 
 Value = TypeVar("Value")
@@ -154,6 +154,7 @@ class Seen:
 
 def look(paths: RunPaths) -> Seen:
     """Return what the files of a run say now."""
+    see_anew(paths.folder)
     damage: list[str] = []
     submission = unless_damaged(lambda: submissions.load(paths), damage, None)
     # Without a number of its own, a run counts as in the attempt that was submitted last.

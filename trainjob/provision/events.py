@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
+
+from trainjob.contract import clock
 
 CALLBACK = "ansible.posix.jsonl"
 STATUSES = ("ok", "changed", "skipped", "failed", "unreachable")
@@ -138,7 +139,7 @@ class Story:
         """Return the lines to print after `event`: a task that has ended, a difference, a failure."""
         if isinstance(event, TaskBegun):
             lines = self.rest()
-            self._task, self._began_at = event, time.monotonic()
+            self._task, self._began_at = event, clock.monotonic()
             return lines
         self._done.append(event)
         indented = [f"      {line}" for line in event.diff.splitlines()]

@@ -83,6 +83,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def see_anew(folder: Path) -> None:
+    """Open `folder`, which has a client of NFS ask its server: what it shows otherwise may be a minute old."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(str(folder), os.O_RDONLY | os.O_NONBLOCK))
+
+
 def remove_if_there(path: Path) -> None:
     """Remove the file `path`, quietly when there is none."""
     with contextlib.suppress(FileNotFoundError):

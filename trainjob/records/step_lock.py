@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Tuple
 
+from trainjob.contract import clock
 from trainjob.records.files import DamagedError, read_small, write_atomically
 
 POLL_S = 0.5
@@ -57,7 +57,7 @@ class Lock:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         seen: Tuple[object, ...] = ()
-        since, told = time.monotonic(), False
+        since, told = clock.monotonic(), False
         while True:
             number, word, touched = self._newest()
             if number == 0 or (word and not word.startswith(_HELD)):
@@ -67,8 +67,8 @@ class Lock:
                     return None
                 continue  # another process was quicker
             if (number, touched) != seen:
-                seen, since = (number, touched), time.monotonic()
-            is_lost = self._is_of_an_older_attempt(word) or time.monotonic() - since > self._lost_after_s
+                seen, since = (number, touched), clock.monotonic()
+            is_lost = self._is_of_an_older_attempt(word) or clock.monotonic() - since > self._lost_after_s
             if is_lost and self._create(number + 1):
                 return None
             if not told:
@@ -78,13 +78,13 @@ class Lock:
 
     def beat(self) -> None:
         """Show that the holder lives. Raises LostError."""
-        if time.monotonic() - self._beaten_at < BEAT_S:
+        if clock.monotonic() - self._beaten_at < BEAT_S:
             return
         if self._file(self._number + 1).exists():
             raise LostError("another process took over %s" % self._folder)
         with contextlib.suppress(OSError):  # the next one may succeed; waiters are patient
             os.utime(str(self._file(self._number)))
-        self._beaten_at = time.monotonic()
+        self._beaten_at = clock.monotonic()
 
     def release(self, word: str) -> None:
         """Give the lock back; `word` says how what it was held for ended."""
@@ -112,7 +112,7 @@ class Lock:
             return False
         with os.fdopen(descriptor, "w") as stream:
             stream.write("%s %s %d %s\n" % (_HELD, *self._owner))
-        self._number, self._beaten_at = number, time.monotonic()
+        self._number, self._beaten_at = number, clock.monotonic()
         with contextlib.suppress(OSError):
             self._file(number - _KEPT).unlink()
         return True

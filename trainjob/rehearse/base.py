@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from trainjob.backends import folder
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster.base import Cluster
+from trainjob.contract import clock
 from trainjob.contract.environment import set_redirects
 from trainjob.contract.paths import RunPaths, home
 from trainjob.kinds.lookup import find
@@ -114,15 +114,15 @@ class RehearsalVerdict:
 
 
 @dataclass
-class Clock:
+class Stopwatch:
     """Seconds from the start of the rehearsal at which each step ended."""
 
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=clock.monotonic)
     steps: dict[str, float] = field(default_factory=dict)
 
     def done(self, step: str) -> None:
         """Record when `step` ended; only the first call for a step counts."""
-        self.steps.setdefault(step, round(time.monotonic() - self.began, 2))
+        self.steps.setdefault(step, round(clock.monotonic() - self.began, 2))
 
 
 def progress_of(paths: RunPaths) -> ProgressRecord:

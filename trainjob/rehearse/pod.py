@@ -10,12 +10,11 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainjob.cluster.base import Cluster, IpuCluster
-from trainjob.contract import package, states
+from trainjob.contract import clock, package, states
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
 from trainjob.kinds.pod import PodCluster
@@ -23,7 +22,7 @@ from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.records import attempts, failure
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import Clock, Rehearsal, RehearsalVerdict, progress_of
+from trainjob.rehearse.base import Rehearsal, RehearsalVerdict, Stopwatch, progress_of
 
 _POLL_S = 0.1
 _STAND_INS = package.companion("standins")
@@ -39,22 +38,22 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         raise UserError(
             f"--inject {rehearsal.inject} works on Slurm clusters only", "Leave it out, or kill a rank yourself"
         )
-    clock = Clock()
+    stopwatch = Stopwatch()
     with tempfile.TemporaryDirectory(prefix="trainjob-pod-") as place:
         environ = environment(Path(place), cluster, cluster.ipus, rehearsal.redirects)
         paths = rehearsal.create()
         rehearsal.say(f"stand-ins replace poprun, vipu, poptorch and popdist of {rehearsal.request.plan.cluster}")
-        clock.done("stand-ins on the paths")
+        stopwatch.done("stand-ins on the paths")
         words = ["bash", rehearsal.rendered.script]
         script = process.start_detached(words, folder=paths.folder, log=paths.scheduler_log, environment=environ)
         try:
             while os.waitpid(script, os.WNOHANG) == (0, 0):
                 if paths.progress.exists():
-                    clock.done("training")
-                time.sleep(_POLL_S)
+                    stopwatch.done("training")
+                clock.sleep(_POLL_S)
         finally:
             processes.kill(HERE, str(paths.folder))
-    clock.done("ended")
+    stopwatch.done("ended")
     state = attempts.state(paths) or states.LOST
     same_bytes = rehearsal.has_rendered_files(paths)
     update = progress_of(paths).update
@@ -73,7 +72,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         attempts=1,
         update=update,
         same_bytes=same_bytes,
-        seconds=clock.steps,
+        seconds=stopwatch.steps,
         folder=paths.folder,
     )
 

@@ -6,14 +6,13 @@ is raised as `trainjob.UserError`, whose message has the rule, both values and t
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
@@ -115,15 +114,15 @@ class Run:
         """
         from trainjob.observe.status import between_looks_s, poll
 
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else clock.monotonic() + timeout_s
 
         def pause() -> None:
             left_s = between_looks_s(self.paths)
             if deadline is not None:
-                left_s = min(left_s, deadline - time.monotonic())
+                left_s = min(left_s, deadline - clock.monotonic())
                 if left_s <= 0:
                     raise TimeoutError(f"run {self.id} has not ended within {timeout_s:g} s")
-            time.sleep(left_s)
+            clock.sleep(left_s)
 
         return poll(self.paths, lambda now: now.state not in states.ACTIVE, pause)
 

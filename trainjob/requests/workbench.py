@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded, home
 from trainjob.kinds.lookup import find
@@ -109,14 +108,14 @@ class Workbench:
 
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
     """Return the status of a run once it has ended; until then call `say` with its progress every 10 s."""
-    began_at = said_at = time.monotonic()
+    began_at = said_at = clock.monotonic()
 
     def has_ended(now: Snapshot) -> bool:
         nonlocal said_at
         if now.state not in states.ACTIVE:
             return True
-        if time.monotonic() - said_at >= _SAY_EVERY_S:
-            said_at = time.monotonic()
+        if clock.monotonic() - said_at >= _SAY_EVERY_S:
+            said_at = clock.monotonic()
             updates = f"update {now.update} of {now.total_updates}, " if now.update and now.total_updates else ""
             left = f", about {now.outlook.left_s:.0f} s left" if now.outlook is not None else ""
             say(f"  {updates}{said_at - began_at:.0f} s{left}")
@@ -124,23 +123,23 @@ def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
 
     def until_its_files_end() -> None:
         # Or for a while, because its script may have been killed.
-        limit = time.monotonic() + _BETWEEN_QUESTIONS_S
-        time.sleep(_POLL_S)
-        while look(paths).is_open and time.monotonic() < limit:
-            time.sleep(_POLL_S)
+        limit = clock.monotonic() + _BETWEEN_QUESTIONS_S
+        clock.sleep(_POLL_S)
+        while look(paths).is_open and clock.monotonic() < limit:
+            clock.sleep(_POLL_S)
 
     return poll(paths, has_ended, until_its_files_end)
 
 
 def wait_for(paths: RunPaths, look: Callable[[], Seen | None]) -> Seen | None:
     """Return what `look` sees, once it sees something; None if the run ends before."""
-    asked_at = time.monotonic()
+    asked_at = clock.monotonic()
     while (seen := look()) is None:
-        if time.monotonic() - asked_at > _BETWEEN_QUESTIONS_S:
+        if clock.monotonic() - asked_at > _BETWEEN_QUESTIONS_S:
             if status(paths).state not in states.ACTIVE:
                 return None
-            asked_at = time.monotonic()
-        time.sleep(_LOOK_S)
+            asked_at = clock.monotonic()
+        clock.sleep(_LOOK_S)
     return seen
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Callable, Dict, NamedTuple
 
 import numpy as np
 
+from trainjob.contract import clock
 from trainjob.train.engines.base import Engine
 from trainjob.train.samples.sources import Source
 from trainjob.train.world import World
@@ -26,7 +26,7 @@ class Evaluated(NamedTuple):
 
 def evaluate(engine: Engine, held_out: Source, world: World, beat: Callable[[], None]) -> Evaluated:
     """Return loss and metrics over `held_out`. Each rank evaluates a part; the parts differ by at most one sample."""
-    start = time.perf_counter()
+    start = clock.monotonic()
     size, samples = engine.evaluation_batch, len(held_out)
     first, end = samples * world.rank // world.size, samples * (world.rank + 1) // world.size
     longest = -(-samples // world.size)
@@ -47,7 +47,7 @@ def evaluate(engine: Engine, held_out: Source, world: World, beat: Callable[[], 
         engine.after_evaluation()
     *values, evaluated = world.sum(sums)
     loss, *metrics = [value / evaluated for value in values]
-    seconds = time.perf_counter() - start
+    seconds = clock.monotonic() - start
     return Evaluated(loss, dict(zip(engine.metric_names, metrics)), int(evaluated), seconds)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from typing import Iterator, NamedTuple, Optional
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, checkpoints, metrics
@@ -91,9 +91,9 @@ class Loop:
                     return self._stop()
                 if self.update < stage.end and self._due.at(self.update):
                     self._read_last_outcome()
-                    began = time.perf_counter()
+                    began = clock.monotonic()
                     self._save()
-                    stood_still_s = time.perf_counter() - began
+                    stood_still_s = clock.monotonic() - began
                     training_s = self.phases.training_seconds_until_now() - stood_still_s
                     self._say(self._due.saved(self.update, training_s, stood_still_s, stage.writer.durable_s))
                 if self.update % per_epoch == 0 and self.update < stage.end:
@@ -106,12 +106,12 @@ class Loop:
 
     def _train(self, upcoming: Iterator[Block]) -> None:
         """Start a block, then read the outcome of the previous one, which had a whole block's time to be reduced."""
-        stage, start = self.stage, time.perf_counter()
+        stage, start = self.stage, clock.monotonic()
         stage.watch.doing("waiting for samples of", self.update + 1)
         block = next(upcoming)
-        self.phases.data += time.perf_counter() - start
+        self.phases.data += clock.monotonic() - start
         stage.recorder.startup.end("data")
-        computing = time.perf_counter()
+        computing = clock.monotonic()
         stage.watch.doing("computing", self.update + 1)
         if stage.profiler is not None:
             stage.profiler.before(self.update + 1)
@@ -123,7 +123,7 @@ class Loop:
         if stage.profiler is not None:
             stage.profiler.after(self.update)
         stage.progress.at(stage.counts.epoch_of(self.update), self.update)
-        stage.recorder.block_made(stage.counts.epoch_of(self.update), self.update, time.perf_counter() - computing)
+        stage.recorder.block_made(stage.counts.epoch_of(self.update), self.update, clock.monotonic() - computing)
 
     def _note(self, outcome: Outcome) -> None:
         for number, loss in enumerate(outcome.loss, self._outcomes_read_until + 1):
@@ -157,7 +157,7 @@ class Loop:
 
     def _save(self) -> None:
         """Start writing a checkpoint of the current weights."""
-        stage, start = self.stage, time.perf_counter()
+        stage, start = self.stage, clock.monotonic()
         stage.watch.doing("writing the checkpoint of", self.update)
         if not stage.engine.is_finite():
             raise self._not_finite("the weights are infinite or not a number after update %d" % self.update)
@@ -166,15 +166,15 @@ class Loop:
                 self.update, stage.engine.state(), facts(stage.settings, stage.counts, self.update, stage.attempt)
             )
         self._saved_at = self.update
-        self.phases.checkpoint += time.perf_counter() - start
+        self.phases.checkpoint += clock.monotonic() - start
 
     def _save_durably(self) -> None:
         """Write a checkpoint and return once it is on disk. Raises UserError if it can't be written."""
         if self._saved_at != self.update:
             self._save()
-        start = time.perf_counter()
+        start = clock.monotonic()
         durable = self.stage.world.from_first(int(self._durable()))
-        self.phases.checkpoint += time.perf_counter() - start
+        self.phases.checkpoint += clock.monotonic() - start
         if durable < 0:
             raise StaleAttemptError("attempt %d" % self.stage.attempt)
         if not durable:
@@ -213,7 +213,7 @@ class Loop:
         epoch_samples = counts.updates_per_epoch * counts.global_batch
         if epochs is not None and not evaluation.is_due(epochs, epoch_samples, len(stage.held_out)):
             return
-        start = time.perf_counter()
+        start = clock.monotonic()
         stage.watch.doing("evaluating after", self.update)
 
         def beat() -> None:
@@ -225,7 +225,7 @@ class Loop:
         averaged = "" if stage.settings.average_decay is None else "  averaged weights"
         stage.recorder.evaluation_line(epoch, self.update, result.loss, result.metrics, result.samples, result.seconds)
         self._say("update %d  held-out loss %.4f%s%s" % (self.update, result.loss, accuracy, averaged))
-        self.phases.aside += time.perf_counter() - start
+        self.phases.aside += clock.monotonic() - start
 
     def _was_stopped_before_evaluating(self) -> bool:
         """Return whether the attempt before ended at the end of an epoch, after whose last update it would evaluate."""

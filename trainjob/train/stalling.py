@@ -12,13 +12,12 @@ import faulthandler
 import os
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 import torch
 
-from trainjob.contract import exits
+from trainjob.contract import clock, exits
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, stacks
@@ -68,15 +67,15 @@ class Watch:
 
     def doing(self, what: str, update: int) -> None:
         """Note what this rank is starting to do."""
-        self._doing, self._update, self._since = what, update, time.monotonic()
+        self._doing, self._update, self._since = what, update, clock.monotonic()
 
     def beat(self) -> None:
         """Note that this rank makes progress."""
-        self._since = time.monotonic()
+        self._since = clock.monotonic()
 
     def _look(self) -> None:
         while not self._over.wait(min(1.0, self._limit_s / 4)):
-            seconds = time.monotonic() - self._since
+            seconds = clock.monotonic() - self._since
             if seconds > self._limit_s:
                 self._end(Stalled(self._world.rank, self._doing, self._update, seconds, self._world.waits))
 
@@ -94,7 +93,7 @@ class Watch:
         if STACKS in os.environ:  # without our launcher, none would answer
             self._keep_stacks(mine)
         if mine.waits:
-            time.sleep(_GIVEN_TO_OTHERS_S)
+            clock.sleep(_GIVEN_TO_OTHERS_S)
             others = [(rank, self._read(rank)) for rank in range(self._world.size) if rank != mine.rank]
             busy = [str(other) for _, other in others if other and not other.waits]
             silent = [
@@ -127,9 +126,9 @@ class Watch:
         def has_answered(rank: int) -> bool:
             return stacks.word(self._paths, rank).startswith(prefix)
 
-        ranks, deadline = range(self._world.size), time.monotonic() + _GIVEN_TO_LAUNCHERS_S
-        while time.monotonic() < deadline and not (all(map(has_answered, ranks)) and all(map(self._read, ranks))):
-            time.sleep(0.1)
+        ranks, deadline = range(self._world.size), clock.monotonic() + _GIVEN_TO_LAUNCHERS_S
+        while clock.monotonic() < deadline and not (all(map(has_answered, ranks)) and all(map(self._read, ranks))):
+            clock.sleep(0.1)
 
     def _read(self, rank: int) -> Optional[Stalled]:
         return _read(_file(self._paths, rank), self._attempt)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from typing import Iterable, Iterator, List, NamedTuple, TypeVar
 
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.records.attempts import is_stale
 
@@ -59,9 +59,9 @@ class Requests:
 
     def now(self) -> Flags:
         """Return what is requested. Files may be noticed up to 0.2 s late, signals never."""
-        if time.monotonic() >= self._next_look:
+        if clock.monotonic() >= self._next_look:
             self._seen = Flags(self._paths.stop.exists(), is_stale(self._paths, self._attempt))
-            self._next_look = time.monotonic() + _LOOK_EVERY_SECONDS
+            self._next_look = clock.monotonic() + _LOOK_EVERY_SECONDS
         return Flags(True, self._seen.stale) if _received else self._seen
 
     def refuse_stale(self) -> None:

@@ -13,13 +13,12 @@ import hashlib
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Protocol
 
 import torch
 
-from trainjob.contract import environment, ports
+from trainjob.contract import clock, environment, ports
 from trainjob.contract.errors import UserError
 
 # Messages of gloo, NCCL and Horovod when another rank is gone or silent.
@@ -71,11 +70,11 @@ class Later:
     def read(self) -> List[float]:
         """Return the sums, waiting for them if necessary."""
         if self._work is not None:
-            start = time.perf_counter()
+            start = clock.monotonic()
             self._world.waits = True
             self._work.wait()
             self._world.waits = False
-            self.waited = time.perf_counter() - start
+            self.waited = clock.monotonic() - start
             self._work = None
         sums: List[float] = self._values.tolist()
         return sums

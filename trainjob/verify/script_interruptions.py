@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from trainjob.backends import registry
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
@@ -177,9 +176,9 @@ def _interrupt(workbench: Workbench, paths: RunPaths, way: str, pid: int, handle
         return wait(paths, workbench.say)
     if way == TIME_LIMIT and "USR1" in handles:
         registry.get(submission.backend).interrupt(submission.native)
-        deadline = time.monotonic() + MARGIN_S
-        while look(paths).is_open and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        deadline = clock.monotonic() + MARGIN_S
+        while look(paths).is_open and clock.monotonic() < deadline:
+            clock.sleep(_POLL_S)
     if look(paths).is_open:
         # As Slurm does: every process of the step gets it, loaders' workers included.
         for pid in processes.ranks_of(str(paths.folder)):

@@ -7,7 +7,6 @@ import os
 import select
 import sys
 import termios
-import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from trainjob.backends import mirror
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.asking import Asking, Sparing, spread
@@ -61,7 +60,7 @@ def print_changes(every_s: float, paths: RunPaths | None) -> None:
                 click.echo(line)
         if all(now.state not in states.ACTIVE for now in found):
             return
-        time.sleep(spread(every_s))
+        clock.sleep(spread(every_s))
 
 
 class Screen:
@@ -96,16 +95,16 @@ class Screen:
         """Draw and obey keys until the user leaves."""
         console = Console(file=show.raw(sys.stdout))
         with _single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
-            looked_at = time.monotonic()
+            looked_at = clock.monotonic()
             while True:
                 live.update(self._view(), refresh=True)
-                key = _key(max(0.0, looked_at + self._every_s - time.monotonic()))
+                key = _key(max(0.0, looked_at + self._every_s - clock.monotonic()))
                 if key in ("q", "\x03", "\x04"):
                     return
                 self.obey(key)
-                if not key or time.monotonic() >= looked_at + self._every_s:
+                if not key or clock.monotonic() >= looked_at + self._every_s:
                     self.look()
-                    looked_at = time.monotonic()
+                    looked_at = clock.monotonic()
 
     def _view(self) -> RenderableType:
         if not self.listed:
@@ -223,10 +222,10 @@ class Ranks:
 
     def until_now(self) -> list[tuple[str, str]]:
         """Return a row for each rank that has recorded anything in the newest attempt: its name, and its use."""
-        if self._fetched_at is None or time.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
+        if self._fetched_at is None or clock.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
             with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
                 mirror.refresh_usage(self._paths)
-            self._fetched_at = time.monotonic()
+            self._fetched_at = clock.monotonic()
         self._usage.update((rank, one) for rank, file in self._usage_lines.items() for one in file.new())
         self._times.update((rank, line) for rank, file in self._times_lines.items() for line in file.new())
         usage, times = self._usage, self._times

@@ -240,7 +240,7 @@ def test_resume_waits_for_a_script_that_has_recorded_its_end_and_still_runs(
         if seconds == backend.SUBMIT_DELAYS_S[0]:
             slurm.set_job("101", state="COMPLETED")
 
-    monkeypatch.setattr("trainjob.backends.slurm.backend.time.sleep", exits_meanwhile)
+    monkeypatch.setattr("trainjob.contract.clock.sleep", exits_meanwhile)
     run.resume()
     assert slurm.alive() == ["102"]
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.programs import ran
 from tests.support.render_cases import golden_requests, rendered
+from trainjob.contract import clock
 from trainjob.contract.environment import Ranking
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.nodecheck import node_check
@@ -64,8 +65,8 @@ def test_data_that_can_not_be_read_and_a_disk_that_is_full(tmp_path: Path, monke
 
 
 def test_a_clock_that_differs_from_the_storages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = node_check.time.time()  # type: ignore[attr-defined] # the module's own
-    monkeypatch.setattr("trainjob.launch.nodecheck.node_check.time.time", lambda: now - 500)
+    now = clock.time()
+    monkeypatch.setattr(clock, "time", lambda: now - 500)
     found = first_finding(RunPaths(tmp_path), Requirements(0, None, {}))
     assert found is not None
     assert found.text.startswith("its clock is ")

@@ -283,6 +283,19 @@ def test_where_it_may_not_start_again_it_is_stopped(
     assert "requeue 7" not in bash.calls("scontrol")
 
 
+@pytest.mark.parametrize(
+    ("failed", "preempted", "state"),
+    [(True, "None", "REQUEUED"), (True, "2026-01-01", "STOPPED"), (False, "None", "STOPPED")],
+)
+def test_srun_tells_the_other_ranks_to_end_where_one_has_failed(
+    bash: Bash, failed: bool, preempted: str, state: str
+) -> None:
+    bash.program("scontrol", f"echo 'JobId=7 JobState=RUNNING Restarts=0 Reason=None PreemptTime={preempted} '")
+    failure = "echo '{}' >failure.json; " if failed else ""
+    bash.run(page(f"{failure}touch requeue .terminated; exit 1", "preemption=cancel"), **JOB)
+    assert bash.word("state") == state
+
+
 def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(bash: Bash) -> None:
     bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
     bash.program("sbatch", f'env >"{bash.programs}/sbatch.environ"; echo "lua: 2 partitions"; echo "8;cluster"')

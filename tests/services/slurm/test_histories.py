@@ -15,7 +15,7 @@ _ROOT = Path(__file__).parents[3]
 
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", [7, 701200])
+@pytest.mark.parametrize("seed", [7, 701200, 706600, 716500])
 def test_a_real_slurm_agrees_with_the_simulated_world(needs: Callable[[str], Path], seed: int) -> None:
     needs("slurm")
     # A process of its own: the history puts its own time, processes and files in the place of Python's.

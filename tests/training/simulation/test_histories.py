@@ -1,5 +1,6 @@
 """Seeded histories of the real commands and job scripts in a simulated world, and the model of their protocol."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ _ROOT = Path(__file__).parents[3]
 # it is killed, and submits one as it is cancelled. And what looks at the run see meanwhile.
 AT_THE_END = (
     *(30422, 100586, 100630, 100750, 101097, 101448, 101497, 102740),
-    *(200099, 200783, 202191, 202790, 210423, 500107),
+    *(200099, 200783, 202191, 202790, 210423, 500107, 1001004, 1100280),
 )
 # Histories that break an invariant once the mending of a fault is taken back: bench/planted_bugs.yaml says of which.
 MENDED = (30, 34, 58, 84, 85, 93, 202, 210, 218, 286, 21242, 21303, 30204, 40232, 40334, 600721, *AT_THE_END)
@@ -30,7 +31,15 @@ def simulated(*words: str) -> subprocess.CompletedProcess[str]:
     return ran(command, folder=_ROOT)
 
 
-@pytest.mark.parametrize("which", [("--seeds", "200"), ("--seeds", "20", "--about", "clocks that jump")], ids=" ".join)
+@pytest.mark.parametrize(
+    "which",
+    [
+        ("--seeds", "200"),
+        ("--seeds", "20", "--about", "clocks that jump"),
+        ("--seeds", "40", "--first", "2000", "--about", "old bytes"),
+    ],
+    ids=" ".join,
+)
 def test_histories_keep_every_invariant(which: tuple[str, ...]) -> None:
     ended = simulated(*which)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -48,12 +57,29 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
         # One empty list of squeue beside two lost answers is no proof that no follow-up job waits.
         (11, "resumed while its job waits again"),
         (38, "cancelled with its node"),  # What a cancel has confirmed needs no answer of the controller any more.
+        (2182, "old bytes"),  # A look asks its host's storage anew, and calls no run LOST that has just ended.
+        (2466, "old bytes"),
         (605, "removing"),  # A command that was killed while it removed a stale lock is in nobody's way.
     ],
 )
 def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about: str) -> None:
     ended = simulated("--seed", str(seed), "--about", about)
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
+
+
+def test_commands_see_the_jumps_of_the_clock_of_their_host() -> None:
+    printed = simulated("--seed", "13", "--about", "clocks that jump").stdout
+    ahead_s = {"login1": 0, "login2": -300}
+    jumps, seen = 0, []
+    for line in printed.splitlines():
+        if jump := re.search(r"(login\d) +clock jumps +by ([+-]\d+) s", line):
+            ahead_s[jump[1]] += int(jump[2])
+            jumps += 1
+        if began := re.search(r" begins +on (login\d)(?:, whose clock is ([+-]\d+) s off)?$", line):
+            seen.append(int(began[2] or 0))
+            assert seen[-1] == ahead_s[began[1]], line
+    assert jumps >= 3
+    assert {-255, 45} <= set(seen)
 
 
 def test_a_seed_gives_the_same_history_again() -> None:

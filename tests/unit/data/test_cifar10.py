@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Any:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("trainjob.contract.clock.sleep", lambda seconds: None)
 
 
 def test_images_come_through_bit_for_bit(archive: Any, folder: Path, batches: Any) -> None:

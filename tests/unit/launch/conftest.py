@@ -13,5 +13,5 @@ from trainjob.launch.witness import quiet
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in (quiet, recording):
-        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(module, "clock", clock)
     return clock

@@ -23,7 +23,7 @@ def test_output_cpu_time_and_work_of_the_device_are_signs_of_life(
     paths.logs.mkdir()
     log = paths.rank_log(0)
     log.write_text("header\n")
-    monkeypatch.setattr("trainjob.launch.witness.watching.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("trainjob.contract.clock.monotonic", lambda: clock[0])
     life = watching._Life(paths, 0)
 
     def idle_s_after(seconds: float, one: UsageRecord) -> float:

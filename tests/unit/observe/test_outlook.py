@@ -20,7 +20,7 @@ BEGAN = 1000.0
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPaths:
-    monkeypatch.setattr("trainjob.observe.outlook.time.time", lambda: BEGAN + 110)
+    monkeypatch.setattr("trainjob.contract.clock.time", lambda: BEGAN + 110)
     return RunPaths(tmp_path)
 
 

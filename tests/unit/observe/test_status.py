@@ -217,7 +217,7 @@ def test_a_slow_scheduler_is_asked_less_often_still(tmp_path: Path, monkeypatch:
         return says(natives)
 
     monkeypatch.setattr(slurm, "ask", takes_long)
-    monkeypatch.setattr("trainjob.observe.asking.time", clock)
+    monkeypatch.setattr("trainjob.observe.asking.clock", clock)
     asking = Sparing()
     while looks < 70:
         statuses([paths], asking)

@@ -37,7 +37,7 @@ def test_a_long_run_says_how_far_it_is_every_ten_seconds(monkeypatch: pytest.Mon
         raise AssertionError("the run has ended")
 
     monkeypatch.setattr(workbench, "poll", poll)
-    monkeypatch.setattr(workbench, "time", SimpleNamespace(monotonic=lambda: clock["now"]))
+    monkeypatch.setattr(workbench, "clock", SimpleNamespace(monotonic=lambda: clock["now"]))
     lines: list[str] = []
     assert workbench.wait(RunPaths(tmp_path), lines.append).state == "COMPLETED"
     assert lines == [

@@ -12,7 +12,7 @@ from trainjob.train.recording.startup import Startup
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(startup, "time", made)
+    monkeypatch.setattr(startup, "clock", made)
     return made
 
 

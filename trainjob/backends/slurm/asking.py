@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.backends.slurm import queue
 from trainjob.backends.slurm.queue import Job
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths, user_data
 from trainjob.machines.access import ThisMachine, machine_at
@@ -169,7 +169,7 @@ def _as_last_seen(jobs: Sequence[JobOfRun], kept: Path, error: UserError) -> Ite
     """Yield the answer about each job by what squeue listed when it last answered, which the file `kept` has."""
     by_folder, age_s = dict[str, list[Job]](), 0.0
     with contextlib.suppress(OSError):
-        age_s = max(0.0, time.time() - kept.stat().st_mtime)
+        age_s = max(0.0, clock.time() - kept.stat().st_mtime)
         by_folder = _by_folder(queue.parse(kept.read_text(encoding="utf-8", errors="replace")))
     units = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
     unit, length_s = next((pair for pair in units if age_s >= 2 * pair[1]), units[-1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun, slurm_of
 from trainjob.backends.slurm.queue import Job
 from trainjob.cluster.slurm_text import Array
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.machines.machine import Machine
@@ -124,7 +124,7 @@ class Order:
         lost: UserError | None = None  # after which the job may be in Slurm, or still arrive there
         problem: UserError | None = None
         for delay_s in (0.0, *SUBMIT_DELAYS_S):
-            time.sleep(delay_s)
+            clock.sleep(delay_s)
             try:
                 # Not lightly believed of a resume: Slurm may just have taken the job before this one back.
                 job_id = self.job_of_an_earlier_try(asks_twice=lost is not None or bool(self.earlier))
@@ -269,12 +269,12 @@ def next_to(
     terminal: bool,
 ) -> list[str]:
     """Return `words` as one more step of the job on the rank's node, beside the ranks and without taking from them."""
-    deadline = time.monotonic() + NODE_KNOWN_S
+    deadline = clock.monotonic() + NODE_KNOWN_S
     mirror.refresh_usage(paths)
     while (seen := usage.newest(paths, rank)) is None:
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise UserError(f"the node of rank {rank} of run {paths.id} is not known yet", "ask again in a moment")
-        time.sleep(POLL_S)
+        clock.sleep(POLL_S)
         mirror.refresh_usage(paths)
     group = job_records.read(paths.whole.job).plan.topology.group_of_rank(rank)
     of_group = [] if group is None else [f"--het-group={group}"]
@@ -316,7 +316,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
         name = [] if "_" in job_id else [f"--name={paths.whole.id}"]
         _scancel(machine, [*name, job_id], timeout_s)
     cancelled = set[str]()
-    deadline = time.monotonic() + grace_s + END_S
+    deadline = clock.monotonic() + grace_s + END_S
     while left := _unfinished(paths, recorded | cancelled, timeout_s):
         # The array's own number means all its elements. A site may have renamed the job: what still runs in the run's
         # folder is told once more, without a name.
@@ -324,13 +324,13 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
         if new := told - cancelled:
             _scancel(machine, sorted(new), timeout_s)
             cancelled |= new
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             every = ", ".join(sorted(recorded | cancelled))
             raise UserError(
                 f"run {paths.id}: Slurm was told to cancel {every} and has not ended them yet",
                 f"Look again later: trainjob status {paths.id}",
             )
-        time.sleep(POLL_S)
+        clock.sleep(POLL_S)
     remove_partitions(paths)
 
 
@@ -345,7 +345,7 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
         except ControllerDownError:
             if delay_s is None:
                 raise
-            time.sleep(delay_s)
+            clock.sleep(delay_s)
             continue
         return
 

@@ -6,13 +6,12 @@ import codecs
 import itertools
 import re
 import sys
-import time
 from collections.abc import Iterable, Iterator
 
 import click
 
 from trainjob.cli.command import command, json_option, run_argument
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.watch import show
 
 
@@ -42,7 +41,7 @@ def logs(run: str, rank: int | None, follow: bool, tail: int | None, grep: str |
             paths,
             rank,
             lambda: status(paths, asking).state not in states.ACTIVE,
-            lambda: time.sleep(between_looks_s(paths)),
+            lambda: clock.sleep(between_looks_s(paths)),
             tail,
         )
     else:

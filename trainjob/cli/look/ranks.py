@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from trainjob.cli.command import FiniteRange, command, json_option, run_argument
+from trainjob.contract import clock
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
         show.as_json([asdict(one) for one in shown])
     else:
         if not answers.are_current:
-            click.echo(f"{paths.id} does not run: these stacks are {show.seconds(time.time() - shown[0].time)} old")
+            click.echo(f"{paths.id} does not run: these stacks are {show.seconds(clock.time() - shown[0].time)} old")
         for place in groups(shown) if len(shown) > 1 else ():
             click.echo(show.visible(str(place)))
         for one in shown:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from trainjob.cli.command import (
     run_argument,
     runs_argument,
 )
+from trainjob.contract import clock
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def list_command(
 
     if state is not None and state.upper() not in ALL:
         raise click.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
-    earliest = None if since is None else time_of(since, datetime.fromtimestamp(time.time(), UTC))
+    earliest = None if since is None else time_of(since, datetime.fromtimestamp(clock.time(), UTC))
     notify.start_if_needed()
     chosen = listed(Choice(state.upper() if state else None, cluster, name, earliest, limit))
     for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
@@ -103,13 +103,13 @@ def wait(runs: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
     from trainjob.observe import index
     from trainjob.observe.status import between_looks_s, poll
 
-    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    deadline = math.inf if timeout_s is None else clock.monotonic() + timeout_s
 
     def has_ended(now: Snapshot) -> bool:
-        return now.state not in states.ACTIVE or time.monotonic() >= deadline
+        return now.state not in states.ACTIVE or clock.monotonic() >= deadline
 
     def pause() -> None:
-        time.sleep(min(between_s, max(0.0, deadline - time.monotonic())))
+        clock.sleep(min(between_s, max(0.0, deadline - clock.monotonic())))
 
     found = [index.find(run) for run in runs]
     between_s = max(map(between_looks_s, found))
@@ -132,7 +132,7 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         epoch = "" if now.epoch is None else f"epoch {now.epoch}, "
         yield "progress", f"{epoch}update {now.update} of {now.total_updates or 'unknown'}"
     if now.heartbeat is not None:
-        yield "last sign of life", f"{show.seconds(max(0.0, time.time() - now.heartbeat))} ago"
+        yield "last sign of life", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
     if now.outlook is not None:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from trainjob.contract import clock
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -81,7 +81,7 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
     from trainjob.observe import index
     from trainjob.rehearse.batch import rehearsal
 
-    began_at = time.monotonic()
+    began_at = clock.monotonic()
     kept = home() / "rehearsals" / index.new_id(options.path.stem)
     options = replace(options, keep=kept, say=(lambda _line: None) if as_json else click.echo)
     try:
@@ -95,7 +95,7 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
     if as_json:
         show.as_json({**verdict.as_json(), "folder": str(kept) if has_files else None})
     else:
-        _print(verdict, time.monotonic() - began_at)
+        _print(verdict, clock.monotonic() - began_at)
         if has_files:
             click.echo(f"what the job wrote: {kept}")
     return verdict.passed

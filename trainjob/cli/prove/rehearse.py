@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import click
 from trainjob.cli.command import command, fail_unless, json_option
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.cli.prove import batch_file
+from trainjob.contract import clock
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -101,10 +101,10 @@ def rehearse(
     from trainjob.verify.script_ranks import of_run
 
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
-    began_at = time.monotonic()
+    began_at = clock.monotonic()
 
     def tell() -> None:
-        asked.say(f"  … {time.monotonic() - began_at:.0f} s: {kinds.progress(asked)}")
+        asked.say(f"  … {clock.monotonic() - began_at:.0f} s: {kinds.progress(asked)}")
 
     try:
         with show.every(_TELL_EVERY_S, tell):

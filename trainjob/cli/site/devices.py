@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 
 import click
 
 from trainjob.cli.command import cluster_option, command, json_option
+from trainjob.contract import clock
 from trainjob.watch import show
 
 _EVERY_S = 5.0
@@ -33,5 +33,5 @@ def devices(cluster: str, watch: bool, as_json: bool) -> None:
             click.echo(f"{sum(not one.process for one in listed)} of {len(listed)} free")
         if not watch:
             return
-        time.sleep(_EVERY_S)
+        clock.sleep(_EVERY_S)
         click.echo()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import click
 
 from trainjob.cli.command import cluster_option, command, fail_unless, json_option
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
 from trainjob.watch import show
@@ -61,7 +61,7 @@ class Teller:
         self._story, self._to_errors = Story(), to_errors
         self._on_terminal = sys.stderr.isatty() and not to_errors
         self.period_s = 1.0 if self._on_terminal else lines_every_s
-        self._printed_at, self._lock = time.monotonic(), threading.Lock()
+        self._printed_at, self._lock = clock.monotonic(), threading.Lock()
 
     def hear(self, event: Event) -> None:
         """Print what is to be said of an event."""
@@ -73,11 +73,11 @@ class Teller:
     def tell(self) -> None:
         """Print what is running, unless a line has just been printed."""
         with self._lock:
-            now = self._story.now(time.monotonic())
+            now = self._story.now(clock.monotonic())
             if self._on_terminal:
                 show.raw(sys.stderr).write(f"\r\x1b[K  … {show.visible(now)[:100]}")
                 sys.stderr.flush()
-            elif now and time.monotonic() - self._printed_at >= self.period_s / 2:
+            elif now and clock.monotonic() - self._printed_at >= self.period_s / 2:
                 click.echo(f"  … {now}", err=self._to_errors)
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class Teller:
         if self._on_terminal:
             show.raw(sys.stderr).write("\r\x1b[K")
         for line in lines:
-            self._printed_at = time.monotonic()
+            self._printed_at = clock.monotonic()
             click.echo(line, err=self._to_errors)
 
 

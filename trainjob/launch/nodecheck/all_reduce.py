@@ -18,10 +18,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from typing import IO, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
-from trainjob.contract import environment, ports
+from trainjob.contract import clock, environment, ports
 from trainjob.launch import processes, rank_environment
 from trainjob.launch.host import node_name
 from trainjob.launch.nodecheck import meeting
@@ -101,10 +100,10 @@ def _on_gpus(met: Meeting, work: Work) -> Union[List[Report], Verdict]:
 
 def _wait(started: "List[_Child]", is_awaited: "Callable[[_Child], bool]" = bool) -> None:
     """Return when no running process is awaited any more, or after the limit."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline = clock.monotonic() + LIMIT_S
     # Each is asked every time, because it then notes that it has ended.
-    while any([child.runs() and is_awaited(child) for child in started]) and time.monotonic() < deadline:  # noqa: C419
-        time.sleep(_POLL_S)
+    while any([child.runs() and is_awaited(child) for child in started]) and clock.monotonic() < deadline:  # noqa: C419
+        clock.sleep(_POLL_S)
 
 
 class _Child:
@@ -113,7 +112,7 @@ class _Child:
     def __init__(self, words: Sequence[str], environ: Dict[str, str], port: int, stack: contextlib.ExitStack) -> None:
         self._printed: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         self._errors: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-        self._began = time.monotonic()
+        self._began = clock.monotonic()
         self._seconds = 0.0
         token = environ.get(environment.TOKEN, "") + ".node-check"
         reading, self._input = os.pipe()
@@ -138,7 +137,7 @@ class _Child:
         """Return whether the process still works."""
         if self._process.poll() is None:
             return True
-        self._seconds = self._seconds or time.monotonic() - self._began
+        self._seconds = self._seconds or clock.monotonic() - self._began
         return False
 
     def go(self) -> None:
@@ -219,9 +218,9 @@ def _terms(factor: int) -> List[int]:
 
 def serve(listening: socket.socket, guests: int, secret: bytes) -> None:
     """Receive the data of `guests` launchers, one after the other: a launcher that waits does not measure yet."""
-    deadline = time.monotonic() + MOST_ROUNDS * _PAIR_S
+    deadline = clock.monotonic() + MOST_ROUNDS * _PAIR_S
     listening.settimeout(_PAIR_S)
-    while guests and time.monotonic() < deadline:
+    while guests and clock.monotonic() < deadline:
         try:
             link, _ = listening.accept()
         except OSError:
@@ -250,8 +249,8 @@ def mb_per_s(address: Tuple[str, int], secret: bytes) -> Optional[float]:
         link.sendall(secret)
         if not link.recv(1):
             return None
-        began = time.perf_counter()
+        began = clock.monotonic()
         link.sendall(bytes(_PAIR_BYTES))
         if link.recv(1):
-            return _PAIR_BYTES / 1e6 / (time.perf_counter() - began)
+            return _PAIR_BYTES / 1e6 / (clock.monotonic() - began)
     return None

@@ -10,10 +10,9 @@ import errno
 import json
 import socket
 import struct
-import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
-from trainjob.contract import ports
+from trainjob.contract import clock, ports
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 
@@ -90,7 +89,7 @@ class Meeting:
 def host(address: str, port: int, token: str, mine: Mapping[str, object], others: int, limit_s: float) -> Meeting:
     """Return the meeting of this launcher, which is the first, with `others` other launchers. Raises NobodyMetError."""
     came: List[Tuple[Party, socket.socket]] = []
-    deadline, own = time.monotonic() + limit_s, ""
+    deadline, own = clock.monotonic() + limit_s, ""
     if others:
         try:
             chosen = ports.listen_at(address, port, max(128, others))
@@ -100,7 +99,7 @@ def host(address: str, port: int, token: str, mine: Mapping[str, object], others
             raise NobodyMetError("port %d can't be had: %s" % (port, error.strerror)) from None
         with listening:
             while len(came) < others:
-                listening.settimeout(max(0.01, deadline - time.monotonic()))
+                listening.settimeout(max(0.01, deadline - clock.monotonic()))
                 try:
                     link, peer = listening.accept()
                 except OSError:
@@ -121,14 +120,14 @@ def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_
 
     Raises NoWayError if the network does not lead there, NobodyMetError if no launcher answers.
     """
-    deadline = time.monotonic() + limit_s
+    deadline = clock.monotonic() + limit_s
     while True:
         try:
-            link = socket.create_connection((address, port), timeout=max(1.0, deadline - time.monotonic()))
+            link = socket.create_connection((address, port), timeout=max(1.0, deadline - clock.monotonic()))
             break
         except OSError as error:
-            if time.monotonic() < deadline:
-                time.sleep(_POLL_S)
+            if clock.monotonic() < deadline:
+                clock.sleep(_POLL_S)
                 continue
             if isinstance(error, socket.timeout) or error.errno in _NO_WAY:
                 raise NoWayError(

@@ -10,11 +10,10 @@ import contextlib
 import os
 import resource
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Mapping, NamedTuple, Optional
 
-from trainjob.contract import exits
+from trainjob.contract import clock, exits
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -205,7 +204,7 @@ def _storage(paths: RunPaths) -> Iterator[Finding]:
         file = paths.folder / (".node-check-%s" % os.urandom(8).hex())
         descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
-            seconds = time.time() - os.fstat(descriptor).st_mtime
+            seconds = clock.time() - os.fstat(descriptor).st_mtime
         finally:
             os.close(descriptor)
             os.unlink(str(file))

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from trainjob.contract import environment, exits
+from trainjob.contract import clock, environment, exits
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.steps import JOB, Step
@@ -132,12 +132,12 @@ class _Runner:
             raise _ToldError(PASSED_ON[signal.Signals(received.si_signo)])
 
     def _run(self, step: Step) -> int:
-        place, began_at = self._place, time.monotonic()
+        place, began_at = self._place, clock.monotonic()
         log = place.paths.step_log(step.scope, step.number, "" if step.scope == JOB else place.host)
         log.parent.mkdir(parents=True, exist_ok=True)
         _say("%s begins, and writes to logs/%s" % (step, log.name))
         with open(str(log), "ab", buffering=0) as stream:
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.time()))
             header = (place.attempt, step, own_name(), now)
             stream.write(("--- attempt %d · %s · %s · %s ---\n" % header).encode())
             try:
@@ -159,14 +159,14 @@ class _Runner:
         finally:
             code = _end(process)
         if in_time and code == exits.DONE:
-            _say("%s is done after %.1f s" % (step, time.monotonic() - began_at))
+            _say("%s is done after %.1f s" % (step, clock.monotonic() - began_at))
             return exits.DONE
         return self._failed(step, log, code if in_time else _TIMED_OUT, timed_out=not in_time)
 
     def _wait(self, pid: int, until: float) -> bool:
         """Return whether the process has ended in time."""
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            left_s = until - time.monotonic()
+            left_s = until - clock.monotonic()
             if left_s <= 0:
                 return False
             self._pause(min(POLL_S, left_s))
@@ -204,11 +204,11 @@ def _in_the_child() -> None:
 def _end(process: "subprocess.Popen[bytes]") -> int:
     """Return the exit code of a step. What still runs of it, and what it left behind, is ended: TERM, then KILL."""
     number = signal.SIGTERM
-    until = time.monotonic() + _GRACE_S
+    until = clock.monotonic() + _GRACE_S
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         os.killpg(process.pid, number)
-        signal.sigtimedwait({signal.SIGCHLD}, max(0.0, until - time.monotonic()))
-        number = signal.SIGTERM if time.monotonic() < until else signal.SIGKILL
+        signal.sigtimedwait({signal.SIGCHLD}, max(0.0, until - clock.monotonic()))
+        number = signal.SIGTERM if clock.monotonic() < until else signal.SIGKILL
     # Before it is reaped: until then no other group can have its number.
     os.killpg(process.pid, signal.SIGKILL)
     return exits.from_wait_status(process.wait())

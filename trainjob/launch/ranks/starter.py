@@ -13,11 +13,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Optional, Sequence
 
-from trainjob.contract import exits
+from trainjob.contract import clock, exits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import GRACE_S
@@ -85,11 +84,11 @@ class Starter:
                 return exits.from_wait_status(process.returncode)
 
     def _left_s(self) -> float:
-        return 3600.0 if self._end_at is None else max(0.0, self._end_at - time.monotonic())
+        return 3600.0 if self._end_at is None else max(0.0, self._end_at - clock.monotonic())
 
     def _pass_on(self, process: "subprocess.Popen[bytes]", number: int) -> None:
         if number == signal.SIGTERM:
-            self._end_at = self._end_at or time.monotonic() + self._grace_s
+            self._end_at = self._end_at or clock.monotonic() + self._grace_s
             number = signal.SIGUSR2  # the launcher treats it as TERM
         os.kill(process.pid, number)  # Popen.send_signal would reap it and lose its exit code
 

@@ -7,11 +7,10 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
 
-from trainjob.contract import exits
+from trainjob.contract import clock, exits
 from trainjob.contract.environment import ATTEMPT
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import host, processes
@@ -91,7 +90,7 @@ class Supervisor:
                     ]
                 )
             while self._running:
-                timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+                timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - clock.monotonic())
                 if self._without_usr1:
                     timeout_s = min(timeout_s, _ASK_AGAIN_S)
                 received = signal.sigtimedwait(WATCHED, timeout_s)
@@ -129,7 +128,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGUSR1)
             self._without_usr1.discard(pid)
             self._asked.add(pid)
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+        if self._kill_at is not None and clock.monotonic() >= self._kill_at:
             for pid in self._running:
                 os.killpg(pid, signal.SIGKILL)
             self._kill_at = None
@@ -192,7 +191,7 @@ class Supervisor:
             os.kill(pid, number)
 
     def _kill_after(self, grace_s: float) -> None:
-        at = time.monotonic() + grace_s
+        at = clock.monotonic() + grace_s
         self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections import deque
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from trainjob.contract import clock
 from trainjob.contract.forms import parse_pattern
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.reading import lines
@@ -91,7 +91,7 @@ class ScriptProgress:
         ]
         self._counter_of_files = Counter(epochs, total, self._earlier)
         self._lines = metrics.Writer(paths, attempt)
-        self._started = time.time()
+        self._started = clock.time()
         self._position: Optional[Position] = None
         self._moved_at = self._beat_at = self._looked_at = self._started
         self._timed: Optional[Tuple[int, float]] = None  # the first update that was seen, and when
@@ -125,7 +125,7 @@ class ScriptProgress:
             return None
         usual_s = sorted(self._gaps)[len(self._gaps) // 2]
         limit_s = max(_USUAL_TIMES * usual_s + _MORE_S, _LONGEST_TIMES * self._longest_gap_s)
-        return Silence(time.time() - self._beat_at, limit_s, usual_s)
+        return Silence(clock.time() - self._beat_at, limit_s, usual_s)
 
     def trouble(self, text: Optional[str]) -> None:
         """Have the record of progress say what is wrong, or that nothing is any more."""
@@ -136,7 +136,7 @@ class ScriptProgress:
 
     def look(self, *, is_last: bool = False) -> None:
         """Read what is new, and write what it says; `is_last`: the ranks have ended."""
-        now = time.time()
+        now = clock.time()
         if self._output_counts and self._output_has_loss:
             self._files = None
         if self._files is not None and (now >= self._search_at or is_last):
@@ -156,12 +156,12 @@ class ScriptProgress:
                 self._outputs = [self._outputs[number]]
                 break
         if self._position is not None and (now >= self._checkpoint_at or is_last):
-            began = time.monotonic()
+            began = clock.monotonic()
             written = tracked.newest_checkpoint(self._folders)
             durable = max((update for at, update in self._made if at <= written), default=None)
             if durable != self._durable_update:
                 self._durable_update, self._is_changed = durable, True
-            self._checkpoint_at = now + max(_SEARCH_EVERY_S, (time.monotonic() - began) / _MOST_OF_TIME)
+            self._checkpoint_at = now + max(_SEARCH_EVERY_S, (clock.monotonic() - began) / _MOST_OF_TIME)
         self._write(now, is_last)
         self._looked_at = now
         if is_last:
@@ -169,7 +169,7 @@ class ScriptProgress:
 
     def _look_at_files(self, files: Dict[Path, Tracked], now: float) -> None:
         """Read the files that the command has written."""
-        began = time.monotonic()
+        began = clock.monotonic()
         for path in reversed(tracked.find(self._folders, self._started)[:_MOST_FILES]):
             # Each checkpoint of Hugging Face's Trainer has the whole history: the newest file goes on for the others.
             key = path.parent.parent if path.name == "trainer_state.json" else path
@@ -187,7 +187,7 @@ class ScriptProgress:
                 self._take(reading, self._counter_of_files, reading.at or now)
         if not self._output_counts:
             self._add_point(now, forced=True)
-        self._search_at = now + max(_SEARCH_EVERY_S, (time.monotonic() - began) / _MOST_OF_TIME)
+        self._search_at = now + max(_SEARCH_EVERY_S, (clock.monotonic() - began) / _MOST_OF_TIME)
 
     def _take(self, reading: Reading, counter: Counter, at: float) -> bool:
         """Take over what a reading says, and return whether it has a count."""

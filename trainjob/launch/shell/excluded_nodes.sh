@@ -34,7 +34,7 @@ note_failed_nodes() {
     case $state in
       down* | fail* | unknown* | *\*) if is_node_name "$node"; then exclude_node "$node" "failed"; fi ;;
     esac
-  done < <(sinfo --noheader --Node --nodes="$1" --format='%N %T' 2>/dev/null | sort -u)
+  done < <(sinfo --noheader --Node --nodes="$1" --format='%N %T' 2>/dev/null)
 }
 
 is_node_name() { [[ "$1" =~ ^[A-Za-z0-9][A-Za-z0-9._-]*$ ]]; }
@@ -53,7 +53,7 @@ every_node_is_to_blame() {
 
 # Prints the nodes to exclude, with commas: the newest of the list, as long as enough are left for the job.
 nodes_to_exclude() {
-  local usable shown='' required='' features='' excluded=()
+  local usable left node shown='' required='' features='' excluded=() nodes=()
   # Which of the nodes that are left would suit a group, only Slurm knows.
   if [[ ! -s excluded_nodes || -n "${node_groups:-}" ]]; then return 0; fi
   shown=$(show_job)
@@ -63,26 +63,32 @@ nodes_to_exclude() {
     say "the job asks for certain nodes (${required:-$features}), so none of them is excluded"
     return 0
   fi
-  mapfile -t excluded < <(cut -f 1 excluded_nodes | grep -E '^[A-Za-z0-9][A-Za-z0-9._-]*$')
-  usable=$(sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format='%N %T %f' 2>/dev/null |
-    with_features "$features" | awk '$2 !~ /^(down|drain|fail|maint|unk|inval)|\*$/ { print $1 }' | sort -u) || usable=''
+  mapfile -t excluded < <(awk -F '\t' '$1 ~ /^[A-Za-z0-9][A-Za-z0-9._-]*$/ { print $1 }' excluded_nodes)
+  usable=$(usable_nodes "$features") || usable=''
   if [[ -z "$usable" ]]; then return 0; fi
-  while ((${#excluded[@]} > 0)); do
-    if (($(grep -cvxF "$(printf '%s\n' "${excluded[@]}")" <<<"$usable") >= SLURM_JOB_NUM_NODES)); then break; fi
+  read -ra nodes <<<"$usable"
+  left=${#nodes[@]}
+  for node in "${excluded[@]}"; do
+    if [[ "$usable" == *" $node "* ]]; then left=$((left - 1)); fi
+  done
+  while ((${#excluded[@]} > 0 && left < SLURM_JOB_NUM_NODES)); do
     say "too few nodes would be left without ${excluded[0]}: it is used again"
+    if [[ "$usable" == *" ${excluded[0]} "* ]]; then left=$((left + 1)); fi
     excluded=("${excluded[@]:1}")
   done
   local IFS=,
   printf '%s\n' "${excluded[*]}"
 }
 
-# with_features A&B: of sinfo's lines (node, state, features with commas) those of nodes that have all of them.
-with_features() {
-  awk -v wanted="$1" '{
-    count = split(wanted, names, "&"); fits = 1
-    for (i = 1; i <= count; i++) if (index("," $3 ",", "," names[i] ",") == 0) fits = 0
-    if (fits) print
-  }'
+# usable_nodes A&B: prints " NODE NODE ", the nodes of the partition that work, and have all of these features.
+usable_nodes() {
+  sinfo --noheader --Node --partition="$SLURM_JOB_PARTITION" --format='%N %T %f' 2>/dev/null | awk -v wanted="$1" '
+    BEGIN { count = split(wanted, names, "&") }
+    {
+      fits = $2 !~ /^(down|drain|fail|maint|unk|inval)|\*$/ && !seen[$1]++
+      for (i = 1; i <= count; i++) if (index("," $3 ",", "," names[i] ",") == 0) fits = 0
+      if (fits) printf "%s%s ", (some++ ? "" : " "), $1
+    }'
 }
 
 # The job waits now, after a requeue. What its owner excludes stays excluded, and what the run no longer avoids does not.

@@ -52,15 +52,19 @@ number_in() {
   printf '%d\n' "$((10#${word:-0}))"
 }
 
+# Sets clock_s to the seconds since 1970, with a fraction where bash knows it (since 5.0), which it writes as the locale does.
+# The library reads the clock here alone.
+read_clock() {
+  clock_s=${EPOCHREALTIME:-} clock_s=${clock_s/,/.}
+  if [[ -z "$clock_s" ]]; then printf -v clock_s '%(%s)T' -1; fi
+}
+
 # note_event WHAT [DETAIL [TIME [ATTEMPT]]]: a line of `events`, which tells what happened to the run, and when. Without it
 # (a full disk) nothing but that account is lost.
 note_event() {
-  local at=${3:-}
   if [[ -e events && ! -f events ]]; then return 0; fi
-  # Bash knows fractions of a second since 5.0, and writes them as the locale does.
-  if [[ -z "$at" ]]; then at=${EPOCHREALTIME:-} at=${at/,/.}; fi
-  if [[ -z "$at" ]]; then printf -v at '%(%s)T' -1; fi
-  { printf '%s\t%s\t%s\t%s\n' "$at" "${4:-$TRAINJOB_ATTEMPT}" "$1" "${2:-}" >>events; } 2>/dev/null || true
+  read_clock
+  { printf '%s\t%s\t%s\t%s\n' "${3:-$clock_s}" "${4:-$TRAINJOB_ATTEMPT}" "$1" "${2:-}" >>events; } 2>/dev/null || true
 }
 
 # note_begin LAST: an attempt LAST that was killed has noted no end: the run's last sign of life stands for it.
@@ -143,8 +147,10 @@ watch_time_limit() {
 
 # sleep_beside_script SECONDS: fails if the script ends before that.
 sleep_beside_script() {
-  local until_s=$((SECONDS + $1))
-  while ((SECONDS < until_s)); do
+  local clock_s until_s
+  read_clock
+  until_s=$((${clock_s%.*} + $1))
+  while read_clock && ((${clock_s%.*} < until_s)); do
     sleep 1 >/dev/null 2>&1
     kill -0 $$ 2>/dev/null || return 1
   done

@@ -135,11 +135,11 @@ state_under_slurm() {
   local shown=''
   if [[ -n "$cancelled" ]]; then
     state_by_controller
-  elif [[ -e requeue ]] && may_start_again; then
-    printf 'REQUEUED\n'
   elif [[ -e requeue && -e .terminated || ! -e requeue && ("$1" == 0 || ! -s failure.json) ]] && job_is_ending; then
     # srun hears of the job's end before this script does, and no rank is to blame; it returns 0 when a node fails under it.
     state_by_controller
+  elif [[ -e requeue ]] && may_start_again; then
+    printf 'REQUEUED\n'
   elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
     state_by_controller
   elif [[ ! -e requeue && -e .out_of_memory ]] && may_ask_for_more mem; then
@@ -193,7 +193,9 @@ may_start_again() {
     rm -f requeue
     return 1
   fi
-  if [[ "$preemption" != requeue && -e .terminated ]]; then
+  # After a failure, TERM may be srun's, to the other ranks: then the job is not about to end.
+  if [[ "$preemption" != requeue && -e .terminated ]] && ! [[ -s failure.json && "$shown" == *' JobState=RUNNING '* &&
+    "$shown" != *' PreemptTime='[0-9]* ]]; then
     say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
     return 1
   fi
@@ -221,10 +223,13 @@ start_again() {
   # not start.
   if [[ -n "$more" || -s excluded_nodes ]] || ! follow_up=$(waiting_follow_up); then
     drop_follow_up
+    # To ask takes minutes where the controller is slow, and a script may outlive its node: then its job goes on without it.
+    if is_stale; then return 0; fi
     # Killed before the answer, or started again by mistake, the next script looks for this job.
     write_word .follow_up unknown
     follow_up=$(submit_follow_up afterany) || follow_up=''
   fi
+  if is_stale; then return 0; fi
   if [[ -n "$follow_up" ]]; then
     write_word .follow_up "$follow_up"
     # It may have been cancelled in the meantime, which this script, on its way out, does not hear of.
@@ -233,6 +238,7 @@ start_again() {
       drop_follow_up
       return 0
     fi
+    if is_stale; then return 0; fi
     write_word job_id "$follow_up"
     if [[ -n "$more" ]]; then
       say "job $follow_up, which asks for more, continues after this one"

@@ -92,9 +92,9 @@ all_ranks_have_ended() {
 
 # A rank that fails has srun end the others, which leave marks.
 others_are_lost() {
-  local since
+  local since clock_s
   if all_ranks_have_ended || [[ ! -d .ended || "$(code_of_marks)" == 0 ]]; then return 1; fi
-  since=$(stat -c %Y .ended) && (($(date +%s) - since > step_lost_s))
+  since=$(stat -c %Y .ended) && read_clock && ((${clock_s%.*} - since > step_lost_s))
 }
 
 # Whether every rank has ended with 0, and none because it was told to end, or asked to stop.

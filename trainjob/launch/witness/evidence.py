@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator, List, Optional
 
+from trainjob.contract import clock
 from trainjob.launch.host import CGROUPS, own_folders, text
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Witness:
         limited = (folder for folder in own_folders("memory", cgroups) if _limit(folder) < _machine_bytes())
         self._group: Optional[Path] = next(limited, None)
         self._kills = self._kills_so_far()
-        self._started_us = time.monotonic() * 1e6
+        self._started_us = clock.monotonic() * 1e6
 
     def memory(self, peak_rss_bytes: int) -> Memory:
         """Return the memory of the limited group that ranks run in; without one, the rank's and the machine's."""
@@ -69,7 +69,7 @@ def hardware_errors(seconds: float) -> List[str]:
     Of NVIDIA's Xid errors only those that a program can't cause.
     """
     with contextlib.suppress(OSError):
-        messages = _messages_since((time.monotonic() - seconds) * 1e6)
+        messages = _messages_since((clock.monotonic() - seconds) * 1e6)
         return [message for message in messages if re.search(BROKEN_GPU, message)]
     return []
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import Mapping
 
+from trainjob.contract import clock
 from trainjob.contract.environment import ATTEMPT, RUN_DIR
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
@@ -32,7 +32,7 @@ def main(environ: Mapping[str, str]) -> int:
         return 0
     if train is None or str(progress.attempt) != environ.get(ATTEMPT):
         return 0
-    if time.time() - (progress.heartbeat or 0.0) <= train.stall_timeout_s:
+    if clock.time() - (progress.heartbeat or 0.0) <= train.stall_timeout_s:
         return 0
     sys.stdout.write("no update for more than %g s\n" % train.stall_timeout_s)
     return 1

@@ -10,9 +10,9 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence
 
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
@@ -63,7 +63,7 @@ class Outliving:
         self._paths, self._ranks, self._writers, self._rules = paths, ranks, writers, rules
         self._take, self._forgive = take, forgive
         self._every_s = max(min(_PER_LOOK_S, rules.exit_grace_s / 4), writers / _RANKS_PER_S)
-        self._due = time.monotonic() + self._every_s
+        self._due = clock.monotonic() + self._every_s
         self._since = 0.0
         self._why: Optional[str] = None
         self._stacks: Dict[int, RankStacks] = {}
@@ -71,7 +71,7 @@ class Outliving:
 
     def look(self) -> None:
         """Look, every few seconds, and end what has been still for the grace period."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if now < self._due:
             return
         self._due = now + self._every_s
@@ -150,7 +150,7 @@ class Stall:
                 self._stacks = None
                 self._script.trouble(None)
             return
-        now = time.monotonic()
+        now = clock.monotonic()
         if self._stacks is None:
             listed = self._ask()
             self._tell(str(silence), listed)

@@ -11,10 +11,10 @@ import os
 import re
 import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from trainjob.contract import clock
 from trainjob.contract.environment import STACKS
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
@@ -125,16 +125,16 @@ def script_has_ended(pid: int, environ: Mapping[str, str]) -> bool:
 
 def _size_at_rest(pid: int, descriptor: int, start: int) -> int:
     """Return the file's size once a process has finished its answer to the signal, which has no end mark."""
-    deadline, size, since = time.monotonic() + _LIMIT_S, start, time.monotonic()
-    while time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+    deadline, size, since = clock.monotonic() + _LIMIT_S, start, clock.monotonic()
+    while clock.monotonic() < deadline:
+        clock.sleep(_POLL_S)
         before, size = size, os.fstat(descriptor).st_size
         if size != before:
-            since = time.monotonic()
+            since = clock.monotonic()
         seen = processes.look(pid)
         # On a busy host, a process may have been stopped in the middle of a line.
         quiet_s = _QUIET_IF_IT_RUNS_S if seen is not None and seen.state == "R" else _QUIET_S
-        if size > start and time.monotonic() - since >= quiet_s:
+        if size > start and clock.monotonic() - since >= quiet_s:
             break
     return size
 
@@ -151,7 +151,7 @@ def write(paths: RunPaths, stacks: Stacks, ranks: Sequence[Watched], word: str) 
         # A launcher that has not started a rank of its node answers for it.
         for number in rank.numbers:
             tree = trees.get(started.get(number, 0), [])
-            record = RankStacks(word, rank.attempt, number, host, round(time.time(), 3), stacks.of(tree))
+            record = RankStacks(word, rank.attempt, number, host, round(clock.time(), 3), stacks.of(tree))
             written[number] = record
     for record in written.values():
         stack_records.write(paths, record)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from trainjob.contract import device_tools
+from trainjob.contract import clock, device_tools
 from trainjob.contract.device_tools import MIB, number
 from trainjob.contract.environment import RANK, RANK_DEVICE, WORLD_SIZE
 from trainjob.launch import processes
@@ -45,7 +44,7 @@ class Sampler:
         return [self._of(rank, trees[rank.pid], uses.get(rank.rank, [])) for rank in ranks if rank.pid in trees]
 
     def _of(self, rank: Watched, tree: Sequence[Process], devices: List[DeviceUse]) -> UsageRecord:
-        now, cpu_s = time.monotonic(), sum(process.cpu_s for process in tree)
+        now, cpu_s = clock.monotonic(), sum(process.cpu_s for process in tree)
         before = self._last.get(rank.rank)
         self._last[rank.rank] = (now, cpu_s)
         try:
@@ -57,7 +56,7 @@ class Sampler:
             rank=rank.rank,
             host=self._host,
             pid=rank.pid,
-            time=round(time.time(), 3),
+            time=round(clock.time(), 3),
             cpus=cpus,
             # The time of an ended process is lost if its parent has not waited for it.
             cpu_cores=None if before is None else round(max(0.0, (cpu_s - before[1]) / (now - before[0])), 4),

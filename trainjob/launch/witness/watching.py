@@ -14,11 +14,10 @@ import os
 import select
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
-from trainjob.contract import environment
+from trainjob.contract import clock, environment
 from trainjob.contract.environment import WORLD_SIZE
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
@@ -81,11 +80,11 @@ class Observation:
     def finish(self) -> None:
         """Let the observer look a last time, now that the ranks have ended, and wait for that."""
         os.close(self._tells_end)
-        deadline = time.monotonic() + _LAST_LOOK_S
-        while processes.look(self._pid) is not None and time.monotonic() < deadline:
+        deadline = clock.monotonic() + _LAST_LOOK_S
+        while processes.look(self._pid) is not None and clock.monotonic() < deadline:
             if self._pid in processes.reap():
                 return
-            time.sleep(_SHORT_S)
+            clock.sleep(_SHORT_S)
 
 
 def begin(paths: RunPaths, ranks: Sequence[Watched], held: Stacks, orders: Orders) -> Optional[Observation]:
@@ -174,22 +173,22 @@ class _Observer:
     def run(self, ended: int) -> None:
         """Watch until the other end of the pipe `ended` is closed, or the launcher ends, and this process with it."""
         interval_s = self._sample(_FIRST_S)
-        due = look_due = time.monotonic() + interval_s
-        while not select.select([ended], [], [], min(_LOOK_S, max(0.0, due - time.monotonic())))[0]:
+        due = look_due = clock.monotonic() + interval_s
+        while not select.select([ended], [], [], min(_LOOK_S, max(0.0, due - clock.monotonic())))[0]:
             word = attempts.asked_for_stacks(self._paths)
             if word is not None and word != self._answered:
                 self._answer(word)
-            if self._script is not None and time.monotonic() >= look_due:
+            if self._script is not None and clock.monotonic() >= look_due:
                 began = _cpu_s()
                 self._script.look()
                 if self._stall is not None:
                     self._stall.look()
-                look_due = time.monotonic() + (_cpu_s() - began) / _MOST_OF_A_CORE
+                look_due = clock.monotonic() + (_cpu_s() - began) / _MOST_OF_A_CORE
             if self._outliving is not None:
                 self._outliving.look()
-            if time.monotonic() >= due:
+            if clock.monotonic() >= due:
                 interval_s = self._sample(interval_s * 2)
-                due = time.monotonic() + interval_s
+                due = clock.monotonic() + interval_s
         if self._script is not None:
             self._script.look(is_last=True)
 
@@ -235,7 +234,7 @@ class _Observer:
         if not uses or max(uses) >= _LEAST_USE:
             self._devices_idle_since = None
             return
-        now, limit_s = time.monotonic(), self._orders.idle_device_s
+        now, limit_s = clock.monotonic(), self._orders.idle_device_s
         self._devices_idle_since = since = self._devices_idle_since or now
         if now - since >= limit_s:
             self._devices_idle_since = _REPORTED
@@ -294,11 +293,11 @@ class _Observer:
 
     def _wait_for_others(self, word: str) -> None:
         """Wait until all ranks have written their stacks: ending one ends all."""
-        deadline = time.monotonic() + _OTHERS_S
-        while time.monotonic() < deadline:
+        deadline = clock.monotonic() + _OTHERS_S
+        while clock.monotonic() < deadline:
             if all(word == stack_records.word(self._paths, rank) for rank in range(self._world_size)):
                 return
-            time.sleep(_LOOK_S / 4)
+            clock.sleep(_LOOK_S / 4)
 
 
 class _Life:
@@ -307,7 +306,7 @@ class _Life:
     def __init__(self, paths: RunPaths, rank: int) -> None:
         self._log = paths.rank_log(rank)
         self._log_bytes = -1
-        self._since = time.monotonic()
+        self._since = clock.monotonic()
         self.is_reported = False
         self.is_elsewhere = False  # its processes have formed a world of their own
 
@@ -318,8 +317,8 @@ class _Life:
         self._log_bytes = size
         computes = record.cpu_cores is None or record.cpu_cores >= IDLE_CORES
         if prints or computes or any(device.use for device in record.devices):
-            self._since, self.is_reported = time.monotonic(), False
-        return time.monotonic() - self._since
+            self._since, self.is_reported = clock.monotonic(), False
+        return clock.monotonic() - self._since
 
 
 def _report(rank: int, idle_s: float, mine: Optional[RankStacks]) -> str:

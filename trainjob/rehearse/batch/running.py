@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainjob.contract import package
+from trainjob.contract import clock, package
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.planning.words import quantity
@@ -234,13 +233,13 @@ class _Watch:
     """When something last changed, and when a process last did anything."""
 
     def __init__(self, job: BatchJob) -> None:
-        self.job, self.changed, self.lived = job, time.monotonic(), time.monotonic()
+        self.job, self.changed, self.lived = job, clock.monotonic(), clock.monotonic()
         self._last: tuple[object, object] = ((), ())
 
     def look(self) -> None:
         """Look at the job again."""
         self.job.look()
-        now = time.monotonic()
+        now = clock.monotonic()
         states = [row.get("JobState") for row in self.job.rows]
         changes = (
             states,
@@ -264,7 +263,7 @@ class _Watch:
         patience = _IMPORTING if self.is_importing else max(1.0, len(processes) / 8)
         if any(re.search(r"--nnodes[ =]\d+:\d+", one.command) for one in processes):
             patience = max(patience, 2.0)  # torchrun waits 30 s for the other nodes of a range
-        return time.monotonic() - self.lived >= _STALLED_S * patience
+        return clock.monotonic() - self.lived >= _STALLED_S * patience
 
     def in_words(self) -> str:
         """Return how far the job has come."""
@@ -276,10 +275,10 @@ class _Watch:
 def _followed(run: BatchRun, job: BatchJob) -> str | None:
     """Wait until the job ends, has trained enough, or waits in vain. Return why it is to be ended; None if it has."""
     fault, watch = _FAULTS[run.inject] if run.inject else None, _Watch(job)
-    began = told = time.monotonic()
+    began = told = clock.monotonic()
     while True:
         watch.look()
-        now = time.monotonic()
+        now = clock.monotonic()
         if job.is_over():
             return None
         if job.is_pending() and now - began > _PENDING_S:
@@ -297,7 +296,7 @@ def _followed(run: BatchRun, job: BatchJob) -> str | None:
         if now - told >= _TELL_EVERY_S:
             run.say(f"  … {now - began:.0f} s: {watch.in_words()}")
             told = now
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
 
 
 @dataclass(frozen=True)
@@ -336,10 +335,10 @@ def _followed_through(run: BatchRun, fault: _Fault, watch: _Watch) -> str | None
     job = watch.job
     run.say(f"{quantity(len(job.ranks()), 'rank')} at work. Injected: {run.inject}")
     fault.inject(job)
-    began, was_helped = time.monotonic(), False
+    began, was_helped = clock.monotonic(), False
     while True:
         watch.look()
-        waited = time.monotonic() - began
+        waited = clock.monotonic() - began
         if job.is_over():
             return None
         if job.is_pending() and not was_helped:
@@ -352,5 +351,5 @@ def _followed_through(run: BatchRun, fault: _Fault, watch: _Watch) -> str | None
         if waited > fault.within_s:
             return f"it goes on {waited:.0f} s after the fault"
         if run.inject == "rank-death" and watch.is_stalled():
-            return f"its other ranks have done nothing for {time.monotonic() - watch.lived:.0f} s, and wait"
-        time.sleep(_POLL_S)
+            return f"its other ranks have done nothing for {clock.monotonic() - watch.lived:.0f} s, and wait"
+        clock.sleep(_POLL_S)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -76,20 +76,20 @@ class RehearsedJob:
     def wait_for(self, holds: Callable[[], object], what: str, limit_s: float) -> None:
         """Wait until `holds()`. Raises UserError if the job ends first, or after `limit_s`."""
         cure = "Correct what these lines name, and rehearse again"
-        deadline = time.monotonic() + limit_s
+        deadline = clock.monotonic() + limit_s
         while not holds():
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise UserError(f"{what}: not within {limit_s:g} s. {self.last_output()}\n", cure)
             # Check once more: the event may have happened just before the job ended.
             if not self.queue() and not holds():
                 raise UserError(f"the job is {self.state} before {what}. {self.last_output()}\n", cure)
-            time.sleep(_POLL_S)
+            clock.sleep(_POLL_S)
 
     def wait_for_end(self, meanwhile: Callable[[list[str]], None] = lambda _states: None) -> None:
         """Wait until the queue is empty; until then call `meanwhile` with Slurm's states of the jobs in it."""
         while words := self.queue():
             meanwhile(words)
-            time.sleep(_POLL_S)
+            clock.sleep(_POLL_S)
 
     def last_output(self) -> str:
         """Return the last output of the first rank that failed, or else of the job script."""

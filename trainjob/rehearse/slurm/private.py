@@ -8,12 +8,12 @@ import os
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import Completed
@@ -121,23 +121,23 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
         words = ["sh", str(_INSIDE), str(folder), *description.nodes_at_work]
         kept = process.keep(root.in_new_namespaces(words), log=folder / "log")
         try:
-            deadline = time.monotonic() + limit_s
+            deadline = clock.monotonic() + limit_s
             while not (folder / "started").exists():
-                if kept.has_ended or time.monotonic() > deadline:
+                if kept.has_ended or clock.monotonic() > deadline:
                     log = (folder / "log").read_text(errors="replace").strip()
                     raise UserError(f"the private Slurm can't be started. Its log:\n{log}\n", _CURE)
-                time.sleep(_POLL_S)
+                clock.sleep(_POLL_S)
             slurm = PrivateSlurm(description, folder, _first_inside(kept.pid))
-            deadline = time.monotonic() + limit_s
+            deadline = clock.monotonic() + limit_s
             while (idle := len(slurm.idle_nodes())) < nodes:
-                if time.monotonic() > deadline:
+                if clock.monotonic() > deadline:
                     raise UserError(
                         f"{idle} of {nodes} nodes of the private Slurm came up within {limit_s:g} s. "
                         f"The last lines of its logs:\n{slurm.logs()}\n",
                         _CURE,
                     )
                 # Looking takes CPU time that the daemons of many nodes need.
-                time.sleep(_POLL_S * max(1, nodes // 8))
+                clock.sleep(_POLL_S * max(1, nodes // 8))
             yield slurm
         finally:
             kept.end()

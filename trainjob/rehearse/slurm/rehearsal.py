@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
@@ -18,7 +17,7 @@ from trainjob.observe import arrays
 from trainjob.planning.words import quantity
 from trainjob.records import updates, usage
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import INSTALLED, Clock, Rehearsal, RehearsalVerdict
+from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
 from trainjob.rehearse.slurm import faults, ipus, releases, root
 from trainjob.rehearse.slurm.description import Description, binds, twin_of
 from trainjob.rehearse.slurm.faults import FAULTS, InjectedFault
@@ -45,22 +44,22 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         )
     if rehearsal.inject and rehearsal.request.elements:
         raise UserError(f"--inject {rehearsal.inject} works on a single job", "Leave out --array and --sweep")
-    clock = Clock()
+    stopwatch = Stopwatch()
     with simulated(rehearsal, cluster) as site, private_slurm(site.description, rehearsal.say) as slurm:
-        clock.done("Slurm up")
+        stopwatch.done("Slurm up")
         rehearsal.say(f"a private Slurm is up: {site.description.in_words}")
         for line in _differences(rehearsal, cluster, site.description):
             rehearsal.say(line)
         job = submit(rehearsal, cluster, slurm, site.environment)
-        clock.done("submitted")
+        stopwatch.done("submitted")
         rehearsal.say(f"job.sbatch is submitted with plain sbatch, as job {job.id}")
         same_bytes = has_the_same_bytes(rehearsal, job)
-        _follow(rehearsal, job, clock)
-        clock.done("ended")
-        verdict = _verdict(rehearsal, job, clock, same_bytes=same_bytes)
+        _follow(rehearsal, job, stopwatch)
+        stopwatch.done("ended")
+        verdict = _verdict(rehearsal, job, stopwatch, same_bytes=same_bytes)
         if site.gpus is not None:
             verdict = dataclasses.replace(verdict, gpus=gpus.Usage.read(site.gpus).lines())
-    clock.done("taken down")
+    stopwatch.done("taken down")
     return verdict
 
 
@@ -151,23 +150,23 @@ def _elements(rehearsal: Rehearsal, job: RehearsedJob) -> list[RehearsedJob]:
     return [dataclasses.replace(job, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
 
 
-def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
+def _follow(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
     """Wait until the job has ended, and inject the fault once all ranks are at work."""
     if elements := _elements(rehearsal, job):
         job.wait_for(lambda: any(one.attempt for one in elements), "an array element started", _AT_WORK_WITHIN_S)
     else:
         job.wait_for(lambda: job.attempt >= 1, "it started", _AT_WORK_WITHIN_S)
-    clock.done("started")
+    stopwatch.done("started")
     fault = FAULTS[rehearsal.inject] if rehearsal.inject else None
     if not elements and (fault is not None or job.trains):
         job.wait_for(job.is_at_work, "all ranks were at work", _AT_WORK_WITHIN_S)
-        clock.done("all ranks at work")
+        stopwatch.done("all ranks at work")
         hosts = rehearsal.request.plan.topology.host_count
         rehearsal.say(f"{quantity(job.ranks, 'rank')} at work on {quantity(hosts, 'node')}")
         if fault is not None and fault.asks_ranks and not job.trains:
-            latest = time.monotonic() + _BEGINS_WITHIN_S
+            latest = clock.monotonic() + _BEGINS_WITHIN_S
             job.wait_for(
-                lambda: job.update() or faults.hear_of_faults(job.paths) or time.monotonic() > latest,
+                lambda: job.update() or faults.hear_of_faults(job.paths) or clock.monotonic() > latest,
                 "it had begun to train",
                 _AT_WORK_WITHIN_S,
             )
@@ -176,11 +175,11 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
     else:
         rehearsal.say(f"injected: {rehearsal.inject}; expected: {fault.expected(job.cluster)}")
         fault.inject(job)
-        clock.done("injected")
-        _follow_after(fault, rehearsal, job, clock)
+        stopwatch.done("injected")
+        _follow_after(fault, rehearsal, job, stopwatch)
 
 
-def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob, clock: Clock) -> None:
+def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
     """Wait until the job has ended. If it has to come back, start it soon, and stop it when it has trained enough."""
     was_helped = False
 
@@ -196,7 +195,7 @@ def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob,
         elif "PENDING" in words and job.cluster.has_groups:
             faults.trigger_backfill(job.slurm, job.id)
         if job.attempt > 1 and job.is_at_work():
-            clock.done("back at work")
+            stopwatch.done("back at work")
             has_enough = (job.update() or 0) >= job.began_at() + _ENOUGH_UPDATES
             if has_enough and job.trains and "TRAINJOB_MAX_UPDATES" not in rehearsal.redirects:
                 job.paths.stop.touch()
@@ -207,7 +206,7 @@ def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob,
         job.wait_for_end()
 
 
-def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_bytes: bool) -> RehearsalVerdict:
+def _verdict(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch, *, same_bytes: bool) -> RehearsalVerdict:
     fault = FAULTS[rehearsal.inject] if rehearsal.inject else None
     state, attempts, update = job.state, job.attempt, job.update()
     problem: str | None = None
@@ -238,7 +237,7 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, clock: Clock, *, same_byte
         attempts=attempts,
         update=update,
         same_bytes=same_bytes,
-        seconds=clock.steps,
+        seconds=stopwatch.steps,
         folder=job.paths.folder,
     )
 

@@ -7,11 +7,11 @@ import fcntl
 import importlib
 import os
 import tempfile
-import time
 from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.records.software import OLDEST_FOR_COMPILE, is_older
 from trainjob.train.world import World
@@ -76,13 +76,13 @@ def _alone_on_this_host(world: World) -> Iterator[None]:
         yield
         return
     world.waits = True
-    end = time.monotonic() + _LONGEST_WAIT_S
-    while time.monotonic() < end:
+    end = clock.monotonic() + _LONGEST_WAIT_S
+    while clock.monotonic() < end:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except OSError:
-            time.sleep(0.05)
+            clock.sleep(0.05)
     world.waits = False
     try:
         yield

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, ContextManager, List, Tuple
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainjob.contract import clock
 from trainjob.train.engines.base import Engine, Number, Parts, Pending, as_vector
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.trial import kept_buffers, restore_buffers
@@ -81,7 +81,7 @@ class DdpEngine(TorchEngine):
         self._backward_with(as_vector(values, self.dtype, self.device), loss)
         if self._last_gradient_at:
             # After the last gradient, all that remains is waiting for the other instances.
-            self.communication_seconds += time.perf_counter() - self._last_gradient_at
+            self.communication_seconds += clock.monotonic() - self._last_gradient_at
         self.world.waits = False
 
     def share(self, sums: List[Number], flags: Flags) -> Pending:  # noqa: ARG002 - sent with the gradients
@@ -116,5 +116,5 @@ class DdpEngine(TorchEngine):
         torch.autograd.backward([loss, (self._message * message).sum()])
 
     def _note_last_gradient(self, gradient: torch.Tensor) -> None:  # noqa: ARG002 - torch passes it to every hook
-        self._last_gradient_at = time.perf_counter()
+        self._last_gradient_at = clock.monotonic()
         self.world.waits = True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import Any, Callable, ContextManager, Generator, Iterator, List, Optional, Tuple
 
 import torch
 
+from trainjob.contract import clock
 from trainjob.train.engines import precision
 from trainjob.train.engines.average import Average
 from trainjob.train.engines.base import Number, Outcome, Parts, Pending, as_vector
@@ -145,11 +145,11 @@ class TorchEngine:
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Count the time of collectives with nothing to do meanwhile, and let the watch know that this rank waits."""
-        start = time.perf_counter()
+        start = clock.monotonic()
         self.world.waits = True
         yield
         self.world.waits = False
-        self.communication_seconds += time.perf_counter() - start
+        self.communication_seconds += clock.monotonic() - start
 
     # -- training ------------------------------------------------------------------------------
 

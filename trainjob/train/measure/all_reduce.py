@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from typing import Dict, List, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.train import stopping
 from trainjob.train import world as worlds
@@ -74,12 +74,12 @@ def _pairs(world: World, rounds: Sequence[Sequence[Sequence[int]]]) -> List[Tupl
     for one, other in (pair for pairs in rounds for pair in pairs if world.rank in pair):
         _send(world, one, other, data)  # connections are made when they are used first
         _wait(world)
-        began = time.perf_counter()
+        began = clock.monotonic()
         for _ in range(_REPEATS):
             _send(world, one, other, data)
         _wait(world)
         if world.rank == other:
-            measured.append((one, other, _REPEATS * _PAIR_BYTES / 1e6 / (time.perf_counter() - began)))
+            measured.append((one, other, _REPEATS * _PAIR_BYTES / 1e6 / (clock.monotonic() - began)))
     return measured
 
 

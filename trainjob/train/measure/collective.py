@@ -14,12 +14,12 @@ import math
 import os
 import statistics
 import sys
-import time
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.records.measures import write_measurement
 from trainjob.train import stopping
@@ -61,9 +61,9 @@ def main(arguments: Sequence[str]) -> int:
 def _median_seconds(reduce_all: Callable[[], None]) -> float:
     def seconds() -> float:
         dist.barrier()
-        start = time.perf_counter()
+        start = clock.monotonic()
         reduce_all()
-        return time.perf_counter() - start
+        return clock.monotonic() - start
 
     for _ in range(_WARM_UP):
         reduce_all()

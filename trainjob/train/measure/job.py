@@ -14,9 +14,9 @@ import argparse
 import dataclasses
 import os
 import sys
-import time
 from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS, write_measurement
@@ -75,10 +75,10 @@ def loader(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
         upcoming = blocks(opened.train, opened.counts, run.world.rank, 0, _FOREVER, workers)
         next(upcoming)  # starts the workers
         run.world.sum([0.0])  # so that all ranks start together
-        samples, start = 0, time.perf_counter()
-        while time.perf_counter() - start < options.seconds:
+        samples, start = 0, clock.monotonic()
+        while clock.monotonic() - start < options.seconds:
             samples += next(upcoming).updates * opened.counts.share
-        rate = samples / (time.perf_counter() - start)
+        rate = samples / (clock.monotonic() - start)
         upcoming.close()
         total = run.world.sum([rate])[0]
         each = total / run.world.size
@@ -92,11 +92,11 @@ def training_rate(run: Run, opened: Opened, options: argparse.Namespace) -> Figu
 
     def train(seconds: float) -> Tuple[int, float]:
         """Return the updates made in about `seconds`, and the seconds they took."""
-        made, start = 0, time.perf_counter()
-        while made == 0 or time.perf_counter() - start < seconds:
+        made, start = 0, clock.monotonic()
+        while made == 0 or clock.monotonic() - start < seconds:
             engine.train(block, Flags())()
             made += block.updates
-        return made, time.perf_counter() - start
+        return made, clock.monotonic() - start
 
     train(options.seconds / 4)  # the first updates allocate memory and fill caches
     made, taken = train(options.seconds)
@@ -109,10 +109,10 @@ def step(run: Run, opened: Opened, options: argparse.Namespace) -> Figures:
 
     def seconds_of(engine: Engine, updates: int) -> float:
         """Return the seconds that each update takes, waiting for the outcome of each."""
-        start = time.perf_counter()
+        start = clock.monotonic()
         for _ in range(updates):
             engine.train(block, Flags())()
-        return (time.perf_counter() - start) / updates
+        return (clock.monotonic() - start) / updates
 
     def warmed_up(changes: Mapping[str, object]) -> Engine:
         changed = dataclasses.replace(run.settings, **{**PLAIN_STEP, **changes})

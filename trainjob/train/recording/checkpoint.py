@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import shutil
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import torch
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import checkpoints
@@ -55,10 +55,10 @@ class CheckpointWriter:
 
     def save(self, update: int, state: State, facts: Mapping[str, object]) -> None:
         """Start writing the checkpoint of `update`, once the previous one is finished."""
-        began = time.perf_counter()
+        began = clock.monotonic()
         self.finish()
         copy = self._copies.of(state, self._group is None or self._group.part == 0)
-        stood_still_s = time.perf_counter() - began
+        stood_still_s = clock.monotonic() - began
         self._under_way = self._writer.submit(self._write, update, copy, facts, began, stood_still_s)
 
     def finish(self) -> bool:
@@ -104,7 +104,7 @@ class CheckpointWriter:
             return False
         finally:
             shutil.rmtree(str(staging), ignore_errors=True)
-        self.durable_s = time.perf_counter() - began
+        self.durable_s = clock.monotonic() - began
         self._done(update, stood_still_s, self.durable_s)
         # What stays does no harm, and goes with the next checkpoint: also where the folder can't be listed now.
         with contextlib.suppress(UserError):

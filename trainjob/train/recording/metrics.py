@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import resource
 import threading
-import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.records.measures import PHASES, RankTimes, append_times
 from trainjob.records.metrics import Writer
@@ -26,17 +26,17 @@ class Phases:
         self._reset()
 
     def _reset(self) -> None:
-        self._start = time.perf_counter()
+        self._start = clock.monotonic()
         self._communication_before = self._communication()
         self.data = self.checkpoint = self.aside = 0.0
 
     def training_seconds_until_now(self) -> float:
         """Return the seconds of training so far, including the current interval."""
-        return self.training_seconds + time.perf_counter() - self._start - self.aside
+        return self.training_seconds + clock.monotonic() - self._start - self.aside
 
     def close(self) -> Dict[str, float]:
         """Return the seconds of the interval that ends now, and start the next."""
-        whole = time.perf_counter() - self._start - self.aside
+        whole = clock.monotonic() - self._start - self.aside
         communication = self._communication() - self._communication_before
         compute = max(0.0, whole - self.data - communication - self.checkpoint)
         seconds = dict(zip(PHASES, (self.data, compute, communication, self.checkpoint)))
@@ -141,7 +141,7 @@ class Recorder:
 
     def begin_line(self, epoch: int, update: int) -> None:
         """Write the first line of an attempt, which continues from `update`: training starts now."""
-        self._line("begin", epoch, update, {"time": round(time.time(), 3)})
+        self._line("begin", epoch, update, {"time": round(clock.time(), 3)})
         if self._times is not None:
             self._times.begin(update)
 
@@ -182,7 +182,7 @@ class Recorder:
 
     def stop_line(self, epoch: int, update: int) -> None:
         """Write the last line of an attempt that stopped on request, once its checkpoint is durable."""
-        self._line("stop", epoch, update, {"time": round(time.time(), 3)})
+        self._line("stop", epoch, update, {"time": round(clock.time(), 3)})
 
     def end_line(self, epoch: int, update: int, training_seconds: float) -> None:
         """Write the last line of an attempt that made all its updates."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Iterable, List, Optional, Tuple
 
 import torch
 from torch.autograd.profiler_util import FunctionEvent
 
-from trainjob.contract import forms
+from trainjob.contract import clock, forms
 from trainjob.contract.paths import RunPaths
 from trainjob.records import profile as contract
 from trainjob.records.job import TrainSettings
@@ -54,7 +53,7 @@ class Profiler:
             activities = [kinds.CPU, kinds.CUDA] if self._device.type == "cuda" else [kinds.CPU]
             self._synchronise()
             self._recording = torch.profiler.profile(activities=activities)
-            self._first, self._start = update, time.perf_counter()
+            self._first, self._start = update, clock.monotonic()
             self._recording.start()
 
     def after(self, update: int) -> None:
@@ -68,7 +67,7 @@ class Profiler:
         if self._recording is None:
             return
         self._synchronise()
-        seconds = time.perf_counter() - self._start
+        seconds = clock.monotonic() - self._start
         recording, self._recording = self._recording, None
         recording.stop()
         trace = contract.trace_of(self._paths, self._rank)

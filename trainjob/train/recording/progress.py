@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from typing import Any, Dict, Optional
 
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.records import progress
 from trainjob.records.progress import ProgressRecord
@@ -49,12 +49,12 @@ class Progress:
             self._bar.update(update - self._bar.n)
         self._facts["epoch"], self._facts["update"] = epoch, update
         if "timed_from" not in self._facts:
-            self._facts.update(timed_from=update, timed_since=time.time())
+            self._facts.update(timed_from=update, timed_since=clock.time())
         self.beat()
 
     def beat(self) -> None:
         """Note that the run is alive; written at most once a second."""
-        if self._speaks and time.monotonic() >= self._next_write:
+        if self._speaks and clock.monotonic() >= self._next_write:
             self.write()
 
     def checkpointed(self, update: int) -> None:
@@ -99,11 +99,11 @@ class Progress:
                 self.line_failed("WARNING: progress.json was not replaced: %s" % error)
                 with contextlib.suppress(OSError):
                     progress.overwrite(self._paths, self._record())
-        self._next_write = time.monotonic() + _EVERY_SECONDS
+        self._next_write = clock.monotonic() + _EVERY_SECONDS
 
     def _record(self) -> ProgressRecord:
         trouble = self._unwritten_checkpoint or self._unwritten_line or self._close_limit
-        return ProgressRecord(**self._facts, heartbeat=time.time(), trouble=trouble and trouble[:_LONGEST_LINE])
+        return ProgressRecord(**self._facts, heartbeat=clock.time(), trouble=trouble and trouble[:_LONGEST_LINE])
 
     def say(self, line: str) -> None:
         """Print one line, above the bar if there is one."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Dict, Mapping, Optional
 
-from trainjob.contract import environment
+from trainjob.contract import clock, environment
 
 
 class Startup:
@@ -13,7 +12,7 @@ class Startup:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._seconds: Dict[str, float] = {}
-        self._since = time.time()
+        self._since = clock.time()
         self._ended_at: Optional[float] = None
         self._first_block_s: Optional[float] = None  # None: not yet made, or no longer of interest
         times = environment.started(environ)
@@ -24,7 +23,7 @@ class Startup:
     def end(self, part: str) -> None:
         """Note that `part` ends now, which began when the part before it ended."""
         if self._ended_at is None:
-            now = time.time()
+            now = clock.time()
             self._seconds[part] = self._seconds.get(part, 0.0) + max(0.0, now - self._since)
             self._since = now
 

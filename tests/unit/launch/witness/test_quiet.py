@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -304,7 +303,7 @@ def test_a_stalled_node_waits_for_the_answers_of_all_ranks_of_the_others(
         waited.append(seconds)
         stacks.write(paths, replace(empty, rank=7))
 
-    monkeypatch.setattr(time, "sleep", answer)
+    monkeypatch.setattr("trainjob.contract.clock.sleep", answer)
     observer._wait_for_others("stall-0-1")
     assert len(waited) == 1
     observer._wait_for_others("stall-0-1")
@@ -318,7 +317,7 @@ def test_unused_gpus_are_told_once(
     observer = watching._Observer(
         started(tmp_path), [Watched(1, 0, 1, {"WORLD_SIZE": "1", "RANK": "0"})], cast(Stacks, None), Orders()
     )
-    monkeypatch.setattr(watching, "time", clock)
+    monkeypatch.setattr(watching, "clock", clock)
     said = []
     for second, use in [(0, 0.9), (60, 0.0), (360, 0.005), (661, 0.0), (900, 0.0), (960, 0.5), (990, 0.0), (1600, 0.0)]:
         clock.now = 1.75e9 + second

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from trainjob.contract import clock
 from trainjob.rehearse.batch import running
 
 
@@ -17,6 +17,6 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
 ) -> None:
     job: Any = SimpleNamespace(processes=[SimpleNamespace(torch="2.13.0", command=f"torchrun {nodes} train.py")])
     watch = running._Watch(job)
-    began = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: began + 35.0)
+    began = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
     assert watch.is_stalled() == is_stalled

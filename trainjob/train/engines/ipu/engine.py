@@ -8,12 +8,12 @@ changes between blocks: all updates of a block use the rate of its first. Dropou
 from __future__ import annotations
 
 import copy
-import time
 from typing import Dict, Generator, List, Sequence, Tuple
 
 import torch
 from torch.utils.data import Dataset
 
+from trainjob.contract import clock
 from trainjob.train.engines.base import Engine, Outcome, Parts, Pending
 from trainjob.train.engines.horovod_world import HorovodWorld
 from trainjob.train.engines.ipu import model as ipu_model
@@ -135,12 +135,12 @@ class IpuEngine:
     def _averaged(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
         if not isinstance(self.world, HorovodWorld):
             return tensors
-        start = time.perf_counter()
+        start = clock.monotonic()
         self.world.waits = True
         horovod = self.world.horovod
         averaged: List[torch.Tensor] = horovod.grouped_allreduce(tensors, op=horovod.Average, name="trainjob.outcome")
         self.world.waits = False
-        self.communication_seconds += time.perf_counter() - start
+        self.communication_seconds += clock.monotonic() - start
         return averaged
 
     def _as_sent(self, inputs: Nested) -> Nested:
