@@ -60,6 +60,7 @@ class BatchRun:
     python: str = "python3"  # what stand-in GPUs are made for
     has_gpus: bool = True
     takes_whole_nodes: bool = False  # with their GPUs, for which no directive asks
+    needs_log_folder: bool = True  # False: where it is missing, the log goes to the folder of the submission
     stop_after_s: float = 10.0  # of training
     inject: str | None = None  # as of base.Rehearsal
     slurm: str | None = None  # a release; None: the installed one
@@ -80,7 +81,7 @@ def record(run: BatchRun) -> Recording:
         description = twin_of(run.cluster, twin.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
-        description = replace(description, overlays=overlays, settings=settings)
+        description = replace(description, overlays=overlays, settings=settings, has_every_address=True)
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
             slurm.set_job_environment(environment)
@@ -170,6 +171,9 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
         run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
         words.append("--exclusive")
+    logs = [run.script.header.value(name) or "" for name in ("output", "error")]
+    if not run.needs_log_folder and any(not (run.folder / log).parent.exists() for log in logs):
+        words += ["--output=slurm-%j.out", "--error=slurm-%j.out"]
     words += [str(run.script.path), *run.arguments]
     return slurm.run(words, folder=run.folder, environment=environment, check=False)
 

@@ -33,6 +33,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "address": ADDRESS,
         "root": release_root or "",
         "accounting": "1" if description.accounting else "",
+        "every_address": "1" if description.has_every_address else "",
         "slurmd": slurmd(release_root),
     }
     found = {

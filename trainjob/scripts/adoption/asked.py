@@ -104,9 +104,12 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
         if not any(script.header.value(name) for name in names) and option(launch.srun, *names) is None:
             keys.cluster["request"] = "none"
     for one in script.header.directives:
-        text = f"#SBATCH --{one.name}{'' if one.value is None else f'={one.value}'}"
+        written = one.value if one.written is None else one.written
+        text = f"#SBATCH --{one.name}{'' if written is None else f'={written}'}"
         where, what = _became(one, start, keys)
         account.note(where, one.line, text, what)
+        if one.written is not None:
+            account.changes.append(f"line {one.line}: sbatch expands no {one.written}; the job takes {one.value}")
     for ignored in script.header.ignored:
         if not ignored.on_purpose:
             account.note(
