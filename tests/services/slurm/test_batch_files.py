@@ -39,7 +39,8 @@ def rehearse(needs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
     def run(script: str, program: str, *flags: str, directive: str = "") -> tuple[int, dict[str, Any]]:
-        (project / "train.sbatch").write_text(f"{HEAD}{directive}\nset -euo pipefail\n{script}")
+        text = script if script.startswith("#!") else f"{HEAD}{directive}\nset -euo pipefail\n{script}"
+        (project / "train.sbatch").write_text(text)
         (project / "train.py").write_text(program)
         before = sorted(path.name for path in project.iterdir())
         words = [sys.executable, "-m", "trainjob.cli.main", "rehearse", "train.sbatch"]
@@ -79,6 +80,33 @@ srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=2 --rdzv-backend=c10d --rd
     assert [call[0] for call in verdict["stood_in_for"]] == ["module", "source"]
     assert not Path("/nowhere").exists()
     assert not Path("/elsewhere").exists()
+
+
+def test_what_only_the_cluster_has_ends_no_script_of_sh(rehearse: Rehearse) -> None:
+    script = (
+        HEAD.replace("bash", "sh")
+        + """
+set -eu
+. /nowhere/profile/modules.sh
+. /etc/profile.d/nowhere.sh
+cd /nowhere/of/mine
+host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1 | tr -dc 0-9)
+srun torchrun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-endpoint=10.1.1.$host:29500 train.py
+"""
+    )
+    code, verdict = rehearse(script, MEETS)
+    assert (code, verdict["problems"]) == (0, [])
+    assert [one["world_size"] for one in verdict["jobs"][0]["ranks"]] == [2, 2]
+    assert (
+        "this machine answers at 10.1.1.1, too: whose address that is on the cluster was not shown" in verdict["facts"]
+    )
+    assert verdict["facts"][-3:] == [
+        "not here: /nowhere/profile/modules.sh. An empty file stood in for it",
+        "not here: /etc/profile.d/nowhere.sh. An empty file stood in for it",
+        "not here: /nowhere/of/mine. The folder of the submission stood in for it",
+    ]
+    assert not Path("/nowhere").exists()
+    assert not Path("/etc/profile.d/nowhere.sh").exists()
 
 
 def test_ranks_that_can_form_no_world_fail_it_and_confirm_doctor(rehearse: Rehearse) -> None:

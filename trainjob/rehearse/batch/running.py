@@ -81,7 +81,11 @@ def record(run: BatchRun) -> Recording:
         description = twin_of(run.cluster, twin.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
-        description = replace(description, overlays=overlays, settings=settings, has_every_address=True)
+        files, folders = _missing_to_sh(run)
+        overlays += [(str(run.folder), target) for target in folders]
+        description = replace(
+            description, overlays=overlays, empty_files=files, settings=settings, has_every_address=True
+        )
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
             slurm.set_job_environment(environment)
@@ -96,7 +100,11 @@ def record(run: BatchRun) -> Recording:
             jobs = job.ended()
             if run.keep is not None:
                 _keep(slurm, run.keep)
-        notes = gpus.Usage.read(place).notes() if has_gpus else []
+        notes = [
+            *(gpus.Usage.read(place).notes() if has_gpus else ()),
+            *(f"not here: {path}. An empty file stood in for it" for path in files),
+            *(f"not here: {path}. The folder of the submission stood in for it" for path in folders),
+        ]
         return Recording(
             jobs=jobs,
             steps=list(job.steps.values()),
@@ -106,6 +114,30 @@ def record(run: BatchRun) -> Recording:
             stopped=stopped,
             notes=notes,
         )
+
+
+def _missing_to_sh(run: BatchRun) -> tuple[list[str], list[str]]:
+    """Return the files that are read and the folders that are entered, and are not here, if sh runs the file.
+
+    bash passes them over (BASH_ENV). sh has no such file, and ends at the first that it should read.
+    """
+    if not re.match(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(?:da)?sh\b", run.script.lines[0]):
+        return [], []
+    named = [
+        (one.name, one.words[1].text)
+        for one in run.script.named(".", "cd")
+        if len(one.words) > 1 and one.words[1].value.known and not one.source and not one.dead
+    ]
+    missing = {
+        path: name
+        for name, path in named
+        if path.startswith("/")
+        and not os.path.exists(path)
+        and not any(Path(path).is_relative_to(there) for there in run.maps)
+    }
+    return [path for path, name in missing.items() if name == "."], [
+        path for path, name in missing.items() if name == "cd"
+    ]
 
 
 def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, has_gpus: bool) -> dict[str, str]:

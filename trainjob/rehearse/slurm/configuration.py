@@ -43,6 +43,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "settings": "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()),
         JOB_ENVIRONMENT: "",
         "overlays": "".join(f"{source}\n{target}\n" for source, target in description.overlays),
+        "empty-files": "".join(f"{path}\n" for path in description.empty_files),
     }
     user = root.our_user()
     if description.accounting:

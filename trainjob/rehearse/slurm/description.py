@@ -72,6 +72,7 @@ class Description:
     groups: Sequence[NodeGroup] = ()  # all nodes, in order. Without groups they are alike, as given above
     # A folder of this machine, and where jobs find it: they may write there, and change nothing here.
     overlays: Sequence[tuple[str, str]] = ()
+    empty_files: Sequence[str] = ()  # that jobs find, where overlays are given
     has_every_address: bool = False  # this machine answers at all of them, as nodes of the cluster would at theirs
 
     @property
