@@ -24,6 +24,7 @@ from trainjob.rehearse.batch.recording import Process, Recording
 from trainjob.rehearse.batch.rehearsal import python_of_file, top_folder
 from trainjob.rehearse.batch.running import BatchRun, record
 from trainjob.rehearse.batch.stage import stage
+from trainjob.rehearse.slurm import configuration
 from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
@@ -280,6 +281,8 @@ def saw(
     `folders` are as good as a rank's own: paths below them are the same. `program` is the training.
     """
     ranks = recording.ranks(recording.jobs[0].id, program=program)
+    # A job tells its ranks the address where most files tell them the name.
+    head = "|".join(map(re.escape, (*recording.jobs[0].nodes[:1], configuration.ADDRESS)))
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 
@@ -303,9 +306,11 @@ def saw(
             else len([name for name in listed.split(",") if name and name != "NoDevFiles"])
         )
 
-    return sorted(
-        _saw(one, nodes, names, {one.folder, *folders})._replace(cpus=cpus(one), gpus=gpus(one)) for one in ranks
-    )
+    def command(one: Saw) -> str:
+        return re.sub(rf"(?<![\w.-])(?:{head})(?![\w.-])", "the first node", one.command)
+
+    seen = ((one, _saw(one, nodes, names, {one.folder, *folders})) for one in ranks)
+    return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
 
 
 def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:

@@ -120,8 +120,8 @@ def slurm_conf(description: Description, folder: Path) -> str:
             "AccountingStoragePass": f"{private}/munge/socket",
             "AccountingStorageEnforce": "associations,limits,qos",
         }
-    if description.gres:
-        settings["GresTypes"] = description.gres
+    if types := [name for name in (description.gres, *description.other_gres) if name]:
+        settings["GresTypes"] = ",".join(types)
     if description.licenses:
         settings["Licenses"] = description.licenses
     lines = [f"{name}={value}" for name, value in {**settings, **description.settings}.items()]
@@ -144,9 +144,11 @@ def _nodes(description: Description) -> Iterator[str]:
         resources = f"CPUs={group.cpus} RealMemory={group.memory_mb}"
         if threads > 1:
             resources += f" Sockets=1 CoresPerSocket={group.cpus // threads} ThreadsPerCore={threads}"
+        gres = [f"{name}:{count}" for name, count in description.other_gres.items()]
         if description.gres:
             kind = f"{group.gres_type}:" if group.gres_type else ""
-            resources += f" Gres={description.gres}:{kind}{group.gres_count}"
+            gres = [f"{description.gres}:{kind}{group.gres_count}", *gres]
+        resources += f" Gres={','.join(gres)}" if gres else ""
         if group.features:
             resources += f" Features={','.join(group.features)}"
         for name in names:
@@ -175,7 +177,7 @@ def slurmdbd_conf(folder: Path) -> str:
 
 def gres_conf(description: Description, folder: Path) -> str:
     """Return gres.conf, with device files: a bare count would make the nodes invalid."""
-    lines = []
+    lines = [f"Name={name} Count={count} Flags=CountOnly\n" for name, count in description.other_gres.items()]
     for group, names in description.node_groups if description.gres else ():
         where = f"NodeName={','.join(names)} " if len(description.node_groups) > 1 else ""
         kind = f" Type={group.gres_type}" if group.gres_type else ""

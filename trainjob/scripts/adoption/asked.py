@@ -12,6 +12,7 @@ from trainjob.scripts.adoption.start import Start, is_once_per_node
 from trainjob.scripts.directives import Directive
 from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.options import LONG_NAMES, number
+from trainjob.scripts.request import gres_entries
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE
 
@@ -164,7 +165,7 @@ def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
     """Return the type of the GPUs and the name of their GRES, from gpu:a100:4, a100:4 or a100."""
     stated = option(launch.srun, "gres")
     for text in (script.header.value("gres"), stated.text if stated is not None and stated.known else None):
-        for entry in (text or "").split(","):
+        for entry in gres_entries(text or ""):
             name, *rest = entry.split(":")
             if name and rest:
                 kind = next((word for word in rest if not word.partition("(")[0].isdigit()), None)

@@ -149,6 +149,7 @@ def _log_in(sorting: _Sorting) -> None:
     if not sorting.keys.job["env"]:
         del sorting.keys.job["env"]
     text = "\n".join(text for text, _ in sorting.prologue)
+    given |= set(re.findall(r"\bfor\s+(\w+)\s+in\b", text))
     outside = sorted(
         name
         for name in (sorting.needed & names_in(text)) | sorting.in_command

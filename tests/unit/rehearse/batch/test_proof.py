@@ -112,6 +112,15 @@ def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:
     assert (theirs[0].command, theirs[0].environment[1]) == ("python train.py", ("PYTHONPATH", "./src:/lib"))
 
 
+def test_the_first_node_is_the_same_by_name_and_by_address() -> None:
+    commands = [
+        saw(rank_in("/p", f"python train.py tcp://{host}:3456", 2), frozenset())[0].command
+        for host in ("node1", "10.213.0.1", "node2", "node10")
+    ]
+    assert commands[0] == commands[1] == "python train.py tcp://the first node:3456"
+    assert commands[2:] == ["python train.py tcp://node2:3456", "python train.py tcp://node10:3456"]
+
+
 def test_cpus_count_where_the_file_asks_for_some() -> None:
     lost, given = rank_in("/p", "python train.py", 2), rank_in("/p", "python train.py", 16)
     assert saw(lost, frozenset())[0].cpus is None
