@@ -558,6 +558,12 @@ def test_a_disk_before_the_gpus_is_none_of_them(tmp_path: Path) -> None:
     assert 'gres: "nvme:400,gpu:a100:4"' in cluster
 
 
+def test_the_account_is_known_to_the_command(tmp_path: Path) -> None:
+    """Ranks have no SLURM_JOB_ACCOUNT."""
+    text = ONE_GPU + "#SBATCH -A abc\npython train.py --out $SCRATCH/${SLURM_JOB_ACCOUNT}/$SLURM_JOB_ID\n"
+    assert "exec python train.py --out $SCRATCH/abc/$SLURM_JOB_ID" in adopted(text, tmp_path).job
+
+
 def test_a_loop_gives_its_own_variable(tmp_path: Path) -> None:
     text = ONE_GPU + "for one in a b; do cp $one $TMPDIR; done\npython train.py\n"
     assert "login_environment" not in str(adopted(text, tmp_path).cluster)

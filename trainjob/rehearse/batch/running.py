@@ -17,7 +17,14 @@ from trainjob.planning.words import quantity
 from trainjob.rehearse import gpus
 from trainjob.rehearse.batch import twin
 from trainjob.rehearse.batch.job import BatchJob
-from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Recording, calls_in, processes_in
+from trainjob.rehearse.batch.recording import (
+    CONTAINERS,
+    COPIES,
+    ENVIRONMENTS,
+    Recording,
+    calls_in,
+    processes_in,
+)
 from trainjob.rehearse.slurm import accepted_options, configuration, faults, ipus, root
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
@@ -28,6 +35,7 @@ _STANDINS = package.companion("standins") / "batch"
 _PROGRAMS = (
     *ENVIRONMENTS,
     *CONTAINERS,
+    *COPIES,
     *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname"),
     *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
 )
