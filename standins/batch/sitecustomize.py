@@ -15,6 +15,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -138,6 +139,10 @@ def _after_distributed(c10d: ModuleType) -> None:
                 "port": _number(asked["MASTER_PORT"]),
             }
         )
+        interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+        if interface and not {*interface.split(",")} <= {name for _, name in socket.if_nameindex()}:
+            record().add(interface=interface)
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         made = make_group(*arguments, **options)
         record().add(
             world={

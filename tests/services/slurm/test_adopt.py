@@ -46,7 +46,11 @@ def test_a_right_file_is_proved(tmp_path: Path) -> None:
     code, found = proof(tmp_path, HEAD + RIGHT)
     assert (found["differences"], found["equal"], code) == ([], True, 0)
     assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
-    assert dict(found["adopted"][3]["environment"]) == {"OMP_NUM_THREADS": "2", "RUN": "run-1", "WANDB_MODE": "offline"}
+    assert dict(found["adopted"][3]["environment"]) == {
+        "OMP_NUM_THREADS": "2",
+        "RUN": "run-10001",
+        "WANDB_MODE": "offline",
+    }
     assert found["adopted"][3]["command"] == "python train.py two words"
 
 

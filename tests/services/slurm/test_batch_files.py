@@ -90,6 +90,7 @@ set -eu
 . /nowhere/profile/modules.sh
 . /etc/profile.d/nowhere.sh
 cd /nowhere/of/mine
+export GLOO_SOCKET_IFNAME=ib7
 host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1 | tr -dc 0-9)
 srun torchrun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-endpoint=10.1.1.$host:29500 train.py
 """
@@ -100,6 +101,7 @@ srun torchrun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-endpoint=
     assert (
         "this machine answers at 10.1.1.1, too: whose address that is on the cluster was not shown" in verdict["facts"]
     )
+    assert "not here: the network interface ib7. lo stood in for it" in verdict["facts"]
     assert verdict["facts"][-3:] == [
         "not here: /nowhere/profile/modules.sh. An empty file stood in for it",
         "not here: /etc/profile.d/nowhere.sh. An empty file stood in for it",

@@ -72,6 +72,7 @@ class Process:
     line: str | None  # of the user's own file, where the error was raised
     has_ended: bool  # by itself; False for a process that was killed
     cpu_s: float
+    interface: str | None = None  # of the network, that GLOO_SOCKET_IFNAME names and that is not here
 
     @property
     def rank(self) -> int | None:
@@ -260,6 +261,7 @@ def _process(fields: Mapping[str, Any]) -> Process:
         line=fields.get("line"),
         has_ended=bool(fields.get("ended")),
         cpu_s=fields.get("cpu_s", 0.0),
+        interface=fields.get("interface"),
     )
 
 

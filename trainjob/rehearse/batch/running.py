@@ -195,7 +195,8 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
         )
     prolog.write_text("\n".join([*lines, ""]))
     prolog.chmod(0o755)
-    found = {"TaskProlog": str(prolog), "KillWait": "5"}
+    # As long as a site's: many files make a port of its last digits.
+    found = {"TaskProlog": str(prolog), "KillWait": "5", "FirstJobId": "10001"}
     if options := twin.site_options(run.script):
         otherwise = "take them out of a copy of the file"
         found |= accepted_options.settings(place, options, run.slurm, otherwise)

@@ -208,6 +208,8 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
         yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
     if data := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "copy"):
         yield f"not here, and not copied: {', '.join(data)}"
+    if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):
+        yield f"not here: the network interface {', '.join(interfaces)}. lo stood in for it"
     if containers := dict.fromkeys(call.name for call in recording.calls if call.name in CONTAINERS):
         yield f"no container: what {', '.join(containers)} would start ran on this machine"
     if launchers := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "stand-in"):
