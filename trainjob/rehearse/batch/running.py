@@ -68,7 +68,7 @@ class BatchRun:
     python: str = "python3"  # what stand-in GPUs are made for
     has_gpus: bool = True
     takes_whole_nodes: bool = False  # with their GPUs, for which no directive asks
-    needs_log_folder: bool = True  # False: where it is missing, the log goes to the folder of the submission
+    needs_log_folder: bool = True  # False: where a relative one is missing, the log goes to the working folder
     stop_after_s: float = 10.0  # of training
     inject: str | None = None  # as of base.Rehearsal
     slurm: str | None = None  # a release; None: the installed one
@@ -212,8 +212,11 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
         run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
         words.append("--exclusive")
-    logs = [run.script.header.value(name) or "" for name in ("output", "error")]
-    if not run.needs_log_folder and any(not (run.folder / log).parent.exists() for log in logs):
+    logs = [Path(run.script.header.value(name) or "") for name in ("output", "error")]
+    missing = [log.parent for log in logs if not (run.folder / log).parent.exists()]
+    elsewhere = [one for one in missing if one.is_absolute() and not any(one.is_relative_to(to) for to in run.maps)]
+    if elsewhere or (missing and not run.needs_log_folder):
+        run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
         words += ["--output=slurm-%j.out", "--error=slurm-%j.out"]
     words += [str(run.script.path), *run.arguments]
     return slurm.run(words, folder=run.folder, environment=environment, check=False)
