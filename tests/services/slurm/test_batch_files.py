@@ -153,6 +153,13 @@ def test_a_rank_that_dies_leaves_the_others_waiting_unless_srun_ends_them(rehear
 
 
 @pytest.mark.full
+def test_a_dead_node_tells_srun_nothing_and_slurm_starts_the_job_again(rehearse: Rehearse) -> None:
+    script = f"srun --kill-on-bad-exit=1 {EACH_A_RANK}"
+    code, verdict = rehearse(script, TOLD, "--inject", "node-failure", directive="#SBATCH --requeue")
+    assert (code, verdict["problems"], verdict["jobs"][0]["restarts"]) == (0, [], 1)
+
+
+@pytest.mark.full
 def test_at_its_time_limit_a_job_that_requeues_itself_starts_again(rehearse: Rehearse) -> None:
     script = f"trap 'scontrol requeue $SLURM_JOB_ID' USR1\nsrun {EACH_A_RANK} &\nwait\nwait\n"
     code, verdict = rehearse(script, TOLD, "--inject", "timeout", directive="#SBATCH --signal=B:USR1@20 --requeue")

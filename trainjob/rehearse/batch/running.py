@@ -365,8 +365,9 @@ def _fail_a_node(job: BatchJob) -> None:
     nodes = [rank.node for rank in job.ranks()]
     lost = max(nodes, key=lambda name: (len(name), name))
     faults.kill_daemon(job.slurm, lost)
-    _kill(job, [one.pid for one in job.processes if one.node == lost])
+    # Before its processes: those of a dead node tell srun nothing.
     faults.give_up(job.slurm, lost)
+    _kill(job, [one.pid for one in job.processes if one.node == lost])
 
 
 # The words of --inject.

@@ -210,7 +210,12 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
         yield f"not here, and not copied: {', '.join(data)}"
     if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):
         yield f"not here: the network interface {', '.join(interfaces)}. lo stood in for it"
-    if containers := dict.fromkeys(call.name for call in recording.calls if call.name in CONTAINERS):
+    options = (word.partition("=")[0] for call in recording.calls if call.name == "srun" for word in call.words)
+    containers = dict.fromkeys(
+        [call.name for call in recording.calls if call.name in CONTAINERS]
+        + [f"srun {option}" for option in options if option in ("--container-image", "--environment", "--uenv")]
+    )
+    if containers:
         yield f"no container: what {', '.join(containers)} would start ran on this machine"
     if launchers := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "stand-in"):
         yield f"torchrun started the ranks of {', '.join(launchers)}, which PATH does not have here"
