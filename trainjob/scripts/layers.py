@@ -97,11 +97,17 @@ def taken_apart(command: Command) -> tuple[list[Layer], list[Word], dict[str, Va
             break
         elif name in _WRAPPERS_WITH_VALUES and len(words) > 1:
             words = _wrapped(name, words, layers)
-        elif words[0].text == HOLE and len(words) > 1 and _starts_another(words[1]):
+        elif len(words) > 1 and _is_undecided(words[0]) and _starts_another(words[1]):
             words = words[1:]  # a profiler perhaps, or nothing: only the run knows
         else:
             break
     return layers, words, settings
+
+
+def _is_undecided(word: Word) -> bool:
+    """Return whether a word is a variable that the file sets, to what only the run knows."""
+    is_set = not any(origin.startswith("unset ") for origin in word.value.origins)
+    return word.text == HOLE and is_set and bool(word.value.sources[0])
 
 
 def _starts_another(word: Word) -> bool:
