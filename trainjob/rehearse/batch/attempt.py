@@ -128,7 +128,7 @@ class Attempt:
         launchers = (one for one in self.recording.processes if one.job == self.job.id and one.is_launcher)
         stated = next(filter(None, (_address_option(one.words) for one in launchers)), None)
         own = next((rank for rank in self.ranks if "TORCHELASTIC_RUN_ID" not in rank.environment), None)
-        return stated or (own and own.address)
+        return stated or (None if own is None else own.address)
 
     # -- GPUs and nodes
 

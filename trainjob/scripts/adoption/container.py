@@ -39,8 +39,8 @@ def _stated(script: Script, launch: Launch, base: str) -> tuple[str, str, list[s
     layer = launch.layer("container")
     if layer is not None:
         words = [_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]]
-        runtime, image, mounts, others = _of_words(words, base)
-        return runtime, image or script.header.value("image") or "", mounts, others
+        runtime, named, mounts, others = _of_words(words, base)
+        return runtime, named or script.header.value("image") or "", mounts, others
     options = (launch.srun.options if launch.srun else {}).items()
     stated = {one.name: one.value or "" for one in script.header.directives}
     stated |= {name: _in_folder(value, base) for name, value in options if value}
