@@ -89,7 +89,7 @@ def record(run: BatchRun) -> Recording:
         description = twin_of(run.cluster, twin.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
-        files, folders = _missing_to_sh(run)
+        files, folders = _not_here(run)
         overlays += [(str(run.folder), target) for target in folders]
         description = replace(
             description, overlays=overlays, empty_files=files, settings=settings, has_every_address=True
@@ -124,28 +124,27 @@ def record(run: BatchRun) -> Recording:
         )
 
 
-def _missing_to_sh(run: BatchRun) -> tuple[list[str], list[str]]:
-    """Return the files that are read and the folders that are entered, and are not here, if sh runs the file.
+def _not_here(run: BatchRun) -> tuple[list[str], list[str]]:
+    """Return the files that sh reads, and the folders in which sbatch and sh start something, that are not here.
 
     bash passes them over (BASH_ENV). sh has no such file, and ends at the first that it should read.
     """
-    if not re.match(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(?:da)?sh\b", run.script.lines[0]):
-        return [], []
-    named = [
-        (one.name, one.words[1].text)
-        for one in run.script.named(".", "cd")
-        if len(one.words) > 1 and one.words[1].value.known and not one.source and not one.dead
-    ]
+    named = [("cd", run.script.header.value("chdir") or "")]
+    if re.match(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(?:da)?sh\b", run.script.lines[0]):
+        named += [
+            (one.name, one.words[1].text)
+            for one in run.script.named(".", "cd")
+            if len(one.words) > 1 and one.words[1].value.known and not one.source and not one.dead
+        ]
     missing = {
-        path: name
+        path.rstrip("/"): name
         for name, path in named
         if path.startswith("/")
         and not os.path.exists(path)
         and not any(Path(path).is_relative_to(there) for there in run.maps)
     }
-    return [path for path, name in missing.items() if name == "."], [
-        path for path, name in missing.items() if name == "cd"
-    ]
+    of_name = {what: [path for path, name in missing.items() if name == what] for what in (".", "cd")}
+    return of_name["."], of_name["cd"]
 
 
 def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, has_gpus: bool) -> dict[str, str]:
@@ -217,7 +216,7 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     elsewhere = [one for one in missing if one.is_absolute() and not any(one.is_relative_to(to) for to in run.maps)]
     if elsewhere or (missing and not run.needs_log_folder):
         run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
-        words += ["--output=slurm-%j.out", "--error=slurm-%j.out"]
+        words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
     words += [str(run.script.path), *run.arguments]
     return slurm.run(words, folder=run.folder, environment=environment, check=False)
 

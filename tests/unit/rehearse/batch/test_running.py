@@ -52,4 +52,21 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
         run=lambda words, **_: sent.append(words), description=SimpleNamespace(node_names=["node1"])
     )
     running._submit(run, slurm, {})
-    assert ("--output=slurm-%j.out" in sent[0]) == moved
+    assert (f"--output={tmp_path}/slurm-%j.out" in sent[0]) == moved
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("#!/bin/bash\n. /nowhere/a.sh\ncd /nowhere/b\n", ([], [])),
+        ("#!/bin/bash\n#SBATCH -D /nowhere/c/\n", ([], ["/nowhere/c"])),
+        ("#!/bin/sh\n. /nowhere/a.sh\ncd /nowhere/b\ncd /\n. ./c\n", (["/nowhere/a.sh"], ["/nowhere/b"])),
+        ("#!/usr/bin/env sh\n. /nowhere/here/a.sh\ncd $B\n", ([], [])),
+    ],
+)
+def test_what_only_the_cluster_has_is_known_before_sh_would_end(
+    text: str, missing: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    script = script_of(Path("train.sbatch"), text.encode(), Site())
+    run = running.BatchRun(script, tmp_path, twin.cluster_from(script), maps={"/nowhere/here": tmp_path})
+    assert running._not_here(run) == missing
