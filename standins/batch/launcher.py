@@ -1,11 +1,12 @@
 """Stands in for accelerate, deepspeed, composer and tune run, where a rehearsal has none: torchrun starts their ranks.
 
 Called with the launcher's name and its words, by the recording program. Its ranks get their numbers, and nothing else
-of what the launcher would do for them.
+of what the launcher would do for them. Other nodes, which deepspeed reaches over ssh, are reached by srun.
 """
 
 import os
 import re
+import shutil
 import sys
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -29,9 +30,11 @@ class Start(NamedTuple):
 
 
 def main(name: str, words: List[str]) -> None:
-    """Become torchrun. Does not return."""
+    """Become torchrun, or what starts it on all nodes. Does not return."""
     options, program = taken_apart(words[1:] if name in ("accelerate", "tune") else words)
     start = _STARTS[name](options)
+    if name == "deepspeed" and start.nodes > 1 and "no_ssh" not in options:
+        _start_on_all_nodes(start, options, words, program)
     if name == "tune" and program and not os.path.exists(program[0]):
         # A recipe's name, which torchtune would look up.
         program = ["-c", _WAITS, *program]
@@ -54,6 +57,23 @@ def main(name: str, words: List[str]) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(start.nodes)]
     torchrun += ["--nproc-per-node", str(start.ranks), *meeting, *flags, *program]
     os.execve(sys.executable, torchrun, environment)  # noqa: S606 - no shell is the point
+
+
+# A program's own words follow: the launcher's options come before them.
+_ON_NODE = 'file=$1; shift; exec "$0" -S "$file" deepspeed --no_ssh --node_rank "$SLURM_NODEID" "$@"'
+
+
+def _start_on_all_nodes(start: Start, options: Dict[str, str], words: List[str], program: List[str]) -> None:
+    """Become srun: `--launcher slurm` starts a task for each rank, and any other deepspeed on each node."""
+    own = os.path.abspath(__file__)
+    outside = [folder for folder in os.environ["PATH"].split(":") if folder != os.path.dirname(own)]
+    srun = [shutil.which("srun", path=":".join(outside)) or "srun", "--nodes", str(start.nodes)]
+    if options.get("launcher", "").lower() == "slurm":
+        srun += ["--ntasks", str(start.nodes * start.ranks), sys.executable, "-u", *program]
+    else:
+        address = [] if "master_addr" in options else ["--master_addr", start.address]
+        srun += ["--ntasks", str(start.nodes), "sh", "-c", _ON_NODE, sys.executable, own, *address, *words]
+    os.execve(srun[0], srun, dict(os.environ))  # noqa: S606 - no shell is the point
 
 
 def taken_apart(words: List[str]) -> Tuple[Dict[str, str], List[str]]:
@@ -96,19 +116,18 @@ def _accelerate(options: Dict[str, str]) -> Start:
 
 
 def _deepspeed(options: Dict[str, str]) -> Start:
-    nodes, slots = _number(options, "num_nodes") or 1, 0
+    nodes, slots, first = _number(options, "num_nodes") or 1, 0, "127.0.0.1"
     file = options.get("hostfile") or options.get("H")
     if file and os.path.exists(file):
         with open(file) as stream:
-            found = re.findall(r"^\s*\S+\s+slots=(\d+)", stream.read(), re.MULTILINE)
-        nodes, slots = max(1, len(found)), int(found[0]) if found else 0
-    if nodes > 1 and "no_ssh" not in options:
-        sys.exit("deepspeed would start the ranks of its %d nodes over ssh, and a rehearsal has none" % nodes)
+            found = re.findall(r"^\s*(\S+)\s+slots=(\d+)", stream.read(), re.MULTILINE)
+        if found:
+            nodes, first, slots = len(found), found[0][0], int(found[0][1])
     chosen = [one for one in options.get("include", "").partition(":")[2].split(",") if one]
     ranks = _number(options, "num_gpus", "num_accelerators") or len(chosen) or slots or _gpus()
     return Start(
         nodes, ranks, _number(options, "node_rank") or 0,
-        options.get("master_addr", "127.0.0.1"), options.get("master_port", "29500"),
+        options.get("master_addr", first), options.get("master_port", "29500"),
     )  # fmt: skip
 
 

@@ -49,6 +49,21 @@ behind_options() {
   exec "$@"
 }
 
+# Copies, and passes over what is not here: data of the cluster's.
+copy() {
+  (become "$name" "$@")
+  code=$?
+  [ $code -ne 0 ] || exit 0
+  program=$name
+  for word; do
+    case $word in
+      /*) if [ ! -e "$word" ]; then name=copy; note "$word"; echo "$program: $word is not here" >&2; exit 0; fi ;;
+    esac
+  done
+  exit $code
+}
+
+case $name in rsync | cp | tar | unzip | unsquashfs) copy "$@" ;; esac
 note "$@"
 # Some files replace the whole PYTHONPATH, which would blind the rehearsal.
 case :${PYTHONPATH-}: in
@@ -57,7 +72,7 @@ case :${PYTHONPATH-}: in
 esac
 
 case $name in
-  module | ml | spack | virtualenv) exit 0 ;;
+  module | ml | spack | virtualenv | ws_find | ws_allocate | jutil) exit 0 ;;
   conda | mamba | micromamba | uv | poetry | pixi)
     [ "${1-}" = run ] || exit 0
     shift

@@ -13,7 +13,9 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -26,6 +28,7 @@ _FOLDER = os.environ.get("TRAINJOB_SEEN")
 _TICK_S = 0.25
 _WORTH_TELLING_S = 0.8  # of CPU time: one that waits uses less in half a minute
 _C10D = "torch.distributed.distributed_c10d"
+_RENDEZVOUS = "torch.distributed.elastic.rendezvous.utils"
 
 
 class Record:
@@ -93,7 +96,11 @@ class Finder:
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
         """Return the spec that the others find, with our step around its loading; None for any other module."""
-        steps: Dict[str, Callable[[ModuleType], None]] = {"torch": _after_torch, _C10D: _after_distributed}
+        steps: Dict[str, Callable[[ModuleType], None]] = {
+            "torch": _after_torch,
+            _C10D: _after_distributed,
+            _RENDEZVOUS: _after_rendezvous,
+        }
         if name not in steps:
             return None
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
@@ -132,6 +139,10 @@ def _after_distributed(c10d: ModuleType) -> None:
                 "port": _number(asked["MASTER_PORT"]),
             }
         )
+        interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+        if interface and not {*interface.split(",")} <= {name for _, name in socket.if_nameindex()}:
+            record().add(interface=interface)
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         made = make_group(*arguments, **options)
         record().add(
             world={
@@ -145,6 +156,16 @@ def _after_distributed(c10d: ModuleType) -> None:
         return made
 
     vars(c10d)["init_process_group"] = told
+
+
+def _after_rendezvous(utils: ModuleType) -> None:
+    """Let a node be the host of an address that only the cluster has: the first that listens there is."""
+    is_own = utils._matches_machine_hostname
+
+    def is_here(host: str) -> bool:
+        return is_own(host) or re.fullmatch(r"(?!127\.)\d+\.\d+\.\d+\.\d+", host) is not None
+
+    vars(utils)["_matches_machine_hostname"] = functools.wraps(is_own)(is_here)
 
 
 def _number(text: Any) -> Optional[int]:

@@ -1,4 +1,4 @@
-"""The Python environment that a job brings to a disk of each node."""
+"""The Python environment of ranks: the one that a job brings to a disk of each node, and which others exclude it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ ONE_INTERPRETER = "ranks run in one environment: the job's, a container, or the 
 
 def check(cluster: Cluster, job: Job) -> None:
     """Raise Broken if the cluster file already says what ranks run in."""
+    runtime, words = cluster.container.runtime, " ".join(cluster.interpreter_words)
+    if words and runtime != "none":
+        refuse(
+            "words that start an interpreter are asked on the node which one it is, and a container has its own",
+            f"python is {words}, and container.runtime is {runtime}",
+            otherwise="Name the image's interpreter (python: /opt/venv/bin/python), or leave it out.",
+        )
     if not job.environment:
         return
     without = "Leave environment out."
-    if cluster.container.runtime != "none":
+    if runtime != "none":
         refuse(
             ONE_INTERPRETER,
-            f"environment is given, and container.runtime is {cluster.container.runtime}",
+            f"environment is given, and container.runtime is {runtime}",
             otherwise=without,
         )
     if cluster.ipu_keys is not None:

@@ -131,7 +131,8 @@ def _as_rank(shell: Shell, command: Command, word: Word, line: int) -> None:
     shell.variables.values |= command.settings
     shell.variables.exported |= set(command.settings)
     is_variable = re.fullmatch(r'"?\$\{?\w+\}?"?', word.source) is not None
-    shell.run_text(word.text, line, shell_of_its_own=True, written_there=not is_variable)
+    holes = word.value.sources
+    shell.run_text(word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes)
     shell.variables = outer
 
 

@@ -107,6 +107,10 @@ _ERRORS = {
         "sbatch expands neither ~ nor variables in directives: it takes the text as it is.",
         "Write an absolute path. sbatch knows %j, %x, %u and the like; or give the option on its command line.",
     ),
+    "directive-cut": (
+        "sbatch takes a # inside a word for the beginning of a comment: it reads the value up to there.",
+        "Quote the value: --container-image='nvcr.io#nvidia/pytorch:25.01-py3'.",
+    ),
     "cpu-bind-beyond": (
         "--cpu-bind names CPUs beyond those of the job: srun refuses, or ranks share CPUs.",
         "Name CPUs that the job has, or let Slurm bind: --cpu-bind=cores.",

@@ -25,6 +25,7 @@ class Directive:
     line: int
     name: str  # the long name
     value: str | None
+    written: str | None = None  # the value as the file has it, where an argument of the file stands in its place
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,21 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
     if any(one.on_purpose and one.why == _SPACE for one in header.ignored):
         header.ignored = [replace(one, on_purpose=one.on_purpose or one.why == _SPACE) for one in header.ignored]
     return header
+
+
+def with_arguments(header: Header, arguments: Sequence[str]) -> Header:
+    """Return the header with the arguments of the file where its author writes $1, which sbatch expands nowhere."""
+
+    def expanded(one: Directive) -> Directive:
+        text = one.value or ""
+        value = re.sub(
+            r"\$(?:([1-9])|\{([1-9])\})",
+            lambda match: next(iter(arguments[int(match[1] or match[2]) - 1 :]), match[0]),
+            text,
+        )
+        return one if value == text else replace(one, value=value, written=text)
+
+    return replace(header, directives=[expanded(one) for one in header.directives])
 
 
 def _options(number: int, text: str) -> Iterator[Directive]:

@@ -116,6 +116,20 @@ class Expander:
 
     def __init__(self, variables: Variables, run: Callable[[Node], None]) -> None:
         self.variables, self._run = variables, run
+        self._written = b""
+        self._holes: tuple[str, ...] = ()
+
+    def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
+        """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
+        self._written = text.encode()
+        self._holes = tuple("" if name in ("$HOSTNAME", "$SLURMD_NODENAME") else name for name in holes)
+
+    def _literal(self, text: str, start: int) -> Value:
+        """Return a text that stands at the byte `start`."""
+        if HOLE not in text or not self._holes:
+            return Value(text)
+        first = self._written[:start].count(HOLE.encode())
+        return Value(text, holes=self._holes[first : first + text.count(HOLE)])
 
     def value(self, node: Node | None, depth: int = 0) -> Value:
         """Return the value of a word, before it is split."""
@@ -125,7 +139,7 @@ class Expander:
             return unknown()
         literal = _LITERALS.get(node.type)
         if literal is not None and not node.named_children:
-            return Value(literal(text_of(node)))
+            return self._literal(literal(text_of(node)), node.start_byte)
         if node.type in ("translated_string", "concatenation"):
             return joined(self.value(child, depth + 1) for child in node.children)
         return self._expanded(node, depth)
@@ -147,7 +161,7 @@ class Expander:
             case "process_substitution":
                 self._output(node)
                 return unknown()
-        return Value(text_of(node))
+        return self._literal(text_of(node), node.start_byte)
 
     def words(self, node: Node) -> Iterator[Word]:
         """Yield the words that bash makes of one."""
@@ -196,10 +210,10 @@ class Expander:
         for child in node.named_children:
             text = child.text or b""
             space = 0 if child.type == "string_content" else len(text) - len(text.lstrip())
-            yield Value(_plain(whole[at - node.start_byte : child.start_byte - node.start_byte + space]))
+            yield self._literal(_plain(whole[at - node.start_byte : child.start_byte - node.start_byte + space]), at)
             yield self.value(child, depth + 1)
             at = child.end_byte
-        yield Value(_plain(whole[at - node.start_byte : len(whole) - quote]))
+        yield self._literal(_plain(whole[at - node.start_byte : len(whole) - quote]), at)
 
     def _output(self, node: Node) -> Value:
         self._run(node)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from trainjob.scripts.commands import Command
 from trainjob.scripts.expansion import Word
 from trainjob.scripts.options import SRUN_SHORT, slurm_options
-from trainjob.scripts.values import Value
+from trainjob.scripts.values import HOLE, Value
 
 LAUNCHERS = {
     "torchrun": "torchrun",
@@ -97,9 +97,22 @@ def taken_apart(command: Command) -> tuple[list[Layer], list[Word], dict[str, Va
             break
         elif name in _WRAPPERS_WITH_VALUES and len(words) > 1:
             words = _wrapped(name, words, layers)
+        elif len(words) > 1 and _is_undecided(words[0]) and _starts_another(words[1]):
+            words = words[1:]  # a profiler perhaps, or nothing: only the run knows
         else:
             break
     return layers, words, settings
+
+
+def _is_undecided(word: Word) -> bool:
+    """Return whether a word is a variable that the file sets, to what only the run knows."""
+    is_set = not any(origin.startswith("unset ") for origin in word.value.origins)
+    return word.text == HOLE and is_set and bool(word.value.sources[0])
+
+
+def _starts_another(word: Word) -> bool:
+    name = word.text.rpartition("/")[2]
+    return name in LAUNCHERS or name in CONTAINERS or _PYTHON.fullmatch(name) is not None
 
 
 def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
@@ -133,7 +146,7 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     layer = Layer("container", words=words)
     at = 1
     verb = name in ("shifter", "ch-run")
-    image = name == "shifter" and any(word.text.startswith("--image") for word in words)
+    image = name == "shifter"  # by --image, or by sbatch's
     while at < len(words):
         text = words[at].text
         if text.startswith("-"):

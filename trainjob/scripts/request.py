@@ -10,7 +10,13 @@ from trainjob.cluster import slurm_text
 from trainjob.scripts.directives import Header
 from trainjob.scripts.options import number
 
-_GPU_NAMES = ("gpu", "dcu", "npu", "mlu", "hcu", "xpu", "gcd", "hpu")
+GPU_NAMES = ("gpu", "dcu", "npu", "mlu", "hcu", "xpu", "gcd", "hpu")
+
+
+def gres_entries(text: str) -> list[str]:
+    """Return the entries of --gres, those of accelerators first."""
+    entries = [entry for entry in text.split(",") if entry]
+    return sorted(entries, key=lambda entry: entry.partition(":")[0].lower() not in GPU_NAMES)
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def request_of(header: Header, site: Site) -> Request:
 
 def _gpus_per_node(header: Header, nodes: int | None, per_node: int | None, per_task: int | None) -> int | None:
     for entry in (header.value("gres") or "").split(","):
-        if entry.partition(":")[0].lower() in _GPU_NAMES:
+        if entry.partition(":")[0].lower() in GPU_NAMES:
             return _count(entry.partition(":")[2] or "1")
     if (stated := header.value("gpus-per-node")) is not None:
         return _count(stated)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainjob.scripts.builtins import obey
 from trainjob.scripts.commands import Assignment, Command
-from trainjob.scripts.directives import Header, read_header
+from trainjob.scripts.directives import Header, read_header, with_arguments
 from trainjob.scripts.expansion import Variables, Word, text_of
 from trainjob.scripts.launches import Launch, launches, number_of, option
 from trainjob.scripts.options import number
@@ -138,7 +138,7 @@ def script_of(path: Path, raw: bytes, site: Site, arguments: Sequence[str] | Non
         for number, comment in comments
         if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")
     }
-    header = read_header(lines, frozenset(whole_lines))
+    header = with_arguments(read_header(lines, frozenset(whole_lines)), arguments or ())
     request = request_of(header, site)
     variables = Variables()
     for name, known in request.slurm_variables.items():

@@ -200,16 +200,25 @@ class Shell:
         return True
 
     def run_text(
-        self, text: str, line: int, *, shell_of_its_own: bool, source: str = "", written_there: bool = True
+        self,
+        text: str,
+        line: int,
+        *,
+        shell_of_its_own: bool,
+        source: str = "",
+        written_there: bool = True,
+        holes: tuple[str, ...] = (),
     ) -> None:
         """Read another script: in this shell, as `source` and `eval` do, or as a child.
 
-        `written_there`: its lines are those of the file from `line` on, and not of a variable's value.
+        `written_there`: its lines are those of the file from `line` on, and not of a variable's value. `holes` are the
+        variables of its holes.
         """
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
         inner = Shell(self.bash, variables, self.find_script, self.depth + 1)
+        inner.expander.expanded_before(text, holes)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
         inner.only_line = 0 if written_there else line
         inner.place = self.place or (line if source else 0)

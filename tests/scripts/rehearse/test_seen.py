@@ -147,3 +147,17 @@ def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None
     words = ["sh", "-c", "hostname -I; hostname --all-ip-addresses; hostname -s; hostname"]
     ended = ran(words, environ=environ(seen, PATH=path), code=0)
     assert ended.stdout.splitlines() == ["real -i", "real -i", "real -s", "real name"]
+
+
+def test_what_is_not_here_is_not_copied_and_any_other_failure_stays(seen: Path, tmp_path: Path) -> None:
+    programs(seen, "cp", "tar", "ws_find")
+    (tmp_path / "a").write_text("x")
+    script = 'set -e; W=$(ws_find mine); cp a b; cp -r /nowhere/data "$W/elsewhere"; tar xf /nowhere/x.tar -C .; cp c d'
+    ended = ran(["bash", "-c", script], folder=tmp_path, environ=environ(seen), code=1)
+    assert "cp: /nowhere/data is not here\n" in ended.stderr
+    assert (tmp_path / "b").read_text() == "x"
+    assert [call.words for call in calls_in(seen)] == [
+        ("ws_find", "mine"),
+        ("copy", "/nowhere/data"),
+        ("copy", "/nowhere/x.tar"),
+    ]

@@ -32,11 +32,11 @@ def _slurm(needs: Callable[[str], None]) -> None:
     needs("slurm")
 
 
-def proof(folder: Path, text: str) -> tuple[int, dict[str, Any]]:
+def proof(folder: Path, text: str, *arguments: str) -> tuple[int, dict[str, Any]]:
     (folder / "train.sbatch").write_text(text)
     (folder / "train.py").write_text("print('trained')\n")
     program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
-    words = [sys.executable, "-c", program, "adopt", "train.sbatch", "--prove", "--json"]
+    words = [sys.executable, "-c", program, "adopt", "train.sbatch", "--prove", "--json", *arguments]
     ended = ran(words, folder=folder)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)["proof"]
@@ -46,12 +46,26 @@ def test_a_right_file_is_proved(tmp_path: Path) -> None:
     code, found = proof(tmp_path, HEAD + RIGHT)
     assert (found["differences"], found["equal"], code) == ([], True, 0)
     assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
-    assert dict(found["adopted"][3]["environment"]) == {"OMP_NUM_THREADS": "2", "RUN": "run-1", "WANDB_MODE": "offline"}
+    assert dict(found["adopted"][3]["environment"]) == {
+        "OMP_NUM_THREADS": "2",
+        "RUN": "run-10001",
+        "WANDB_MODE": "offline",
+    }
     assert found["adopted"][3]["command"] == "python train.py two words"
 
 
 def test_a_wrong_file_differs_as_stated(tmp_path: Path) -> None:
     code, found = proof(tmp_path, HEAD + EARLY)
     assert (found["equal"], code) == (False, 0)
+    assert [one["rank"] for one in found["original"]] == [0, 0, 0, 0]
+    assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
+
+
+def test_a_file_that_sbatch_refuses_is_compared_in_a_copy_that_it_takes(tmp_path: Path) -> None:
+    """The copy has its arguments in the directives, where sbatch expands nothing."""
+    text = "# by me\n" + HEAD.replace("--nodes=2", "--nodes=$1") + EARLY
+    code, found = proof(tmp_path, text, "2")
+    assert (found["equal"], code) == (False, 0)
+    assert found["differences"][0].startswith("sbatch refuses train.sbatch: ")
     assert [one["rank"] for one in found["original"]] == [0, 0, 0, 0]
     assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]

@@ -39,7 +39,8 @@ def rehearse(needs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
     def run(script: str, program: str, *flags: str, directive: str = "") -> tuple[int, dict[str, Any]]:
-        (project / "train.sbatch").write_text(f"{HEAD}{directive}\nset -euo pipefail\n{script}")
+        text = script if script.startswith("#!") else f"{HEAD}{directive}\nset -euo pipefail\n{script}"
+        (project / "train.sbatch").write_text(text)
         (project / "train.py").write_text(program)
         before = sorted(path.name for path in project.iterdir())
         words = [sys.executable, "-m", "trainjob.cli.main", "rehearse", "train.sbatch"]
@@ -81,6 +82,35 @@ srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=2 --rdzv-backend=c10d --rd
     assert not Path("/elsewhere").exists()
 
 
+def test_what_only_the_cluster_has_ends_no_script_of_sh(rehearse: Rehearse) -> None:
+    script = (
+        HEAD.replace("bash", "sh")
+        + """
+set -eu
+. /nowhere/profile/modules.sh
+. /etc/profile.d/nowhere.sh
+cd /nowhere/of/mine
+export GLOO_SOCKET_IFNAME=ib7
+host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1 | tr -dc 0-9)
+srun torchrun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-endpoint=10.1.1.$host:29500 train.py
+"""
+    )
+    code, verdict = rehearse(script, MEETS)
+    assert (code, verdict["problems"]) == (0, [])
+    assert [one["world_size"] for one in verdict["jobs"][0]["ranks"]] == [2, 2]
+    assert (
+        "this machine answers at 10.1.1.1, too: whose address that is on the cluster was not shown" in verdict["facts"]
+    )
+    assert "not here: the network interface ib7. lo stood in for it" in verdict["facts"]
+    assert verdict["facts"][-3:] == [
+        "not here: /nowhere/profile/modules.sh. An empty file stood in for it",
+        "not here: /etc/profile.d/nowhere.sh. An empty file stood in for it",
+        "not here: /nowhere/of/mine. The folder of the submission stood in for it",
+    ]
+    assert not Path("/nowhere").exists()
+    assert not Path("/etc/profile.d/nowhere.sh").exists()
+
+
 def test_ranks_that_can_form_no_world_fail_it_and_confirm_doctor(rehearse: Rehearse) -> None:
     script = """
 export MASTER_ADDR=localhost MASTER_PORT=29500
@@ -120,6 +150,13 @@ def test_a_rank_that_dies_leaves_the_others_waiting_unless_srun_ends_them(rehear
     assert "did not end" in verdict["problems"][0]
     code, verdict = rehearse(f"srun --kill-on-bad-exit=1 {EACH_A_RANK}", TOLD, "--inject", "rank-death")
     assert code == 0
+
+
+@pytest.mark.full
+def test_a_dead_node_tells_srun_nothing_and_slurm_starts_the_job_again(rehearse: Rehearse) -> None:
+    script = f"srun --kill-on-bad-exit=1 {EACH_A_RANK}"
+    code, verdict = rehearse(script, TOLD, "--inject", "node-failure", directive="#SBATCH --requeue")
+    assert (code, verdict["problems"], verdict["jobs"][0]["restarts"]) == (0, [], 1)
 
 
 @pytest.mark.full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.plan_cases import local, planned, pod, refused
+from tests.support.plan_cases import local, planned, pod, refused, slurm
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
@@ -53,3 +53,12 @@ def test_what_names_no_environment_is_refused(stated: dict[str, str], text: str)
 def test_ranks_that_have_an_environment_get_no_other(cluster: Cluster, values: str) -> None:
     rule = "ranks run in one environment: the job's, a container, or the SDK's virtualenv"
     assert f"{rule}: {values}" in str(refused(cluster, environment={"archive": "/shared/env.tar"}))
+
+
+@pytest.mark.parametrize("runtime", ["docker", "apptainer", "pyxis"])
+def test_no_container_is_asked_on_its_host_for_an_interpreter(runtime: str) -> None:
+    container = {"runtime": runtime, "image": "/images/torch.sif"}
+    values = f"python is uv run python, and container.runtime is {runtime}. Name the image's interpreter (python: /opt/"
+    assert values in str(refused(slurm(python="uv run python", container=container)))
+    for allowed in ({"python": "/opt/venv/bin/python", "container": container}, {"python": "uv run python"}):
+        planned(slurm(**allowed))

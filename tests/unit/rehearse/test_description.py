@@ -49,6 +49,14 @@ def test_what_directives_name_is_there() -> None:
     assert "Licenses=x:2" in conf
 
 
+def test_a_disk_is_a_gres_beside_the_gpus() -> None:
+    made = twin_of(cluster(request="none", directives={"gres": "nvme:400,gpu:a100:4"}), 1)
+    conf = slurm_conf(made, Path("/f"))
+    assert "GresTypes=gpu,nvme\n" in conf
+    assert "Gres=gpu:4,nvme:400\n" in conf
+    assert gres_conf(made, Path("/f")).startswith("Name=nvme Count=400 Flags=CountOnly\n")
+
+
 def test_groups_of_nodes_have_what_is_theirs() -> None:
     groups = [
         {"name": "big", "count": 1, "accelerators": 8, "directives": {"constraint": "nv", "partition": "long"}},

@@ -149,6 +149,20 @@ SHAPES = {
     "shifter": Shape(ONE_GPU + "srun shifter --image=nersc/torch:2 python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "nersc/torch:2"}}),
     "container-engine": Shape(ONE_GPU + "srun --environment=/e/torch.toml python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "ce", "image": "/e/torch.toml"}}),
     "another-gres": Shape(ONE_GPU.replace("gpu:1", "dcu:2") + "#SBATCH --ntasks=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 2}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "gres": "dcu", "cpus": 16}}),
+    "perhaps-a-profiler": Shape(
+        ONE_GPU + 'if [ "${PROFILE:-0}" = 1 ]; then PROFILER="nsys profile"; fi\nsrun bash -c "\n  $PROFILER python train.py --out $SCRATCH/x\n"\n',
+        {"command": ["bash", "-c", "exec $PROFILER python train.py --out $SCRATCH/x"], "instances": 1},
+        {"login_environment": True, "prologue": ['if [ "${PROFILE:-0}" = 1 ]; then PROFILER="nsys profile"; fi', "export PROFILER"]},
+    ),
+    "shifter-of-sbatch": Shape(
+        ONE_GPU + "#SBATCH --image=a/b:1\nsrun shifter -V /data:/d bash -c 'python train.py'\n",
+        {"command": ["python", "train.py"], "instances": 1}, {"container": {"runtime": "shifter", "image": "a/b:1", "mounts": ["/data:/d"]}},
+    ),
+    "written-wrapper": Shape(
+        ONE_GPU + "cat << 'EOF' > pick\nexec \"$@\"\nEOF\nsrun ./pick python train.py\n",
+        {"command": ["./pick", "python", "train.py"], "instances": 1},
+        {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', "cat << 'EOF' > pick\nexec \"$@\"\nEOF\n"]},
+    ),
     "uv-run": Shape(ONE_GPU + "uv run --with x torchrun --nproc-per-node 1 train.py\n", {"command": ["uv", "run", "--with", "x", "torchrun", "train.py"], "instances": 1, "env": {"UV_PROJECT_ENVIRONMENT": "/home/me/project/.venv"}}),
     "mamba-run": Shape(ONE_GPU + "srun mamba run -n torch python train.py\n", {"command": ["mamba", "run", "-n", "torch", "python", "train.py"], "instances": 1}),
     "requeues-itself": Shape(
@@ -524,3 +538,38 @@ def test_tasks_that_nothing_starts_hold_cpus_as_slurm_counts_them(tasks: str, cp
     text = ONE_GPU.replace("--gres=gpu:1", "--gpus-per-node=4 -N 1") + f"#SBATCH {tasks}\npython train.py\n"
     cluster = SlurmCluster.of(cluster_from_text(adopted(text, tmp_path).cluster or "", "c.yaml"))
     assert cluster.node.cpus == cpus
+
+
+def test_what_the_program_itself_is_told_is_not_cured(tmp_path: Path) -> None:
+    kept = adopted(
+        PER_RANK + "export MASTER_ADDR=$(hostname)\nsrun python train.py --init_method tcp://$MASTER_ADDR:3456\n",
+        tmp_path,
+    )
+    assert "port-fixed" not in kept.cured
+    assert "port-fixed" in adopted(TWO_NODES + HEAD + TORCHRUN, tmp_path).cured
+
+
+def test_a_disk_before_the_gpus_is_none_of_them(tmp_path: Path) -> None:
+    cluster = str(
+        adopted(PER_RANK.replace("gpu:a100:4", "nvme:400,gpu:a100:4") + "srun python train.py\n", tmp_path).cluster
+    )
+    assert "accelerators: 4" in cluster
+    assert "type: a100" in cluster
+    assert 'gres: "nvme:400,gpu:a100:4"' in cluster
+
+
+def test_the_account_is_known_to_the_command(tmp_path: Path) -> None:
+    """Ranks have no SLURM_JOB_ACCOUNT."""
+    text = ONE_GPU + "#SBATCH -A abc\npython train.py --out $SCRATCH/${SLURM_JOB_ACCOUNT}/$SLURM_JOB_ID\n"
+    assert "exec python train.py --out $SCRATCH/abc/$SLURM_JOB_ID" in adopted(text, tmp_path).job
+
+
+def test_a_loop_gives_its_own_variable(tmp_path: Path) -> None:
+    text = ONE_GPU + "for one in a b; do cp $one $TMPDIR; done\npython train.py\n"
+    assert "login_environment" not in str(adopted(text, tmp_path).cluster)
+
+
+def test_an_argument_in_a_directive_is_put_in_and_said(tmp_path: Path) -> None:
+    adoption = adopted(TWO_NODES.replace("nodes=2", "nodes=$1") + HEAD + TORCHRUN, tmp_path, "3")
+    assert "instances: 12" in adoption.job
+    assert adoption.account.changes == ["line 3: sbatch expands no $1; the job takes 3"]

@@ -114,8 +114,12 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("SLURM_NNODES", "SLURM_NNODE")), RIGHT_JOB),
         (job("data=/d\nsrun -K1 bash -c 'python train.py $data'\n"), job('data=/d\nsrun -K1 bash -c "python train.py $data"\n')),
     ],
-    "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB)],
+    "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
     "tilde-in-output": [(job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
+    "directive-cut": [
+        (job(RIGHT, more="#SBATCH --container-image=nvcr.io#nvidia/pytorch:25.01"), job(RIGHT, more="#SBATCH --container-image='nvcr.io#nvidia/pytorch:25.01'")),
+        (job(RIGHT, more="#SBATCH --container-image=nvcr.io#a/b -p x"), job(RIGHT, more="#SBATCH --cpus-per-task=8#cores\n#SBATCH --chdir=/a/b # mine")),
+    ],
     "cpu-bind-beyond": [
         (without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,200 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive"),
          without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,1 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive")),

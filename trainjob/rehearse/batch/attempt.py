@@ -11,7 +11,7 @@ from functools import cached_property
 from trainjob.planning.words import quantity
 from trainjob.rehearse.batch.recording import Job, Process, Recording
 
-_LOCALHOST = re.compile(r"(localhost|127(\.\d+){3}|::1|\[::1\])(:\d+)?")
+_LOCALHOST = re.compile(r"(localhost|127(\.\d+){3}|::1|\[::1\])(:[\d?]+)?")
 _ADDRESS_OPTION = re.compile(r"--(rdzv[-_]endpoint|master[-_]addr|main_process_ip)(?:=(.*))?")
 _NOT_HERE = re.compile(
     r"ConnectionError|gaierror|Temporary failure in name resolution|couldn't connect to|LocalEntryNotFound"
@@ -119,14 +119,16 @@ class Attempt:
     @property
     def at_localhost(self) -> str | None:
         """The address of this machine at which the ranks of several nodes meet; None if there is none."""
-        if len({rank.node for rank in self.ranks}) < 2:
-            return None
-        for one in self.recording.processes:
-            if one.job == self.job.id and one.is_launcher and (said := _address_option(one.words)):
-                return said if _LOCALHOST.fullmatch(said) else None
+        place = self.meeting_place or ""
+        return place if len({rank.node for rank in self.ranks}) > 1 and _LOCALHOST.fullmatch(place) else None
+
+    @property
+    def meeting_place(self) -> str | None:
+        """The address that a launcher was given, else a rank; None if they were given none."""
+        launchers = (one for one in self.recording.processes if one.job == self.job.id and one.is_launcher)
+        stated = next(filter(None, (_address_option(one.words) for one in launchers)), None)
         own = next((rank for rank in self.ranks if "TORCHELASTIC_RUN_ID" not in rank.environment), None)
-        address = (own.environment.get("MASTER_ADDR") or "") if own else ""
-        return own.address if own and _LOCALHOST.fullmatch(address) else None
+        return stated or (None if own is None else own.address)
 
     # -- GPUs and nodes
 

@@ -18,11 +18,13 @@ from trainjob.cluster.reading import read_job
 from trainjob.contract import package
 from trainjob.contract.secret_names import is_secret_variable
 from trainjob.kinds.table import KINDS
+from trainjob.planning.words import quantity
 from trainjob.rehearse.batch import twin
 from trainjob.rehearse.batch.recording import Process, Recording
 from trainjob.rehearse.batch.rehearsal import python_of_file, top_folder
 from trainjob.rehearse.batch.running import BatchRun, record
 from trainjob.rehearse.batch.stage import stage
+from trainjob.rehearse.slurm import configuration
 from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
@@ -32,6 +34,7 @@ from trainjob.scripts.options import number
 from trainjob.scripts.request import Site
 from trainjob.scripts.rules.around import holds_secret
 from trainjob.scripts.script import Script, read_script
+from trainjob.scripts.values import HOLE
 
 # Of a process that nobody told its place, in the order in which they count.
 _RANK = ("RANK", "SLURM_PROCID")
@@ -40,6 +43,7 @@ _LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
 _ROOT = package.companion("standins").parent
 # What `date` printed in each of the two.
 _WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
+_PROGRAM = "train.py"
 # Python waits where its program is not here, so that all ranks are seen.
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
@@ -51,6 +55,7 @@ class Saw(NamedTuple):
     world_size: int
     local_rank: int
     node: int
+    folder: str  # in which it starts
     gpus: int  # that are visible to it
     cpus: int | None  # of the task that it is in; None if the file asks for none
     threads: str | None
@@ -60,24 +65,31 @@ class Saw(NamedTuple):
 
 @dataclass(frozen=True)
 class Proof:
-    """What the ranks of both saw. `problem` says why one of them could not run."""
+    """What the ranks of both saw. `problem` says why one of them could not run.
+
+    `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes.
+    """
 
     original: Sequence[Saw]
     adopted: Sequence[Saw]
     problem: str | None = None
+    refusal: str | None = None
 
     @property
     def is_equal(self) -> bool:
         """Whether all ranks saw the same."""
-        return self.problem is None and bool(self.original) and list(self.original) == list(self.adopted)
+        ran = self.problem is None and self.refusal is None and bool(self.original)
+        return ran and list(self.original) == list(self.adopted)
 
     def differences(self) -> list[str]:
         """Return what differs, in words."""
+        found = dict.fromkeys([] if self.refusal is None else [self.refusal])
         if self.problem is not None:
-            return [self.problem]
+            started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
+            return [*found, self.problem + started]
         if len(self.original) != len(self.adopted):
-            return [f"the file starts {len(self.original)} ranks, and the job {len(self.adopted)}"]
-        found: dict[str, None] = {}
+            starts = f"the file starts {_ranks_in_words(self.original)}"
+            return [*found, f"{starts}; and the job {_ranks_in_words(self.adopted)}"]
         for theirs, ours in zip(self.original, self.adopted, strict=True):
             for name, one, other in zip(Saw._fields, theirs, ours, strict=True):
                 if one != other:
@@ -101,6 +113,12 @@ class Proof:
         }
 
 
+def _ranks_in_words(saw: Sequence[Saw]) -> str:
+    sizes = " and of ".join(str(size) for size in sorted({one.world_size for one in saw}))
+    nodes = quantity(len({one.node for one in saw}), "node")
+    return f"{quantity(len(saw), 'rank')} on {nodes}, each of a world of {sizes}"
+
+
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{name}={text}" for name, text in value) or "nothing"
@@ -112,7 +130,12 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     script = read_script(path.absolute(), Site(), tuple(arguments))
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
-        staged = stage(script, read_job(job).command or [], here, place, python, arguments)
+        words, given = read_job(job).command or [], dict(_WAITING)
+        if (outside := program_from_outside(script)) is not None:
+            say(f"${outside}, the program, is set nowhere in {path.name}: {_PROGRAM} stands in for it")
+            words = [word.replace(f"${outside}", _PROGRAM) for word in words]
+            given[outside] = _PROGRAM
+        staged = stage(script, words, here, place, python, arguments)
         if staged is not None:
             say("the training is not here: a program that only waits stands in for it")
         run = BatchRun(
@@ -125,28 +148,31 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             programs=None if staged is None else staged.programs,
             python=python,
             takes_whole_nodes=twin.takes_whole_nodes(script),
+            needs_log_folder=False,
             stop_after_s=1.0,
             # USER and LOGNAME as every login shell has them.
-            environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **_WAITING},
+            environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
             say=say,
         )
-        original = record(run)
+        original, refusal = record(run), None
+        taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
+        if taken is not None:
+            refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
+            say(refusal)
+            original = record(replace(run, script=taken))
         project = None if staged is None else staged.folder
         prepared = prepare(JobOptions(cluster, job, {}, words=(), project=project, untracked=True))
         rendered = _with_prologue(prepared, place / "templates")
         paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
         page = read_script(paths.folder / rendered.script, Site())
-        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **_WAITING}
+        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **given}
         adopted = record(
             replace(run, script=page, folder=paths.folder, top=paths.folder, arguments=(), environment=redirects)
         )
-    for what, seen in ((path.name, original), ("the job", adopted)):
-        if seen.refused is not None:
-            return Proof((), (), f"sbatch refuses {what}: {seen.refused}")
-        if not seen.jobs or not seen.ranks(seen.jobs[0].id):
-            printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
-            return Proof((), (), f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}")
     names, asked = requested(script), _cpus_asked(script)
+    of_job = _why_no_ranks("the job", adopted)
+    if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
+        return Proof((), saw(adopted, names, asked) if of_job is None else (), problem, refusal)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
     program = next((word.text for word in main_launch(script).program), "")
@@ -155,7 +181,40 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
     pairs = zip_longest(ours, theirs)
-    return Proof(theirs, [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one])
+    equalled = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
+    return Proof(theirs, equalled, refusal=refusal)
+
+
+def _why_no_ranks(what: str, seen: Recording) -> str | None:
+    if seen.refused is not None:
+        return f"sbatch refuses {what}: {seen.refused}"
+    if not seen.jobs or not seen.ranks(seen.jobs[0].id):
+        printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
+        return f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}"
+    return None
+
+
+def program_from_outside(script: Script) -> str | None:
+    """Return the variable that is the program, and that only the shell which submits the file can have set."""
+    first = main_launch(script).program[0]
+    name = re.fullmatch(r"\$\{?(\w+)\}?", first.value.sources[0]) if first.text == HOLE else None
+    return name[1] if name is not None and f"unset {name[1]}" in first.value.origins else None
+
+
+def taken_by_sbatch(script: Script, place: Path) -> Script | None:
+    """Return a copy, in `place`, without that for which sbatch refuses the file; None if nothing of it is known."""
+    lines = list(script.lines)  # without the carriage returns and the byte order mark
+    for one in script.header.directives:
+        if one.written is not None:
+            lines[one.line - 1] = lines[one.line - 1].replace(one.written, one.value or "")
+    first = next((number for number, line in enumerate(lines) if line.startswith("#!")), 0)
+    raw = "\n".join(lines[first:]).encode()
+    if raw == script.raw:
+        return None
+    place.mkdir()
+    copy = place / script.path.name
+    copy.write_bytes(raw)
+    return replace(script, path=copy)
 
 
 def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int, ranks: int = 0) -> Saw:
@@ -222,6 +281,8 @@ def saw(
     `folders` are as good as a rank's own: paths below them are the same. `program` is the training.
     """
     ranks = recording.ranks(recording.jobs[0].id, program=program)
+    # A job tells its ranks the address where most files tell them the name.
+    head = "|".join(map(re.escape, (*recording.jobs[0].nodes[:1], configuration.ADDRESS)))
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 
@@ -245,9 +306,11 @@ def saw(
             else len([name for name in listed.split(",") if name and name != "NoDevFiles"])
         )
 
-    return sorted(
-        _saw(one, nodes, names, {one.folder, *folders})._replace(cpus=cpus(one), gpus=gpus(one)) for one in ranks
-    )
+    def command(one: Saw) -> str:
+        return re.sub(rf"(?<![\w.-])(?:{head})(?![\w.-])", "the first node", one.command)
+
+    seen = ((one, _saw(one, nodes, names, {one.folder, *folders})) for one in ranks)
+    return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
 
 
 def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
@@ -265,6 +328,7 @@ def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Col
         world_size=first(one.world_size, _WORLD, 1),
         local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
         node=nodes.index(one.node),
+        folder="Slurm's spool folder" if "/spool-" in one.folder else "the project's",
         gpus=0,
         cpus=None,
         threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,

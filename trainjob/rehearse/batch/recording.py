@@ -16,7 +16,9 @@ _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "H
 # Programs that a rehearsal stands in for: what sets up an environment, and containers.
 ENVIRONMENTS = (
     *("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3", "virtualenv"),
+    *("ws_find", "ws_allocate", "jutil"),  # a folder of the user's, as many German sites have
 )
+COPIES = ("rsync", "cp", "tar", "unzip", "unsquashfs")
 CONTAINERS = ("apptainer", "singularity", "shifter")
 # Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
 _NO_RANKS = (
@@ -70,6 +72,7 @@ class Process:
     line: str | None  # of the user's own file, where the error was raised
     has_ended: bool  # by itself; False for a process that was killed
     cpu_s: float
+    interface: str | None = None  # of the network, that GLOO_SOCKET_IFNAME names and that is not here
 
     @property
     def rank(self) -> int | None:
@@ -160,7 +163,7 @@ class Call:
     @property
     def is_stood_in_for(self) -> bool:
         """Whether it did here what the program would have done, as far as that is possible."""
-        return self.name in (*ENVIRONMENTS, *CONTAINERS, "source", "cd", "stand-in")
+        return self.name in (*ENVIRONMENTS, *CONTAINERS, "source", "cd", "copy", "stand-in")
 
 
 @dataclass(frozen=True)
@@ -258,6 +261,7 @@ def _process(fields: Mapping[str, Any]) -> Process:
         line=fields.get("line"),
         has_ended=bool(fields.get("ended")),
         cpu_s=fields.get("cpu_s", 0.0),
+        interface=fields.get("interface"),
     )
 
 

@@ -16,7 +16,14 @@ from trainjob.planning.words import quantity
 from trainjob.rehearse import gpus
 from trainjob.rehearse.batch import twin
 from trainjob.rehearse.batch.job import BatchJob
-from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Recording, calls_in, processes_in
+from trainjob.rehearse.batch.recording import (
+    CONTAINERS,
+    COPIES,
+    ENVIRONMENTS,
+    Recording,
+    calls_in,
+    processes_in,
+)
 from trainjob.rehearse.slurm import accepted_options, configuration, faults, ipus, root
 from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
@@ -27,6 +34,7 @@ _STANDINS = package.companion("standins") / "batch"
 _PROGRAMS = (
     *ENVIRONMENTS,
     *CONTAINERS,
+    *COPIES,
     *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname"),
     *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
 )
@@ -59,6 +67,7 @@ class BatchRun:
     python: str = "python3"  # what stand-in GPUs are made for
     has_gpus: bool = True
     takes_whole_nodes: bool = False  # with their GPUs, for which no directive asks
+    needs_log_folder: bool = True  # False: where a relative one is missing, the log goes to the working folder
     stop_after_s: float = 10.0  # of training
     inject: str | None = None  # as of base.Rehearsal
     slurm: str | None = None  # a release; None: the installed one
@@ -79,7 +88,11 @@ def record(run: BatchRun) -> Recording:
         description = twin_of(run.cluster, twin.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
-        description = replace(description, overlays=overlays, settings=settings)
+        files, folders = _not_here(run)
+        overlays += [(str(run.folder), target) for target in folders]
+        description = replace(
+            description, overlays=overlays, empty_files=files, settings=settings, has_every_address=True
+        )
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
             slurm.set_job_environment(environment)
@@ -94,7 +107,11 @@ def record(run: BatchRun) -> Recording:
             jobs = job.ended()
             if run.keep is not None:
                 _keep(slurm, run.keep)
-        notes = gpus.Usage.read(place).notes() if has_gpus else []
+        notes = [
+            *(gpus.Usage.read(place).notes() if has_gpus else ()),
+            *(f"not here: {path}. An empty file stood in for it" for path in files),
+            *(f"not here: {path}. The folder of the submission stood in for it" for path in folders),
+        ]
         return Recording(
             jobs=jobs,
             steps=list(job.steps.values()),
@@ -104,6 +121,29 @@ def record(run: BatchRun) -> Recording:
             stopped=stopped,
             notes=notes,
         )
+
+
+def _not_here(run: BatchRun) -> tuple[list[str], list[str]]:
+    """Return the files that sh reads, and the folders in which sbatch and sh start something, that are not here.
+
+    bash passes them over (BASH_ENV). sh has no such file, and ends at the first that it should read.
+    """
+    named = [("cd", run.script.header.value("chdir") or "")]
+    if re.match(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(?:da)?sh\b", run.script.lines[0]):
+        named += [
+            (one.name, one.words[1].text)
+            for one in run.script.named(".", "cd")
+            if len(one.words) > 1 and one.words[1].value.known and not one.source and not one.dead
+        ]
+    missing = {
+        path.rstrip("/"): name
+        for name, path in named
+        if path.startswith("/")
+        and not os.path.exists(path)
+        and not any(Path(path).is_relative_to(there) for there in run.maps)
+    }
+    of_name = {what: [path for path, name in missing.items() if name == what] for what in (".", "cd")}
+    return of_name["."], of_name["cd"]
 
 
 def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, has_gpus: bool) -> dict[str, str]:
@@ -153,7 +193,8 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
         )
     prolog.write_text("\n".join([*lines, ""]))
     prolog.chmod(0o755)
-    found = {"TaskProlog": str(prolog), "KillWait": "5"}
+    # As long as a site's: many files make a port of its last digits.
+    found = {"TaskProlog": str(prolog), "KillWait": "5", "FirstJobId": "10001"}
     if options := twin.site_options(run.script):
         otherwise = "take them out of a copy of the file"
         found |= accepted_options.settings(place, options, run.slurm, otherwise)
@@ -169,6 +210,12 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
         run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
         words.append("--exclusive")
+    logs = [Path(run.script.header.value(name) or "") for name in ("output", "error")]
+    missing = [log.parent for log in logs if not (run.folder / log).parent.exists()]
+    elsewhere = [one for one in missing if one.is_absolute() and not any(one.is_relative_to(to) for to in run.maps)]
+    if elsewhere or (missing and not run.needs_log_folder):
+        run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
+        words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
     words += [str(run.script.path), *run.arguments]
     return slurm.run(words, folder=run.folder, environment=environment, check=False)
 
@@ -316,8 +363,9 @@ def _fail_a_node(job: BatchJob) -> None:
     nodes = [rank.node for rank in job.ranks()]
     lost = max(nodes, key=lambda name: (len(name), name))
     faults.kill_daemon(job.slurm, lost)
-    _kill(job, [one.pid for one in job.processes if one.node == lost])
+    # Before its processes: those of a dead node tell srun nothing.
     faults.give_up(job.slurm, lost)
+    _kill(job, [one.pid for one in job.processes if one.node == lost])
 
 
 # The words of --inject.

@@ -70,10 +70,6 @@ def stage(
     for named in sorted(called):
         if re.match(r"[\w.]", named):
             _copy(here, _put(made, place, named), named)
-    for name in ("output", "error"):
-        log = (script.header.value(name) or "").replace("%x", script.header.value("job-name") or script.path.name)
-        if "/" in log and not Path(log).parent.exists():
-            _put(made, place, log)
     return made
 
 

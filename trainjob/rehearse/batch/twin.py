@@ -9,6 +9,7 @@ from trainjob.kinds.table import cluster_of
 from trainjob.scripts.adoption.account import Account
 from trainjob.scripts.adoption.start import AdoptionError, main_launch, start_of
 from trainjob.scripts.options import number
+from trainjob.scripts.request import gres_entries
 from trainjob.scripts.script import Script
 
 _CPUS = 64
@@ -56,8 +57,9 @@ def cluster_from(script: Script) -> SlurmCluster:
         request.tasks or 1 if request.nodes is None else 1,
     )
     kind = _gpu_type(script)
-    gres = (header.value("gres") or "gpu").partition(":")[0]
-    directives = {name: value for name in ("partition", "constraint", "licenses") if (value := header.value(name))}
+    gres = gres_entries(header.value("gres") or "gpu")[0].partition(":")[0]
+    options = ("partition", "constraint", "licenses", "gres")
+    directives = {name: value for name in options if (value := header.value(name))}
     found = cluster_of(
         {
             "kind": "slurm",
@@ -98,7 +100,7 @@ def site_options(script: Script) -> list[str]:
 def _gpu_type(script: Script) -> str | None:
     """Return the type in --gres=gpu:a100:4, --gpus-per-node=a100:4 and the like."""
     for option in ("gres", "gpus-per-node", "gpus", "gpus-per-task"):
-        value = (script.header.value(option) or "").partition(",")[0]
+        value = next(iter(gres_entries(script.header.value(option) or "")), "")
         words = value.split(":")[1:] if option == "gres" else value.split(":")
         if words and not words[0].isdigit() and _WORD.fullmatch(words[0]):
             return words[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from trainjob.planning.words import quantity
 from trainjob.rehearse.batch.attempt import Attempt
 from trainjob.rehearse.batch.recording import CONTAINERS, ENVIRONMENTS, Recording
+from trainjob.rehearse.slurm import configuration
 from trainjob.scripts.codes import Finding
 
 
@@ -165,6 +167,9 @@ def _told(attempt: Attempt) -> Iterator[str]:
     places = {rank.address for rank in attempt.ranks if rank.address and "TORCHELASTIC_RUN_ID" not in rank.environment}
     if len(places) == 1 and len(attempt.ranks) > 1 and not attempt.at_localhost:
         yield f"they meet at {places.pop()}"
+    address = re.match(r"(?!127\.)\d+(\.\d+){3}", attempt.meeting_place or "")
+    if address is not None and address[0] != configuration.ADDRESS:
+        yield f"this machine answers at {address[0]}, too: whose address that is on the cluster was not shown"
     threads, cpus = (
         {rank.environment.get(name) for rank in attempt.ranks} for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
     )
@@ -201,7 +206,16 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
         yield f"stood in for, with what PATH has here: {'; '.join(environment)}"
     if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
         yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
-    if containers := dict.fromkeys(call.name for call in recording.calls if call.name in CONTAINERS):
+    if data := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "copy"):
+        yield f"not here, and not copied: {', '.join(data)}"
+    if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):
+        yield f"not here: the network interface {', '.join(interfaces)}. lo stood in for it"
+    options = (word.partition("=")[0] for call in recording.calls if call.name == "srun" for word in call.words)
+    containers = dict.fromkeys(
+        [call.name for call in recording.calls if call.name in CONTAINERS]
+        + [f"srun {option}" for option in options if option in ("--container-image", "--environment", "--uenv")]
+    )
+    if containers:
         yield f"no container: what {', '.join(containers)} would start ran on this machine"
     if launchers := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "stand-in"):
         yield f"torchrun started the ranks of {', '.join(launchers)}, which PATH does not have here"

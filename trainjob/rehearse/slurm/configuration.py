@@ -33,6 +33,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "address": ADDRESS,
         "root": release_root or "",
         "accounting": "1" if description.accounting else "",
+        "every_address": "1" if description.has_every_address else "",
         "slurmd": slurmd(release_root),
     }
     found = {
@@ -42,6 +43,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "settings": "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()),
         JOB_ENVIRONMENT: "",
         "overlays": "".join(f"{source}\n{target}\n" for source, target in description.overlays),
+        "empty-files": "".join(f"{path}\n" for path in description.empty_files),
     }
     user = root.our_user()
     if description.accounting:
@@ -118,8 +120,8 @@ def slurm_conf(description: Description, folder: Path) -> str:
             "AccountingStoragePass": f"{private}/munge/socket",
             "AccountingStorageEnforce": "associations,limits,qos",
         }
-    if description.gres:
-        settings["GresTypes"] = description.gres
+    if types := [name for name in (description.gres, *description.other_gres) if name]:
+        settings["GresTypes"] = ",".join(types)
     if description.licenses:
         settings["Licenses"] = description.licenses
     lines = [f"{name}={value}" for name, value in {**settings, **description.settings}.items()]
@@ -142,9 +144,11 @@ def _nodes(description: Description) -> Iterator[str]:
         resources = f"CPUs={group.cpus} RealMemory={group.memory_mb}"
         if threads > 1:
             resources += f" Sockets=1 CoresPerSocket={group.cpus // threads} ThreadsPerCore={threads}"
+        gres = [f"{name}:{count}" for name, count in description.other_gres.items()]
         if description.gres:
             kind = f"{group.gres_type}:" if group.gres_type else ""
-            resources += f" Gres={description.gres}:{kind}{group.gres_count}"
+            gres = [f"{description.gres}:{kind}{group.gres_count}", *gres]
+        resources += f" Gres={','.join(gres)}" if gres else ""
         if group.features:
             resources += f" Features={','.join(group.features)}"
         for name in names:
@@ -173,7 +177,7 @@ def slurmdbd_conf(folder: Path) -> str:
 
 def gres_conf(description: Description, folder: Path) -> str:
     """Return gres.conf, with device files: a bare count would make the nodes invalid."""
-    lines = []
+    lines = [f"Name={name} Count={count} Flags=CountOnly\n" for name, count in description.other_gres.items()]
     for group, names in description.node_groups if description.gres else ():
         where = f"NodeName={','.join(names)} " if len(description.node_groups) > 1 else ""
         kind = f" Type={group.gres_type}" if group.gres_type else ""

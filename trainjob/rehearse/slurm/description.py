@@ -60,6 +60,7 @@ class Description:
     memory_mb: int = 16 * _MB_PER_GB
     gres: str | None = None  # gpu, ipu
     gres_count: int = 0  # the most of any node
+    other_gres: Mapping[str, str] = field(default_factory=dict)  # of each node, beside accelerators: nvme -> 400
     partitions: Sequence[SlurmPartition] = (SlurmPartition(DEFAULT_PARTITION),)
     licenses: str | None = None
     release: str | None = None  # of releases.SUITES. None: the installed Slurm
@@ -72,6 +73,8 @@ class Description:
     groups: Sequence[NodeGroup] = ()  # all nodes, in order. Without groups they are alike, as given above
     # A folder of this machine, and where jobs find it: they may write there, and change nothing here.
     overlays: Sequence[tuple[str, str]] = ()
+    empty_files: Sequence[str] = ()  # that jobs find, where overlays are given
+    has_every_address: bool = False  # this machine answers at all of them, as nodes of the cluster would at theirs
 
     @property
     def node_groups(self) -> tuple[tuple[NodeGroup, tuple[str, ...]], ...]:
@@ -121,6 +124,12 @@ def twin_of(
         daemons=min(count, nodes_needed + _SPARE_NODES),
         gres=None if cluster.node.accelerator == "cpu" else cluster.node.gres_name,
         gres_count=max(group.gres_count for group in groups),
+        other_gres={
+            name: count.rpartition(":")[2] or "1"
+            for entry in (_text(cluster, "gres") or "").split(",")
+            for name, _, count in [entry.partition(":")]
+            if name not in ("", "gpu", cluster.node.gres_name)
+        },
         partitions=(*partitions, SlurmPartition(PREEMPTING_PARTITION, priority_tier=10)),
         licenses=_text(cluster, "licenses"),
         release=release,

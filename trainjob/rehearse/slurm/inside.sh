@@ -2,7 +2,7 @@
 # The first process of a private Slurm's namespaces: starts the daemons, and ends when its standard input does.
 # The kernel then ends every other process of the namespace, and the mounts go with the last of them.
 # Usage: inside.sh FOLDER [NODE…], with slurm.conf, gres.conf, hosts, key and settings in FOLDER
-# shellcheck disable=SC2154 # settings: devices, address, root (of another release; else empty), accounting (1 or empty)
+# shellcheck disable=SC2154 # settings: devices, address, root (of another release; else empty), accounting and every_address (1 or empty)
 set -eu
 folder=$1
 shift
@@ -23,6 +23,7 @@ hostname login
 mount --make-rshared /
 ip link set lo up
 ip address add "$address/32" dev lo
+if [ -n "$every_address" ]; then ip route add local default dev lo; fi
 mount --bind "$folder/hosts" /etc/hosts
 mount -t tmpfs -o mode=755 trainjob "$private"
 mkdir "$private/state"

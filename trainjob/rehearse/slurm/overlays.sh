@@ -54,4 +54,8 @@ while IFS= read -r source && IFS= read -r target; do
   (cd "$source" && mount -t overlay -o "lowerdir=.,upperdir=$written,workdir=$private/overlays/work-$number" trainjob "$target")
   number=$((number + 1))
 done <"$folder/overlays"
+while IFS= read -r file; do
+  make_folder "$(dirname "$file")"
+  : >"$file"
+done <"$folder/empty-files"
 mount --make-rshared /

@@ -130,6 +130,9 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
         cluster_from_text(cluster, CLUSTER_FILE)
     faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
+    words = " ".join(run.words)
+    if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", words) for one in faults):
+        cured.pop("port-fixed", None)  # the program's own arguments are kept
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
     is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)

@@ -12,6 +12,7 @@ from trainjob.scripts.adoption.start import Start, is_once_per_node
 from trainjob.scripts.directives import Directive
 from trainjob.scripts.launches import Launch, number_of, option
 from trainjob.scripts.options import LONG_NAMES, number
+from trainjob.scripts.request import gres_entries
 from trainjob.scripts.script import Script
 from trainjob.scripts.values import HOLE
 
@@ -104,9 +105,12 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
         if not any(script.header.value(name) for name in names) and option(launch.srun, *names) is None:
             keys.cluster["request"] = "none"
     for one in script.header.directives:
-        text = f"#SBATCH --{one.name}{'' if one.value is None else f'={one.value}'}"
+        written = one.value if one.written is None else one.written
+        text = f"#SBATCH --{one.name}{'' if written is None else f'={written}'}"
         where, what = _became(one, start, keys)
         account.note(where, one.line, text, what)
+        if one.written is not None:
+            account.changes.append(f"line {one.line}: sbatch expands no {one.written}; the job takes {one.value}")
     for ignored in script.header.ignored:
         if not ignored.on_purpose:
             account.note(
@@ -161,7 +165,7 @@ def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
     """Return the type of the GPUs and the name of their GRES, from gpu:a100:4, a100:4 or a100."""
     stated = option(launch.srun, "gres")
     for text in (script.header.value("gres"), stated.text if stated is not None and stated.known else None):
-        for entry in (text or "").split(","):
+        for entry in gres_entries(text or ""):
             name, *rest = entry.split(":")
             if name and rest:
                 kind = next((word for word in rest if not word.partition("(")[0].isdigit()), None)

@@ -175,7 +175,8 @@ def _shell_words(script: Script, launch: Launch, words: Sequence[Word]) -> str:
     at = 0
     while at < len(words):
         word, following = words[at], at + 1
-        while not word.quoted and following < len(words) and words[following].source == word.source:
+        is_variable = not word.quoted and HOLE not in word.source
+        while is_variable and following < len(words) and words[following].source == word.source:
             following += 1  # the words of one variable
         group, every = words[at:following], [one for one in launch.command.words if one.source == word.source]
         if any(not one.value.known for one in group):

@@ -38,7 +38,9 @@ def _stated(script: Script, launch: Launch, base: str) -> tuple[str, str, list[s
     """Return the runtime, the image, the mounts and the options that are left; None without a container."""
     layer = launch.layer("container")
     if layer is not None:
-        return _of_words([_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]], base)
+        words = [_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]]
+        runtime, named, mounts, others = _of_words(words, base)
+        return runtime, named or script.header.value("image") or "", mounts, others
     options = (launch.srun.options if launch.srun else {}).items()
     stated = {one.name: one.value or "" for one in script.header.directives}
     stated |= {name: _in_folder(value, base) for name, value in options if value}

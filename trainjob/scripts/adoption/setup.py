@@ -120,6 +120,8 @@ def read_setup(
         *(script, launch, keys, account, place, threads, names, set(names), parts, run.words),
         consumed=_consumed(script, parts),
     )
+    if run.words[:2] == ["bash", "-c"]:
+        run.words[2] = _with_slurms_own(sorting, run.words[2])
     modules = [part.line for part in parts.before if any(_SITE.fullmatch(one.name) for one in part.commands)]
     for part in reversed(parts.before):
         _sort(sorting, part, after_modules=any(line < part.line for line in modules))
@@ -149,6 +151,7 @@ def _log_in(sorting: _Sorting) -> None:
     if not sorting.keys.job["env"]:
         del sorting.keys.job["env"]
     text = "\n".join(text for text, _ in sorting.prologue)
+    given |= set(re.findall(r"\bfor\s+(\w+)\s+in\b", text))
     outside = sorted(
         name
         for name in (sorting.needed & names_in(text)) | sorting.in_command
@@ -403,10 +406,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     kept = _OWN_FOLDER.sub(lambda _match: sorting.place.of_file, kept)
     # The copy of a project has no virtualenv.
     kept = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{sorting.place.base}/\2", kept)
-    header = sorting.script.header
-    given = {"SLURM_JOB_ACCOUNT": header.value("account"), "SLURM_JOB_QOS": header.value("qos")}
-    given |= sorting.script.request.slurm_variables
-    kept = _OTHERS_OF_SLURM.sub(lambda match: given.get(match[1]) or match[0], kept)
+    kept = _with_slurms_own(sorting, kept)
     if _MAY_FAIL.match(kept) and not any("e" in one.options for one in part.commands):
         kept += " || true"  # it would end the job, and has not ended the file
     if takes_arguments(kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
@@ -435,6 +435,14 @@ def _keep(sorting: _Sorting, part: Part) -> None:
         sorting.prologue.append((after, ""))
     sorting.prologue.append((kept, _comment(part)))
     _say(sorting, part, Where.CLUSTER, "prologue")
+
+
+def _with_slurms_own(sorting: _Sorting, text: str) -> str:
+    """Return a text of shell with the values of variables that Slurm would set, and that a job does not have."""
+    header = sorting.script.header
+    given = {"SLURM_JOB_ACCOUNT": header.value("account"), "SLURM_JOB_QOS": header.value("qos")}
+    given |= sorting.script.request.slurm_variables
+    return _OTHERS_OF_SLURM.sub(lambda match: given.get(match[1]) or match[0], text)
 
 
 def _moves_into_command(sorting: _Sorting, own: Collection[str], kept: str) -> bool:

@@ -12,6 +12,7 @@ RULES: tuple[Callable[[Script], Iterator[Finding]], ...] = (
     asked.refused,
     asked.ignored,
     asked.not_expanded,
+    asked.cut,
     asked.left_to_the_site,
     asked.logs,
     asked.requeue,

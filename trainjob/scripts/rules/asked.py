@@ -49,6 +49,16 @@ def not_expanded(script: Script) -> Iterator[Finding]:
             yield Finding("tilde-in-output", one.line, f"--{one.name}={value}")
 
 
+def cut(script: Script) -> Iterator[Finding]:
+    """Find values that go on behind a #; a figure or a time is complete, and what follows it a remark."""
+    for one in script.header.directives:
+        value = one.value or ""
+        if re.search(r"[A-Za-z].*[./]", value) and re.search(
+            re.escape(value) + r"#[^\s'\"]", script.lines[one.line - 1]
+        ):
+            yield Finding("directive-cut", one.line, f"--{one.name} is {value}")
+
+
 def left_to_the_site(script: Script) -> Iterator[Finding]:
     """Find what the job does not ask for, and gets in a site's default size."""
     header = script.header

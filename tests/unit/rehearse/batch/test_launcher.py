@@ -90,7 +90,12 @@ def test_nodes_without_a_number_find_theirs_where_they_meet(start) -> None:  # t
     assert start("accelerate", *words.split()) == f"--nnodes 2 --nproc-per-node 2 {meets}"
 
 
-def test_other_nodes_are_not_reached_over_ssh(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_other_nodes_are_reached_by_srun(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "hosts").write_text("n1 slots=3\nn2 slots=3\n")
-    with pytest.raises(SystemExit, match="over ssh"):
-        start("deepspeed", "--hostfile", "hosts", "t.py")
+    words = ("--hostfile", "hosts", "--master_port", "7", "t.py", "--lr", "1")
+    became = start("deepspeed", *words)
+    assert "srun --nodes 2 --ntasks 2 sh -c " in became
+    assert ' deepspeed --no_ssh --node_rank "$SLURM_NODEID" ' in became
+    assert became.endswith("--master_addr n1 --hostfile hosts --master_port 7 t.py --lr 1")
+    of_slurm = start("deepspeed", "--launcher", "slurm", *words)
+    assert of_slurm.endswith(f"srun --nodes 2 --ntasks 6 {sys.executable} -u t.py --lr 1")

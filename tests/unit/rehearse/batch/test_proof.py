@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from trainjob.rehearse.batch.proof import Proof, Saw, requested, saw, with_cpus_of_a_node
+import pytest
+
+from trainjob.rehearse.batch.proof import (
+    Proof,
+    Saw,
+    program_from_outside,
+    requested,
+    saw,
+    taken_by_sbatch,
+    with_cpus_of_a_node,
+)
 from trainjob.rehearse.batch.recording import Job, Process, Recording, Step
 from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
 
-FIRST = Saw(0, 2, 0, 0, 4, 16, "8", "python train.py", (("A", "1"),))
+FIRST = Saw(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
 
 
 def test_equal_ranks_prove_the_job() -> None:
@@ -27,13 +37,51 @@ def test_each_difference_is_told() -> None:
         "world size of rank 0: 2, and 4 in the job",
         "environment of rank 0: A=1, and nothing in the job",
     ]
-    assert Proof([FIRST], [FIRST, FIRST]).differences() == ["the file starts 1 ranks, and the job 2"]
+    more = Proof([FIRST], [FIRST, FIRST._replace(rank=1, node=1)])
+    assert more.differences() == [
+        "the file starts 1 rank on 1 node, each of a world of 2; and the job 2 ranks on 2 nodes, each of a world of 2"
+    ]
 
 
 def test_a_side_that_starts_nothing_proves_nothing() -> None:
     proof = Proof((), (), "the job started no rank: it printed nothing")
     assert (proof.is_equal, proof.differences()) == (False, ["the job started no rank: it printed nothing"])
     assert not Proof((), ()).is_equal
+    alone = Proof((), [FIRST], "train.sbatch started no rank: no such file")
+    assert alone.differences()[0].endswith("no such file; the job starts 1 rank on 1 node, each of a world of 2")
+
+
+def test_a_copy_proves_no_file_that_sbatch_refuses() -> None:
+    proof = Proof([FIRST], [FIRST], refusal="sbatch refuses train.sbatch: no #!")
+    assert (proof.is_equal, proof.differences()) == (False, ["sbatch refuses train.sbatch: no #!"])
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("# by me\n\n#!/bin/bash\nsrun python train.py\n", "#!/bin/bash\nsrun python train.py\n"),
+        ("#!/bin/bash\r\nsrun python train.py\r\n", "#!/bin/bash\nsrun python train.py\n"),
+        ("#!/bin/sh\n#SBATCH -N $1 --gres=gpu:${2}\nx $1\n", "#!/bin/sh\n#SBATCH -N 3 --gres=gpu:4\nx $1\n"),
+        ("#!/bin/bash\n#SBATCH -N $3\n", None),
+    ],
+)
+def test_what_sbatch_refuses_is_taken_out_of_a_copy(tmp_path: Path, text: str, taken: str | None) -> None:
+    script = script_of(tmp_path / "train.sbatch", text.encode(), Site(), ("3", "4"))
+    copy = taken_by_sbatch(script, tmp_path / "copy")
+    assert (copy and copy.path.read_text()) == taken
+
+
+def test_the_program_may_be_a_variable_of_the_shell_that_submits() -> None:
+    for text, name in (("$PROGRAM --lr 1", "PROGRAM"), ("${PROGRAM}", "PROGRAM"), ("train.py $ARGS", None)):
+        script = script_of(Path("x"), f"#!/bin/bash\nsrun accelerate launch {text}\n".encode(), Site(), ())
+        assert program_from_outside(script) == name
+
+
+def test_the_spool_folder_is_not_the_projects() -> None:
+    spool, own = (saw(rank_in(folder, "python train.py", 2), frozenset())[0] for folder in ("/p/spool-node1/x", "/p"))
+    assert Proof([spool], [own]).differences() == [
+        "folder of rank 0: Slurm's spool folder, and the project's in the job"
+    ]
 
 
 def test_what_tells_a_rank_its_place_is_not_requested() -> None:
@@ -62,6 +110,15 @@ def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:
     assert saw(rank_in("/p", "python train.py run-2026-11-23_23-27-40", 4), names)[0].command == "python train.py run-…"
     assert theirs == ours
     assert (theirs[0].command, theirs[0].environment[1]) == ("python train.py", ("PYTHONPATH", "./src:/lib"))
+
+
+def test_the_first_node_is_the_same_by_name_and_by_address() -> None:
+    commands = [
+        saw(rank_in("/p", f"python train.py tcp://{host}:3456", 2), frozenset())[0].command
+        for host in ("node1", "10.213.0.1", "node2", "node10")
+    ]
+    assert commands[0] == commands[1] == "python train.py tcp://the first node:3456"
+    assert commands[2:] == ["python train.py tcp://node2:3456", "python train.py tcp://node10:3456"]
 
 
 def test_cpus_count_where_the_file_asks_for_some() -> None:

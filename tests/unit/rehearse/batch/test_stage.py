@@ -19,14 +19,13 @@ def test_a_training_that_is_here_needs_no_stage(tmp_path: Path) -> None:
 
 
 def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
-    text = "#SBATCH -o logs/%x/%j.out -J small\nsource setup/env.sh\ncd /nowhere/project\n"
+    text = "source setup/env.sh\ncd /nowhere/project\n"
     text += "/nowhere/env/bin/python src/train.py\n"
     (tmp_path / "place").mkdir()
     words = ["/nowhere/env/bin/python", "src/train.py"]
     made = stage(script(f"#!/bin/bash\n{text}"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
     assert made is not None
     assert (made.folder / "src/train.py").is_file()
-    assert (made.folder / "logs/small").is_dir()
     assert (made.folder / "setup/env.sh").is_file()
     assert made.maps["/nowhere/project"] == made.folder
     assert "exec /usr/bin/python3" in (made.maps["/nowhere/env/bin"] / "python").read_text()

@@ -22,6 +22,7 @@ def script(*directives: str, body: str = "srun python train.py") -> Script:
         (["--nodes=2", "--gres=gpu:a100:4"], 2, 4, "a100", "gpu"),
         (["-N 4-8", "--gpus-per-node=h100:8", "--exclusive"], 4, 8, "h100", "gpu"),
         (["--nodes=2", "--gres=dcu:4"], 2, 4, None, "dcu"),
+        (["--nodes=2", "--gres=nvme:400,gpu:a100:4"], 2, 4, "a100", "gpu"),
         (["--gpus=16"], 2, 8, None, "gpu"),
         (["--ntasks=16", "--gpus-per-task=1"], 2, 8, None, "gpu"),
         (["--ntasks=8"], 1, 0, None, "cpu"),
