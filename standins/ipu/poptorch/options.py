@@ -59,6 +59,7 @@ class Options(Settings):
             source_location_excludes=["site-packages/torch", "site-packages/poptorch"],
             module_namescope=True,
             log_cycle_count=False,
+            relax_optimizer_checks=False,
             reduces_over_instances=False,
             Precision=PrecisionOptions(),
             Training=TrainingOptions(),

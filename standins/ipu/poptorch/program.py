@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from poptorch import ops, values
+from poptorch.arguments import Call
 from poptorch.arithmetic import (
     Half,
     as_half,
@@ -34,8 +35,6 @@ from poptorch.losses import marked_losses, the_loss
 
 if TYPE_CHECKING:
     from poptorch.options import Options
-
-Call = Tuple[Tuple[Any, ...], Dict[str, Any]]
 
 
 class Program:

@@ -311,13 +311,77 @@ def test_tracing_counts_once_on_the_host(poptorch: Any) -> None:
     assert model.count.item() == 1.0
 
 
-def test_arguments_that_it_was_compiled_for(poptorch: Any) -> None:
-    class Added(nn.Module):
-        def forward(self, first: Any, second: Any, third: Any = None) -> Any:
-            return first + second if third is None else first + second + third
+class Added(nn.Module):
+    def forward(self, first: Any, *others: Any, scale: int = 1, last: Any = None, **more: Any) -> Any:
+        found = sum((*others, *more.values()), first)
+        return found * scale if last is None else (found + last) * scale
 
-    one = torch.ones(1)
-    inference = poptorch.inferenceModel(Added().eval())
-    inference(one, one, third=one)
-    with pytest.raises(poptorch.Error, match=r"Missing arguments: third\."):
-        inference(one, one)
+
+class Wrapped(Added):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
+
+
+@pytest.mark.parametrize("model", [Added, Wrapped])
+def test_arguments_that_it_was_compiled_for(poptorch: Any, model: Any) -> None:
+    """Each argument has the place, type, shape or value of the first call; the error names it."""
+    one = torch.ones(2)
+    inference = poptorch.inferenceModel(model().eval())
+    assert inference(one, one, last=one, extra=one, scale=2).tolist() == [8.0, 8.0]
+    lacking = (
+        "Missing arguments: last" if model is Wrapped else "Type mismatch for last: expected .*Tensor.* but got .*None"
+    )
+    for match, args, kwargs in (
+        (lacking, (one, one), {"extra": one, "scale": 2}),
+        (r"Missing arguments: extra\.", (one, one), {"last": one, "scale": 2}),
+        (r"Unexpected arguments: other\.", (one, one), {"last": one, "extra": one, "scale": 2, "other": one}),
+        (
+            "positional arguments mismatch: expected 2 arguments but got 1",
+            (one,),
+            {"last": one, "extra": one, "scale": 2},
+        ),
+        ("Value mismatch for scale: expected 2 but got 3", (one, one), {"last": one, "extra": one, "scale": 3}),
+        (
+            r"expected torch.Size\(\[2\]\) but got torch.Size\(\[3\]\)",
+            (one, one),
+            {"last": torch.ones(3), "extra": one, "scale": 2},
+        ),
+        (
+            "last: expected torch.float32 but got torch.int64",
+            (one, one),
+            {"last": one.long(), "extra": one, "scale": 2},
+        ),
+    ):
+        with pytest.raises(poptorch.Error, match=match):
+            inference(*args, **kwargs)
+    inference.destroy()
+    assert inference(one).tolist() == [1.0, 1.0]
+
+
+def test_arguments_within_structures(poptorch: Any) -> None:
+    class Divided(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return given["x"] / given["parts"][0]
+
+    x, y = torch.ones(1), torch.full((1,), 2.0)
+    inference = poptorch.inferenceModel(Divided().eval())
+    for given in ({"x": x, "parts": [y]}, {"parts": (y,), "x": x}):
+        assert inference(given).item() == 0.5
+    for match, other in (
+        (r"Missing arguments: x\.", {"parts": [y]}),
+        (r"Unexpected arguments: z\.", {"x": x, "parts": [y], "z": x}),
+        (r"given\['parts'\]: expected 1 but got 2", {"x": x, "parts": [y, y]}),
+    ):
+        with pytest.raises(poptorch.Error, match=match):
+            inference(other)
+
+
+def test_a_default_that_is_a_tensor_is_an_input(poptorch: Any) -> None:
+    class Summed(nn.Module):
+        def forward(self, first: Any, second: Any = torch.ones(1)) -> Any:  # noqa: B008 - what users write
+            return first + second
+
+    inference = poptorch.inferenceModel(Summed().eval())
+    assert [inference(torch.ones(1)).item(), inference(torch.ones(1), second=torch.zeros(1)).item()] == [2.0, 1.0]
+    with pytest.raises(poptorch.Error, match="Mandatory parameter first missing"):
+        inference()
