@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from trainjob_standins.announce import log, say_what_this_is, warn
 
-from poptorch import arguments, cache, devices, values
+from poptorch import arguments, cache, devices, option_lines, values
 from poptorch.enums import ConnectionType
 from poptorch.errors import Error
 from poptorch.grouping import WeightOfExecutor, grouped_weights
@@ -114,6 +114,7 @@ class PoplarExecutor(Inspection):
 
     def _compile(self, call: Any) -> None:
         refuse_options_apart(self._options)
+        option_lines.tell(self._options)
         for hook in _before_compiling.values():
             hook()
         program = self._new_program()
@@ -125,6 +126,7 @@ class PoplarExecutor(Inspection):
         if self._options.compilation_progress_bar and not is_found:
             cache.show_progress(self._compiled_in)
         self._program = program
+        cache.leave_profile(self._options, self._training)
         if self._options.connection_type == ConnectionType.Always:
             self.attachToDevice()
         for hook in _after_compiling.values():

@@ -27,6 +27,8 @@ from poptorch.stages import PipelinedExecution, Strategy
 
 __all__ = ["ConfigFileError", "Options"]
 
+_DistributedOptions = DistributedOptions  # popdist derives from it, by this name
+
 
 class Options(Settings):
     """Everything that is said of a model before it is compiled. Setters return the options, to chain them."""
@@ -60,6 +62,8 @@ class Options(Settings):
             module_namescope=True,
             log_cycle_count=False,
             relax_optimizer_checks=False,
+            profile_dir=None,
+            model_name=None,
             reduces_over_instances=False,
             Precision=PrecisionOptions(),
             Training=TrainingOptions(),

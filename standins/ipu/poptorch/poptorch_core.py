@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, Dict
 
+from poptorch import option_lines
 from poptorch.errors import Error, RecoverableError, UnrecoverableError
 
 __all__ = ["Error", "RecoverableError", "TestErrorType", "UnrecoverableError"]
@@ -32,3 +34,8 @@ def _throwTestError(error: TestErrorType) -> None:
         recoverable.recovery_action = "FULL_RESET"
         raise recoverable
     raise Error(text)
+
+
+def _validateOptions(options: Dict[str, Any]) -> None:
+    """Log what `Options.toDict` returned. Raises Error for options that PopART does not have."""
+    option_lines.validate(options)
