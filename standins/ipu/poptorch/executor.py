@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
 from collections import OrderedDict
@@ -69,6 +70,7 @@ class PoplarExecutor(Inspection):
         self._begin_inspection()
         self._device: Any = None
         self._version = _versions.get(model, 0)
+        self._shown: Optional[nn.Module] = None
         self._unexpected: Optional[Unexpected] = None
         self._read: Optional[Dict[str, Any]] = None  # the optimizer's state, as it was read since it changed
         if not training and self._options.Training.gradient_accumulation != 1:
@@ -114,6 +116,9 @@ class PoplarExecutor(Inspection):
 
     def _compile(self, call: Any) -> None:
         refuse_options_apart(self._options)
+        for tensor in values.flat(call):
+            if not tensor.numel():
+                raise Error("Zero-sized tensors are unsupported (Got shape %s)" % list(tensor.shape))
         option_lines.tell(self._options)
         for hook in _before_compiling.values():
             hook()
@@ -133,6 +138,9 @@ class PoplarExecutor(Inspection):
             hook()
 
     def _new_program(self) -> Program:
+        if self._shown is not None and self._shown.training != self._modes[self._user_model]:
+            self._modes = {module: module.training for module in self._user_model.modules()}
+            self._modes[self._user_model] = self._shown.training
         how = self._options, self._options.output_mode, self._modes
         is_training, model = self._training, self._user_model
         program = TrainingProgram(model, *how, self._optimizer) if is_training else Program(model, *how)
@@ -239,7 +247,7 @@ class PoplarExecutor(Inspection):
         self._compiled()
         if self._device is not None:
             return
-        self._device = devices.Device(self, self._ipus)
+        self._device = devices.Device(self, self._ipus, self._options.ipu_id)
         # The host's weights, and what a checkpoint has given the optimizer, are the device's from now on.
         self.copyWeightsToDevice()
         self._write_optimizer_state()
@@ -247,7 +255,7 @@ class PoplarExecutor(Inspection):
     def detachFromDevice(self) -> None:
         """Let the device go; the host's model has the weights."""
         if self._device is None:
-            raise Error("the model is not attached to a device")
+            raise Error("Device is not attached")
         if isinstance(self._optimizer, Optimizer):
             self._optimizer._on_ipu()
         self._device.let_go()
@@ -304,8 +312,12 @@ class PoplarExecutor(Inspection):
 
     @property
     def model(self) -> nn.Module:
-        """Return the user's own model."""
-        return self._user_model
+        """Return the user's own model; of one for inference a copy with the same parts, whose eval() counts."""
+        if self._training:
+            return self._user_model
+        if self._shown is None:
+            self._shown = copy.copy(self._user_model)
+        return self._shown
 
     @property
     def options(self) -> Options:
@@ -372,7 +384,7 @@ def _without_backward(outputs: object) -> Any:
 
 def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any = None) -> PoplarExecutor:
     """Return `model` as one that trains on the device; no optimizer means SGD with a learning rate of 0.01."""
-    model = model.model if isinstance(model, PoplarExecutor) else model
+    model = model._user_model if isinstance(model, PoplarExecutor) else model
     if _training_models.get(model, lambda: None)() is not None:
         raise RuntimeError(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap "
@@ -385,7 +397,7 @@ def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any 
 
 def inferenceModel(model: Any, options: Optional[Options] = None) -> PoplarExecutor:
     """Return `model` as one that gives results on the device."""
-    model = model.model if isinstance(model, PoplarExecutor) else model
+    model = model._user_model if isinstance(model, PoplarExecutor) else model
     if model.training:
         warn("the model of an inferenceModel is in training mode: call model.eval() before it is wrapped")
     return PoplarExecutor(model, options, False)

@@ -174,9 +174,9 @@ class Program:
             is_statistic = isinstance(owner, nn.modules.batchnorm._NormBase)
             if before is not None and not is_statistic and (now is None or not torch.equal(now, before)):
                 raise Error(
-                    "PopTorch does not support broadcasting buffers, and this model updates %s. If your model is able "
-                    "to tolerate buffers becoming out of sync between replicas, you can disable buffer broadcasting "
-                    "using poptorch.Options.broadcastBuffers(False)." % name
+                    "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers "
+                    "becoming out of sync between replicas, you can disable buffer broadcasting using "
+                    "poptorch.Options.broadcastBuffers(False). It updates %s." % name
                 )
 
     # -- what surrounds a forward pass ---------------------------------------------------------
