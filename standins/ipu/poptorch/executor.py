@@ -133,7 +133,11 @@ class PoplarExecutor(Inspection):
         self._program = program
         cache.leave_profile(self._options, self._training)
         if self._options.connection_type == ConnectionType.Always:
-            self.attachToDevice()
+            try:
+                self.attachToDevice()
+            except Error:
+                self._program = None
+                raise
         for hook in _after_compiling.values():
             hook()
 

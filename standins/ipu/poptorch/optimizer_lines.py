@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
 
 import torch
 from trainjob_standins.announce import log
@@ -118,5 +118,5 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _said(pairs: List[Tuple[str, str]]) -> str:
+def _said(pairs: Iterable[Tuple[str, str]]) -> str:
     return ", ".join("%s=%s" % pair for pair in pairs)

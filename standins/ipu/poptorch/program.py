@@ -204,7 +204,7 @@ class Program:
         modes = [(module, module.training) for module in self.host.modules()]
         torch.set_rng_state(self._random_state)
         precision = self.options.Precision
-        types = device_types(downcasts=precision.downcasts(), raises=precision.floating_point_exceptions)
+        types = device_types(downcasts=self.options.downcasts(), raises=precision.floating_point_exceptions)
         try:
             for weight, device, gradient in zip(self.weights, self._device, self._gradients):
                 weight.grad, weight.data = None, device

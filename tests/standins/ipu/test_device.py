@@ -466,8 +466,9 @@ def test_a_device_that_is_asked_for_by_number_is_held_by_one_model(poptorch: Any
     first(one)
     other(one)
     with pytest.raises(poptorch.Error, match="Failed to acquire device 1"):
-        second(one)
+        second.compile(one)
     first.detachFromDevice()
     with pytest.raises(poptorch.Error, match="Device is not attached"):
         first.detachFromDevice()
-    second(one)
+    second.compile(one)
+    assert second.isAttachedToDevice()

@@ -387,7 +387,7 @@ def test_a_profile_is_said_to_be_none(poptorch: Any, tmp_path: Path) -> None:
 def test_a_group_of_options_can_be_derived_from(poptorch: Any) -> None:
     """As popdist does."""
 
-    class Own(poptorch.options._DistributedOptions):  # type: ignore[misc, name-defined] # known once poptorch is there
+    class Own(poptorch.options._DistributedOptions):  # type: ignore[misc] # known once poptorch is there
         pass
 
     options = poptorch.Options()
