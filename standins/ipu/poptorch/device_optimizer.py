@@ -210,33 +210,25 @@ class DeviceOptimizer:
         self._write_numbers({name: float(value) for name, value in numbers.items()})
 
     def _write_numbers(self, numbers: Dict[str, float]) -> None:
-        self.loss_scaling = numbers.get("lossScaling_FLOAT", self.loss_scaling)
         now = {name: float(value) for name, value in self.numbers().items()}
+        # What has not changed keeps the number that it was computed from.
+        new = {name: value for name, value in numbers.items() if now.get(name) != value}
+        self.loss_scaling = new.get("lossScaling_FLOAT", self.loss_scaling)
         names = {id(weight): name for name, weight in self._named.items()}
         for group in self._groups:
             for weight in group["params"]:
-                # What has not changed keeps the number that it was computed from.
-                found = {
-                    key: numbers[full]
-                    for key in ("learningRate", "weightDecay", "scaledLearningRate0", "weightDecayScaleFactor0")
-                    for full in [_SETTING % (key, names[id(weight)])]
-                    if numbers.get(full, now.get(full)) != now.get(full)
-                }
-                how, own = dict(group, **self._own.get(id(weight), {})), self._own.setdefault(id(weight), {})
-                kept = 1 - float(group["dampening"]) if self._kind == "SGD" else 1.0
-                if "scaledLearningRate0" in found:
-                    own["lr"] = found["scaledLearningRate0"] * self.loss_scaling / kept
-                rate = own.get("lr", float(how["lr"])) * kept
-                if rate and found.keys() & {"scaledLearningRate0", "weightDecayScaleFactor0"}:
-                    full = _SETTING % ("weightDecayScaleFactor0", names[id(weight)])
-                    own["weight_decay"] = (1 - numbers.get(full, now[full])) / rate
-                own.update(
-                    {
-                        name: found[key]
-                        for key, name in (("learningRate", "lr"), ("weightDecay", "weight_decay"))
-                        if key in found
-                    }
-                )
+                own, name = self._own.setdefault(id(weight), {}), names[id(weight)]
+                for key, setting in (("learningRate", "lr"), ("weightDecay", "weight_decay")):
+                    if _SETTING % (key, name) in new:
+                        own[setting] = new[_SETTING % (key, name)]
+                rate, decay = (_SETTING % (key, name) for key in ("scaledLearningRate0", "weightDecayScaleFactor0"))
+                if self._kind == "SGD" and (rate in new or decay in new):
+                    kept = 1 - float(group["dampening"])
+                    if rate in new:
+                        own["lr"] = new[rate] * self.loss_scaling / kept
+                    scaled = float(own.get("lr", group["lr"])) * kept
+                    if scaled:
+                        own["weight_decay"] = (1 - numbers.get(decay, now[decay])) / scaled
 
     @property
     def _names(self) -> Dict[str, str]:

@@ -107,6 +107,21 @@ def test_settings_of_a_loaded_state_are_the_devices_until_it_is_told_others(popt
     assert training.model.weight.item() != before
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_a_state_that_is_loaded_where_it_was_read_changes_no_bit(poptorch: Any, name: str) -> None:
+    seen = []
+    for reloads in (False, True):
+        model = Scaled(poptorch)
+        optimizer = getattr(poptorch.optim, name)(model.parameters(), **MAKE[name], weight_decay=0.3, loss_scaling=0.3)
+        training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+        for _ in range(3):
+            training(torch.full((1, 1), 0.7))
+            if reloads:
+                optimizer.load_state_dict(optimizer.state_dict())
+        seen.append(model.weight.item())
+    assert seen[0] == seen[1]
+
+
 def test_what_is_logged_of_an_optimizer(poptorch: Any, capfd: Any, caplog: Any) -> None:
     """At DEBUG: settings where they have changed, with those that are built in, and the ways of its state."""
     poptorch.setLogLevel("DEBUG")
