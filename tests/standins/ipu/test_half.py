@@ -107,10 +107,11 @@ def test_layers_give_the_type_that_they_are_given(poptorch: Any, layer: Any) -> 
 def test_what_is_written_to_keeps_its_type(poptorch: Any) -> None:
     class Written(nn.Module):
         def forward(self, values: Any) -> Any:
-            return values.mul_(torch.tensor([1.0001, 2.0]))
+            values.mul_(torch.tensor([1.0001, 2.0]))
+            return (values - 1) * 1024
 
     found = inference(poptorch, Written())(torch.ones(2).half())
-    assert (found.dtype, found.tolist()) == (torch.float16, [1.0, 2.0])
+    assert (found.dtype, found.tolist()) == (torch.float16, [0.0, 1024.0])
 
 
 def test_parameters_of_float32_are_updated_in_float32(poptorch: Any) -> None:
